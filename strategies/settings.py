@@ -21,8 +21,11 @@ Weighting = Literal["examples", "uniform", "all_participants"]
 
 @dataclass(frozen=True)
 class RunKeys:
-    """Run-level keys that describe the experiment and its rounds; every strategy follows them."""
+    """Run-level keys that describe the experiment and its rounds; every strategy takes them."""
 
+    seed: int = setting(0, "every draw of a run follows from it", least=0)
+    k: int | Literal["auto"] | None = setting(None, "number K of models; null: as many as it is given")
+    num_clients: int | None = setting(None, "clients of the federation; null: those that are online", least=1)
     averaging: Averages | None = setting(
         None,
         "what clients send and the server averages; null: the strategy's own (gradients for cfl_gp, else models)",
@@ -71,6 +74,11 @@ class RunKeys:
         "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it tests; "
         "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
         least=0,
+    )
+    statistics: bool = setting(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
     )
     min_clients: int | None = setting(
         None,
