@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from florets.task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
-from florets.task.data.dataset import Dataset, Pixels
+from florets.task.data.dataset import Pixels
 from florets.task.data.regression import feature_map, sphere_models
 from florets.task.data.vision import pool
 
