@@ -119,6 +119,14 @@ ALGORITHMS = sorted(
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
 
+CLIENT_HALF = {
+    *("florets.client_app", "florets.task", "flwr", "torch", "numpy", "sklearn"),
+    *("florets.strategies.shared.client", "florets.strategies.shared.messages"),
+}
+"""Law of `strategies/<name>/client.py`, which may import its own messages as well: what runs in a client's process."""
+MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
+"""Law of `strategies/<name>/messages.py`, which both halves import."""
+
 PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
 """What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
 
@@ -155,6 +163,14 @@ def is_under(name: str, packages: object) -> bool:
 
 def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
+    if name_of(path).startswith("strategies/") and path.stem in ("client", "messages"):
+        # Another algorithm's halves: `test_an_algorithm_knows_no_other_one`.
+        own = {
+            f"florets.strategies.{name}.{half}"
+            for name in ({path.parent.name, *MAY_BUILD_ON.get(path.parent.name, ())} - {"shared"})
+            for half in ("client", "messages")
+        }
+        return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
     if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
@@ -187,7 +203,8 @@ def test_a_file_imports_only_what_its_folder_may() -> None:
 def test_slow_packages_are_imported_inside_functions() -> None:
     wrong = {}
     for path in files():
-        if (lazy := LAZY.get(area(path).split("/")[0], ())) and name_of(path) != DRAWS:
+        folder = "client_app" if path.stem == "client" else area(path).split("/")[0]
+        if (lazy := LAZY.get(folder, ())) and name_of(path) != DRAWS:
             lazy = (*lazy, "florets.reports.picture") if "matplotlib" in lazy else lazy
             nodes = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
             if found := [module for module in imports(ast.Module(nodes, [])) if is_under(module, lazy)]:

@@ -11,6 +11,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import BoolArray, FloatArray
+from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.fedala.settings import FedALASettings
 from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.personal_models import PersonalModels
@@ -53,8 +54,8 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
         settings = {**context.averaging.settings, **self._settings()}
         asked = {client.key for client in context.participants if client.key in kept.upper.vectors}
         requests = [
-            context.request(
-                kinds.TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
+            context.request_custom(
+                TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
             )
             for client in context.participants
             if client.key in groups

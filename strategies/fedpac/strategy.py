@@ -14,6 +14,7 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedpac.head_weights import head_weights, known_spreads
+from florets.strategies.fedpac.messages import TRAIN_SPLIT
 from florets.strategies.fedpac.settings import FedPACSettings
 from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
@@ -88,7 +89,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
             kinds.HEAD_RATE: self.settings.head_rate,
         }
         requests = [
-            context.request(kinds.TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
+            context.request_custom(TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
             for client in context.participants
         ]
 

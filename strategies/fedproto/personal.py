@@ -11,6 +11,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
+from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
 from florets.strategies.fedproto.settings import FedProtoSettings
 from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.personal_models import PersonalModels
@@ -63,8 +64,8 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         }
         shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
         requests = [
-            context.request(
-                kinds.TRAIN_PROTOTYPES,
+            context.request_custom(
+                TRAIN_PROTOTYPES,
                 client,
                 kept.personal.of(client.key, models, groups[client.key]).one(0),
                 settings,

@@ -17,10 +17,10 @@ from florets.strategies.core.cluster import centroids
 from florets.strategies.flexcfl.inter_group import mix_groups
 from florets.strategies.flexcfl.label_shift import label_shift
 from florets.strategies.flexcfl.measures import group_updates, nearest_direction
+from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.flexcfl.settings import FlexCFLSettings
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.randomness import Purpose
-from florets.task.wire import kinds
 from florets.task.wire.labels import read_label_counts
 from florets.task.wire.replies import Update
 
@@ -181,7 +181,10 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         """Ask clients for their samples of each class (one exchange), where clients migrate."""
         if self.settings.migration is None:
             return {}
-        requests = [context.request(kinds.LABELS, client, None, {}) for _, client in sorted(clients.items())]
+        requests = [
+            context.request_custom(LABELS, client, None, {}, category="query")
+            for _, client in sorted(clients.items())
+        ]
         with context.meter.part("labels"):
             replies = context.ask(requests, lambda _, content: read_label_counts(content, self.num_outputs))
         return {key: reply.counts for key, reply in replies.ok}

@@ -18,6 +18,7 @@ from florets.strategies.core.cluster import centroids, cluster
 from florets.strategies.core.descriptors import RowScale
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 from florets.strategies.flux.density import density_clusters
+from florets.strategies.flux.messages import DESCRIPTOR
 from florets.strategies.flux.settings import FLUXSettings
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -165,7 +166,9 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
             return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
 
         model = common.one(0)
-        requests = [context.request(kinds.QUERY_DESCRIPTOR, client, model, settings) for client in clients]
+        requests = [
+            context.request_custom(DESCRIPTOR, client, model, settings, category="query") for client in clients
+        ]
         with context.meter.part("describe"):
             return context.ask(requests, read)
 

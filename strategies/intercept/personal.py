@@ -10,6 +10,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray
 from florets.strategies.core.random_intercepts import NO_INFORMATION, residual_variance, shrunk
+from florets.strategies.intercept.messages import INTERCEPT
 from florets.strategies.intercept.settings import InterceptSettings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.wire import kinds
@@ -98,7 +99,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
         models, kept, width = context.models, self.kept, offset_basis(self.num_outputs).shape[1]
         settings = {kinds.HEAD: last_layer(models)}
         requests = [
-            context.request(kinds.QUERY_INTERCEPT, client, models.one(groups[client.key]), settings)
+            context.request_custom(INTERCEPT, client, models.one(groups[client.key]), settings, category="query")
             for client in testers
         ]
         for key, found in context.ask(requests, lambda _, content: read_intercept(content, width)).ok:

@@ -3,6 +3,7 @@
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
+from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.per_fedavg.settings import PerFedAvgSettings
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update, read_update
@@ -33,7 +34,7 @@ class PerFedAvg(Strategy[PerFedAvgSettings, State]):
             kinds.EXACT_HESSIAN: self.settings.exact_hessian,
         }
         requests = [
-            context.request(kinds.TRAIN_ADAPTED, client, context.models.one(0), settings)
+            context.request_custom(TRAIN_ADAPTED, client, context.models.one(0), settings)
             for client in context.participants
         ]
         return Plan(requests, lambda _, content: read_update(content, context.models.layout, 0))

@@ -14,6 +14,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
 from florets.strategies.shared.estimates import ask_estimates, usual_size
+from florets.strategies.shared.messages import TRAIN_BILEVEL
 from florets.strategies.stocfl.settings import StoCFLSettings
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
@@ -69,7 +70,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         shared = {kinds.GLOBAL: state.shared.one(0)}
         settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
         requests = [
-            context.request(kinds.TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
+            context.request_custom(TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
             for client in context.participants
             if client.key in self.assignment
         ]

@@ -12,6 +12,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.two_phase.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
+from florets.strategies.two_phase.messages import MOMENT_DESCENT
 from florets.strategies.two_phase.moment_scale import MomentScale
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.strategies.two_phase.subspace import find_bases
@@ -135,8 +136,8 @@ class MomentDescent:
             kinds.STOP_BELOW: float(self.settings.stop_below),
         }
         requests = [
-            context.request(
-                kinds.MOMENT_DESCENT,
+            context.request_custom(
+                MOMENT_DESCENT,
                 anchor,
                 ArrayRecord(layout.arrays(self.state.estimates[row])),
                 settings,

@@ -6,6 +6,7 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.core import FloatArray
+from florets.strategies.two_phase.messages import TRAIN_SOFT
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.strategies.two_phase.soft_average import average_soft
 from florets.task.wire import kinds
@@ -33,7 +34,7 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     message[kinds.TEMPERATURE] = settings.temperature
     layout, sent = context.models.layout, context.models.bank
     requests = [
-        context.request(kinds.TRAIN_SOFT, client, context.models.record, message) for client in context.participants
+        context.request_custom(TRAIN_SOFT, client, context.models.record, message) for client in context.participants
     ]
 
     def average(updates: Sequence[tuple[str, Update]]) -> FloatArray:

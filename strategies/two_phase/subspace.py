@@ -9,6 +9,7 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies, T
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
+from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
 from florets.strategies.two_phase.moment_scale import MomentScale, factors_size, longest_columns, term_size
 from florets.strategies.two_phase.orthogonal_iteration import (
     Factors,
@@ -71,8 +72,13 @@ def _iterate(
         sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
         config = {kinds.PAIRING: settings.pairing, kinds.TRANSPOSED: int(transposed)}
         requests = [
-            context.request(
-                kinds.SUBSPACE, client, None, config, {kinds.ESTIMATES: records[client.key], kinds.BASES: sent}
+            context.request_custom(
+                SUBSPACE,
+                client,
+                None,
+                config,
+                {kinds.ESTIMATES: records[client.key], kinds.BASES: sent},
+                category="query",
             )
             for client in clients
         ]
@@ -101,7 +107,9 @@ def _direct(
     symmetric = all_pairs and settings.noise == 0
     config = {kinds.PAIRING: settings.pairing}
     requests = [
-        context.request(kinds.MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]})
+        context.request_custom(
+            MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
+        )
         for client in clients
     ]
     replies = context.ask(
