@@ -19,6 +19,7 @@ OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", 
 _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+    "florets.task.keys",
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
@@ -26,7 +27,6 @@ ALLOWED = {
         "florets.strategies.base",
         "florets.strategies.core",
         "florets.strategies.settings",
-        "florets.strategies.key_types",
         "florets.task.data.tables.description",
         "florets.task.given",
         *_ROUND,
@@ -73,7 +73,7 @@ ALLOWED = {
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",
-        "florets.strategies.key_types",
+        "florets.task.keys",
         "florets.strategies.settings",
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
@@ -114,7 +114,7 @@ WIRES_BOTH_APPS = "server_app/engine.py"
 ALGORITHMS = sorted(
     path.stem
     for path in (ROOT / "strategies").iterdir()
-    if path.stem not in ("__init__", "__pycache__", "key_types", "settings", "registry", "base", "core", "shared")
+    if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
 )
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
@@ -123,7 +123,7 @@ CLIENT_HALF = {
     *("florets.client_app", "florets.task", "flwr", "torch", "numpy", "sklearn"),
     *("florets.strategies.shared.client", "florets.strategies.shared.messages"),
 }
-"""Law of `strategies/<name>/client.py`, which may import its own messages as well: what runs in a client's process."""
+"""Law of `strategies/<name>/client.py`, which runs in a client's process; its own messages are allowed as well."""
 MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
 """Law of `strategies/<name>/messages.py`, which both halves import."""
 

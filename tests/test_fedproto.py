@@ -13,9 +13,8 @@ from florets.strategies.base.models import Models
 from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
 from florets.strategies.shared.client import class_means
-from florets.task.training.features import features, head_inputs
+from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch
-from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.prototypes import read_prototype_update
 from tests.method_runs import SMALL, play

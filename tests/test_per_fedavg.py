@@ -11,8 +11,8 @@ from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.adaptation import Adaptation
-from florets.task.training.effort import counted
-from florets.task.training.local_update import TrainSettings, gradient, local_update
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
 from tests.method_runs import SMALL, Played, play
 from tests.own_functions import net

@@ -13,12 +13,12 @@ from florets.strategies.two_phase.client import LocalMoments, StepSettings, anch
 from florets.task.models.autoencoder import autoencoder
 from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.linear import exact_proximal
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
-from florets.task.training.proximal import exact_proximal
 from florets.task.training.sample_gradients import sample_moments, unflatten
-from florets.task.training.seeding import torch_random
 
 CASES = {
     "half": (partial(linear, (6,), 1), "half_squared_error", None),

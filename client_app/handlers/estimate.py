@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import update
-from florets.client_app.outgoing import reply, reported
+from florets.client_app.messages import reply, reported
+from florets.client_app.training import update
 from florets.task.layers import is_of_layer
 from florets.task.randomness import Purpose
 from florets.task.threads import one_thread

@@ -6,12 +6,11 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import sample_weights, trained
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply
+from florets.client_app.training import sample_weights, trained
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features
-from florets.task.training.features import head_inputs
+from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
-from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import kinds
 
 

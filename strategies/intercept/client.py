@@ -6,8 +6,8 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import sample_weights
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
+from florets.client_app.training import sample_weights
 from florets.task.training.losses import evaluated
 from florets.task.training.modules import load
 from florets.task.wire import kinds

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from florets.client_app.client import Client
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.task.randomness import Purpose
 from florets.task.threads import one_thread
 from florets.task.wire import kinds

@@ -8,10 +8,9 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import clip_norm, precision
-from florets.client_app.local_training import augmentation, trained, update
-from florets.client_app.outgoing import Number, packed, reply
+from florets.client_app.messages import Number, clip_norm, packed, precision, reply
 from florets.client_app.session import State
+from florets.client_app.training import augmentation, trained, update
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
 from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import model_losses, trained
-from florets.client_app.outgoing import Number, packed, reply, reported
+from florets.client_app.messages import Number, packed, reply, reported
 from florets.client_app.session import session
+from florets.client_app.training import model_losses, trained
 from florets.task.layers import untrained_entries
 from florets.task.training.losses import mean_loss
 from florets.task.training.sample_gradients import LARGEST_BLOCK, Float32, sample_moments

@@ -1,0 +1,332 @@
+"""Losses, local training and gradients on one client's data, for the handlers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+
+from florets.client_app.client import Client
+from florets.client_app.messages import Number, clip_norm, objective_of, packed, precision, reported, train_settings
+from florets.client_app.session import State, consent_of
+from florets.task.client_data import TestedOn
+from florets.task.randomness import Purpose
+from florets.task.training.augmentation import KEY, Augmentation
+from florets.task.training.linear import (
+    LinearModels,
+    exact_proximal,
+    flat,
+    linear_losses,
+    linear_test,
+    linear_update,
+    takes_full_steps,
+)
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.losses import Evaluated, count, evaluated, loss_vector
+from florets.task.training.modules import load, on_host, state_of
+from florets.task.training.objective import ClassWeights, Objective, Proximal, class_weights
+from florets.task.wire import kinds
+from florets.task.wire.compression import quantise
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def model_losses(client: Client) -> NDArray[np.float64]:
+    """Return the mean loss of each of the message's models on the samples that losses are taken on."""
+    x, y = client.loss_data
+    if (found := client.prepared.losses) is not None:
+        count(losses=x.shape[0] * len(found))
+        return found
+    if linear := client.linear:
+        return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
+    return reported(loss_vector(client.module, map(client.near, client.states()), x, y, client.loss))
+
+
+def test_result(client: Client) -> tuple[float, float | None, int]:
+    """Return mean loss, accuracy (None without classes) and number of samples of this client's test set."""
+    found = result_on(client, "test")
+    return found.loss, found.accuracy, len(client.data.x_test)
+
+
+def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:
+    """Return what a model comes to on one part of this client's data.
+
+    Parameters
+    ----------
+    part
+        The test set, or the validation data.
+    arrays
+        The model, as `trained` has just returned it; None: the message's.
+    """
+    x, y = client.data.part(part)
+    if part == "test" and arrays is None and (found := client.prepared.tested) is not None:
+        count(losses=x.shape[0])
+        return found
+    if linear := client.linear:
+        models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
+        return linear_test(models, *flat(x, y), client.loss)
+    module = client.module
+    if arrays is None:
+        load(module, client.near(client.states()[0]))
+    return evaluated(module, x, y, client.loss)
+
+
+def update(
+    client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING
+) -> tuple[ArrayRecord, dict[str, Number]]:
+    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it.
+
+    `purpose` names the draws of training.
+    """
+    arrays, mean = work(client, state, purpose)
+    return packed(arrays), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples}
+
+
+def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> tuple[Arrays, float]:
+    """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
+
+    The arrays may share the process's module: use them before another model is loaded.
+    """
+    if sends_gradient(client):
+        arrays, mean = local_gradient(client, state)
+    else:
+        arrays, mean = trained(client, state, purpose)
+    return _quantised(client, arrays, state), mean
+
+
+def sends_gradient(client: Client) -> bool:
+    """Return whether the server asks for a gradient, not for a trained model."""
+    return client.config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
+
+
+def local_gradient(client: Client, state: State, objective: Objective | None = None) -> tuple[Arrays, float]:
+    """Return a model's gradient on this client's data, or a batch of them, and the mean loss.
+
+    Of the entries that no gradient moves the values after the pass are returned, where the message names them.
+    """
+    wanted = as_asked(client, objective_of(client.config) if objective is None else objective)
+    return _gradient(client, state, wanted, clip_norm(client.config))
+
+
+def _gradient(client: Client, state: State, objective: Objective, most: float | None) -> tuple[Arrays, float]:
+    module, data = client.module, client.data
+    load(module, state)
+    return gradient(
+        module,
+        data.x_train,
+        data.y_train,
+        client.loss,
+        int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
+        client.random(Purpose.GRADIENT_BATCH),
+        untrained=client.names(kinds.UNTRAINED),
+        objective=objective,
+        clip_norm=most,
+        precision=precision(client.config),
+    )
+
+
+def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
+    """Return the weights of samples, (n,), that the server asks for; None where it asks for none.
+
+    `y` are their targets; None: the training set's.
+    """
+    how = client.config.get(kinds.CLASS_WEIGHTS)
+    # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
+    return None if how is None else class_weights(client.data.y_train if y is None else y, cast(ClassWeights, how))
+
+
+def augmentation(client: Client) -> Augmentation | None:
+    """Return what the server asks to change training batches by, with its draws; None where it asks for nothing.
+
+    Raises
+    ------
+    ValueError
+        If it is unknown, or code that the owner of this node does not allow.
+    """
+    name = client.config.get(kinds.AUGMENT)
+    if name is None:
+        return None
+    consent_of(client.context).require(KEY, str(name))
+    return Augmentation(str(name), client.random(Purpose.AUGMENTATION))
+
+
+def as_asked(client: Client, objective: Objective) -> Objective:
+    """Return an objective with the weights by class and the augmentation that the server asks for.
+
+    Weights of its own stay.
+    """
+    weights = sample_weights(client) if objective.weights is None else objective.weights
+    augment = augmentation(client)
+    if weights is objective.weights and augment is None:
+        return objective
+    return replace(objective, weights=weights, augment=augment)
+
+
+def adapted(client: Client, state: State, alpha: float) -> Arrays:
+    """Return a model after one gradient step of size alpha on all of this client's training data.
+
+    Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
+    """
+    # A use of the model and no training: on the data as they are, and by the whole gradient.
+    gradients, _ = _gradient(client, state, Objective(weights=sample_weights(client)), None)
+    values = client.names(kinds.UNTRAINED)
+    stepped = {name for name, found in gradients.items() if found.dtype.kind == "f" and name not in values}
+    return {
+        name: state[name].numpy() - found.dtype.type(alpha) * found if name in stepped else found
+        for name, found in gradients.items()
+    }
+
+
+@dataclass(frozen=True)
+class Training:
+    """One local training: the start, how and on what objective, and the factor of the loss."""
+
+    state: State
+    settings: TrainSettings
+    objective: Objective
+    purpose: Purpose | str
+    fraction: float
+
+    def on_whole_loss(self) -> "Training":
+        """Return the training on all of the loss whose steps are these.
+
+        Plain steps on a part of the loss are smaller steps on all of it; the penalties keep their own size.
+        """
+        if self.fraction == 1.0:
+            return self
+        settings = replace(
+            self.settings,
+            learning_rate=self.settings.learning_rate * self.fraction,
+            weight_decay=self.settings.weight_decay / self.fraction,
+            clip_norm=None if self.settings.clip_norm is None else self.settings.clip_norm / self.fraction,
+        )
+        # Weights and changes of samples stay what they are.
+        mu = replace(self.objective, weights=None, augment=None).proximal_mu
+        if mu is None:
+            raise ValueError("a part of the loss can be trained on with a proximal term beside it and nothing else")
+        objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
+        return replace(self, settings=settings, objective=objective, fraction=1.0)
+
+
+def trained(
+    client: Client,
+    state: State,
+    purpose: Purpose | str = Purpose.LOCAL_TRAINING,
+    fraction: float = 1.0,
+    objective: Objective | None = None,
+    settings: TrainSettings | None = None,
+) -> tuple[Arrays, float]:
+    """Train a model on this client's data; return its arrays and the mean loss.
+
+    Parameters
+    ----------
+    state
+        The model.
+    purpose
+        Names the draws.
+    fraction
+        Factor of the loss; the mean loss is returned without it.
+    objective
+        What stands beside the loss; None: what the message asks for.
+    settings
+        Of local training; None: the message's.
+
+    Returns
+    -------
+    tuple
+        The arrays may be the module's own memory, and good only until the next model is loaded.
+    """
+    wanted = as_asked(client, objective_of(client.config) if objective is None else objective)
+    training = Training(state, settings or train_settings(client.config), wanted, purpose, fraction)
+    for solve in _SOLVERS:
+        if (found := solve(client, training)) is not None:
+            return found
+    return _by_steps(client, training.on_whole_loss())
+
+
+def _together(client: Client, training: Training) -> tuple[Arrays, float] | None:
+    """Take what was computed together with other clients' training."""
+    found = client.prepared.trained
+    # A message that trains a model has one training under this name, and only on the plain loss is it prepared.
+    if found is None or training.purpose != Purpose.LOCAL_TRAINING or not training.objective.is_plain:
+        return None
+    count(gradients=found.passes)
+    return dict(found.arrays), found.mean
+
+
+def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
+    """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
+    mu = training.objective.proximal_mu
+    settings = training.settings
+    # The exact solution knows no weight decay and no clipping: with them, steps are taken.
+    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or settings.weight_decay or settings.clip_norm:
+        return None
+    module, data = client.module, client.data
+    load(module, training.state)
+    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, training.fraction)
+    return None if mean is None else (values_of(module), mean)
+
+
+def _by_full_steps(client: Client, training: Training) -> tuple[Arrays, float] | None:
+    """Take steps of plain gradient descent on a linear model, in NumPy."""
+    training = training.on_whole_loss()
+    mu = training.objective.proximal_mu
+    linear = client.linear if takes_full_steps(training.settings, client.num_examples) else None
+    if linear is None or mu is None:
+        return None
+    models = LinearModels.of([{name: value.numpy() for name, value in training.state.items()}], linear)
+    data = flat(client.data.x_train, client.data.y_train)
+    weight, bias, mean = linear_update(models, 0, *data, client.loss, training.settings, mu)
+    arrays: Arrays = {linear.weight: weight}
+    if linear.bias is not None and bias is not None:
+        arrays[linear.bias] = bias
+    return arrays, mean
+
+
+_SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] = (
+    _together,
+    _exactly,
+    _by_full_steps,
+)
+"""Faster ways to what `_by_steps` does; each returns None where it does not apply."""
+
+
+def _by_steps(client: Client, training: Training) -> tuple[Arrays, float]:
+    """Take the steps of the optimiser."""
+    module, data = client.module, client.data
+    load(module, client.near(training.state))
+    rng = client.random(training.purpose)
+    mean = local_update(module, data.x_train, data.y_train, client.loss, training.settings, rng, training.objective)
+    return values_of(module), mean
+
+
+def changes(arrays: Mapping[str, NDArray[Any]], state: State) -> Arrays:
+    """Return what training changed in a model that began as `state`; counters and flags stay as they are."""
+    # Booleans cannot be subtracted, and no difference of counters is ever used.
+    return {name: array - state[name].numpy() if array.dtype.kind == "f" else array for name, array in arrays.items()}
+
+
+def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
+    """Return gradients, or what training changed in a model, with the decimals that the server asks for.
+
+    Beside a gradient, too, entries without one are sent as the model's values: of these the changes count.
+    """
+    how, digits = str(client.config.get(kinds.QUANTISE, "none")), int(client.number(kinds.QUANTISE_DIGITS, 0))
+    if how == "none":
+        return arrays
+    values = client.names(kinds.UNTRAINED) if sends_gradient(client) else arrays.keys()
+    sent = {name: quantise(array, how, digits) for name, array in arrays.items() if name not in values}
+    for name, change in changes({name: arrays[name] for name in values}, state).items():
+        sent[name] = state[name].numpy() + quantise(change, how, digits) if change.dtype.kind == "f" else change
+    return {name: sent[name] for name in arrays}
+
+
+def values_of(module: Module) -> Arrays:
+    """Return a model's arrays, which are the module's own memory where it computes on the CPU."""
+    state = state_of(module)
+    values = on_host(*(value.detach() for value in state.values()))
+    return {name: value.numpy() for name, value in zip(state, values, strict=True)}

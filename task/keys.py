@@ -1,0 +1,182 @@
+"""Keys of a configuration, declared as fields of dataclasses: type, default, help and range; the check of values."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+type_hints = cache(get_type_hints)
+"""As `typing.get_type_hints`, which evaluates every annotation anew."""
+
+
+def setting(
+    default: T,
+    text: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    note: str = "",
+) -> T:
+    """Declare a key with its default, its help text and its range.
+
+    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is. The range applies to
+    numbers alone: a key that also takes null or a word is not checked for those.
+
+    Parameters
+    ----------
+    least, most
+        Smallest and largest value.
+    above, below
+        Bounds that the value must not reach.
+    note
+        What the error adds to the rule, e.g. "null leaves nobody out".
+    """
+    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note}
+    metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
+    if isinstance(default, list | dict):
+        # The copy keeps two configurations from sharing one mutable default.
+        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
+    else:
+        field = dataclasses.field(default=default, metadata=metadata)
+    declared: T = field
+    return declared
+
+
+_WORDS: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+    NoneType: "null",
+}
+
+
+class Mismatch(Exception):
+    """A value is not of the type asked for."""
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """Return `value` as the annotated type `kind`, or raise `Mismatch`.
+
+    Only what loses nothing is converted: an integer serves as a float, and NumPy's numbers as Python's. Text is never
+    read as a number, and a truth value never as one; NaN and infinities are refused.
+    """
+    if get_origin(kind) in (Union, UnionType):
+        for option in get_args(kind):
+            try:
+                return convert(value, option)
+            except Mismatch:
+                continue
+        raise Mismatch
+    if get_origin(kind) is Literal:
+        if isinstance(value, str):
+            # `AdamW` is adamw: names of classes are copied as their libraries write them.
+            for word in (value, value.lower()):
+                if word in get_args(kind):
+                    return word
+        raise Mismatch
+    if get_origin(kind) is list:
+        if isinstance(value, list | tuple):
+            # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
+            texts = [str(item) if type(item) is int and get_args(kind) == (str,) else item for item in value]
+            return [convert(item, get_args(kind)[0]) for item in texts]
+        raise Mismatch
+    if get_origin(kind) is dict:
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            return dict(value)
+        raise Mismatch
+    if isinstance(value, bool) and kind is not bool:
+        raise Mismatch
+    if kind is float and isinstance(value, Real):
+        value = float(value)
+    elif kind is int and isinstance(value, Integral):
+        value = int(value)
+    if not isinstance(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
+        raise Mismatch
+    return value
+
+
+def describe(kind: Any) -> str:
+    """Return an annotated type in words: `int | Literal["auto"]` is "an integer or auto"."""
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(describe(option) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        options = get_args(kind)
+        return str(options[0]) if len(options) == 1 else f"one of {', '.join(options)}"
+    if get_origin(kind) is list:
+        return "a list of integers" if get_args(kind) == (int,) else "a list of strings"
+    if get_origin(kind) is dict:
+        return "a mapping of option names to values"
+    return _WORDS[kind]
+
+
+def as_declared(values: T) -> tuple[T, list[str]]:
+    """Return a dataclass with its values as their declared types, and one line for each that is of no such type.
+
+    Fields of a type that no key of a configuration can have are left as they are.
+    """
+    hints = type_hints(type(values))  # type: ignore[arg-type]  # mypy does not take dataclass types as hashable
+    converted, problems = {}, []
+    for field in dataclasses.fields(values):  # type: ignore[arg-type]  # mypy does not take T as a dataclass
+        value = getattr(values, field.name)
+        try:
+            words = describe(hints[field.name])
+            found = convert(value, hints[field.name])
+        except Mismatch:
+            problems.append(f"{field.name}={value!r}: must be {words}.")
+        except (KeyError, TypeError):
+            continue
+        else:
+            if type(found) is not type(value) or found != value:
+                converted[field.name] = found
+    return (dataclasses.replace(values, **converted) if converted else values), problems  # type: ignore[type-var]
+
+
+def range_problems(values: Any, prefix: str = "") -> list[str]:
+    """Return one line for each number of a dataclass that lies outside the range of its key.
+
+    Parameters
+    ----------
+    values
+        An instance of a dataclass whose fields are declared with `setting`; of nested ones the keys are checked too.
+    prefix
+        What stands before a key's name, e.g. "strategy.".
+    """
+    problems = []
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value) and field.metadata:
+            problems += range_problems(value, f"{prefix}{field.name}.")
+        elif rule := _broken(value, field.metadata):
+            problems.append(f"{prefix}{field.name}={value}: {rule}.")
+    return problems
+
+
+def _broken(value: Any, bounds: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, or an empty string; only numbers have a range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    names = {"least": "at least {}", "above": "greater than {}", "most": "at most {}", "below": "less than {}"}
+    given = {name: bounds[name] for name in names if name in bounds}
+    if not given:
+        return ""
+    holds = {
+        "least": lambda bound: value >= bound,
+        "above": lambda bound: value > bound,
+        "most": lambda bound: value <= bound,
+        "below": lambda bound: value < bound,
+    }
+    # Not math.isfinite: an integer may be too large for it.
+    finite = -math.inf < value < math.inf
+    if finite and all(holds[name](bound) for name, bound in given.items()):
+        return ""
+    words = " and ".join(names[name].format(bound) for name, bound in given.items())
+    extra = "" if finite else ", and a finite number"
+    return f"must be {words}{extra}" + (f"; {bounds['note']}" if "note" in bounds else "")
