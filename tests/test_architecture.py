@@ -38,7 +38,7 @@ ALLOWED = {
         "florets.strategies.settings",
         *_ROUND,
     },
-    "strategies": {"florets.strategies", *_ROUND},
+    "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
         *("datasets", "flwr_datasets", "cloudpickle"),
@@ -133,9 +133,6 @@ CLIENT_HALF = {
 MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
 """Law of `strategies/<name>/messages.py`, which both halves import."""
 
-PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
-"""What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
-
 
 def files() -> list[Path]:
     return sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
@@ -179,8 +176,6 @@ def allowed(path: Path) -> set[str]:
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
-    if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
-        found |= PURE
     return found
 
 
