@@ -187,7 +187,7 @@ def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
 
 def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
     grid = LocalGrid(app, 7, None, in_blocks)
-    values = {kinds.LEARNING_RATE: 0.1, kinds.LOCAL_EPOCHS: 1.0, kinds.BATCH_SIZE: 10, kinds.OPTIMIZER: "sgd"}
+    values = {"learning-rate": 0.1, "local-epochs": 1.0, "batch-size": 10, "optimizer": "sgd"}
     settings = ConfigRecord({kinds.TASK: replace(SPEC, num_clients=7).to_json(), **values})
     messages = [
         (Message(RecordDict({kinds.CONFIG: settings.copy()}), node, kind), grid._contexts[node])
