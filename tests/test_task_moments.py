@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 import florets.strategies.two_phase.client
+import florets.task.statistics.moments
+import florets.task.statistics.sample_gradients
 import florets.task.training.sample_gradients
 from florets.strategies.two_phase.client import LocalMoments, StepSettings, anchor_step, moment_matrix
-from florets.task.models.autoencoder import autoencoder
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.autoencoders import autoencoder
+from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
 from florets.task.training.loop import train
 from florets.task.training.losses import per_sample_losses, targets_of
