@@ -8,8 +8,6 @@ import torch
 from torch import nn
 
 import florets.strategies.two_phase.client
-import florets.task.statistics.moments
-import florets.task.statistics.sample_gradients
 import florets.task.training.sample_gradients
 from florets.strategies.two_phase.client import LocalMoments, StepSettings, anchor_step, moment_matrix
 from florets.task.models.autoencoders import autoencoder
