@@ -20,6 +20,7 @@ _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
     "florets.task.keys",
+    "florets.task.training.settings",
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
@@ -38,7 +39,7 @@ ALLOWED = {
         "florets.strategies.settings",
         *_ROUND,
     },
-    "strategies": {"florets.strategies", *_ROUND},
+    "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
         *("datasets", "flwr_datasets", "cloudpickle"),
@@ -77,6 +78,7 @@ ALLOWED = {
         *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
     },
     "conf": {
+        "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
         "florets.task.keys",
@@ -125,9 +127,6 @@ ALGORITHMS = sorted(
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
 
-PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
-"""What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
-
 
 def files() -> list[Path]:
     return sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
@@ -163,8 +162,6 @@ def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
-    if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
-        found |= PURE
     return found
 
 
