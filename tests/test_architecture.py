@@ -20,6 +20,7 @@ _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
     "florets.task.keys",
+    "florets.task.training.settings",
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
@@ -38,7 +39,7 @@ ALLOWED = {
         "florets.strategies.settings",
         *_ROUND,
     },
-    "strategies": {"florets.strategies", *_ROUND},
+    "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
         *("datasets", "flwr_datasets", "cloudpickle"),
@@ -77,6 +78,7 @@ ALLOWED = {
         *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
     },
     "conf": {
+        "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
         "florets.task.keys",
@@ -125,8 +127,13 @@ ALGORITHMS = sorted(
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
 
-PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
-"""What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
+CLIENT_HALF = {
+    *("florets.client_app", "florets.task", "flwr", "torch", "numpy", "sklearn"),
+    *("florets.strategies.shared.client", "florets.strategies.shared.messages"),
+}
+"""Law of `strategies/<name>/client.py`, which runs in a client's process; its own messages are allowed as well."""
+MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
+"""Law of `strategies/<name>/messages.py`, which both halves import."""
 
 
 def files() -> list[Path]:
@@ -161,10 +168,16 @@ def is_under(name: str, packages: object) -> bool:
 
 def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
+    if name_of(path).startswith("strategies/") and path.stem in ("client", "messages"):
+        # Another algorithm's halves: `test_an_algorithm_knows_no_other_one`.
+        own = {
+            f"florets.strategies.{name}.{half}"
+            for name in ({path.parent.name, *MAY_BUILD_ON.get(path.parent.name, ())} - {"shared"})
+            for half in ("client", "messages")
+        }
+        return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
-    if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
-        found |= PURE
     return found
 
 
@@ -193,7 +206,8 @@ def test_a_file_imports_only_what_its_folder_may() -> None:
 def test_slow_packages_are_imported_inside_functions() -> None:
     wrong, drawing = {}, [f"florets.reports.{name}" for name in DRAWING]
     for name, path in modules().items():
-        if (lazy := LAZY.get(area(path).split("/")[0], ())) and not is_under(name, drawing):
+        folder = "client_app" if path.stem == "client" else area(path).split("/")[0]
+        if (lazy := LAZY.get(folder, ())) and not is_under(name, drawing):
             lazy = (*lazy, *drawing) if "matplotlib" in lazy else lazy
             nodes = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
             if found := [module for module in imports(ast.Module(nodes, [])) if is_under(module, lazy)]:

@@ -6,18 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
+from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import disjoint_folds, fold_changes
+from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
+from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
 from florets.task.wire.replies import read_update
+from tests.fakes import message_to
 
 CONFIG = compose(["num_clients=4", "k=2", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -33,6 +36,8 @@ ASK = {
 
 Ask = Callable[..., RecordDict]
 
+ON_FOLDS = on_folds(Training(), 2)
+
 
 @pytest.fixture
 def ask() -> Ask:
@@ -40,7 +45,7 @@ def ask() -> Ask:
 
     def ask(kind: str, settings: dict[str, object], **records: ArrayRecord) -> RecordDict:
         config = ConfigRecord({**message_settings(CONFIG, TASK), kinds.SERVER_ROUND: 2, **settings})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([Message(RecordDict({kinds.CONFIG: config, **records}), 2, kind)])
+        (reply,) = grid.send_and_receive([message_to(RecordDict({kinds.CONFIG: config, **records}), 2, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 
@@ -73,22 +78,22 @@ def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
 
 @pytest.mark.slow
 def test_rows_are_what_adam_changes_on_each_fold_and_the_update_is_that_of_train(ask: Ask) -> None:
-    update = read_fold_update(ask(kinds.TRAIN_FOLDS, ASK, arrays=MODEL), LAYOUT, 0, FULL, 3)
+    update = read_fold_update(ask(TRAIN_FOLDS, ASK, arrays=MODEL), LAYOUT, 0, FULL, 3)
     np.testing.assert_allclose(update.rows, by_hand(MODEL), atol=2e-5)
     plain = read_update(ask(kinds.TRAIN, ASK, arrays=MODEL), LAYOUT, 0)
     assert update.vector.tobytes() == plain.vector.tobytes()
-    alone = read_fold_rows(ask(kinds.QUERY_FOLDS, ASK, arrays=MODEL), FULL, 3)
+    alone = read_fold_rows(ask(QUERY_FOLDS, ASK, arrays=MODEL), FULL, 3)
     np.testing.assert_array_equal(alone.rows, update.rows)
     assert alone.num_examples == update.num_examples
 
 
 def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) -> None:
-    update = read_fold_update(ask(kinds.TRAIN_FOLDS, ASK, arrays=MODEL, common=OTHER), LAYOUT, 0, FULL, 3)
+    update = read_fold_update(ask(TRAIN_FOLDS, ASK, arrays=MODEL, common=OTHER), LAYOUT, 0, FULL, 3)
     np.testing.assert_allclose(update.rows, by_hand(OTHER), atol=2e-5)
 
 
 def test_a_trained_model_is_trained_on_in_smaller_steps(ask: Ask) -> None:
-    rows = read_fold_rows(ask(kinds.QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), FULL, 3).rows
+    rows = read_fold_rows(ask(QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), FULL, 3).rows
     np.testing.assert_allclose(rows, by_hand(MODEL, 0.001), atol=2e-4)
 
 
@@ -100,16 +105,16 @@ def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
     alike = replace(data, y_train=torch.zeros_like(data.y_train))
     monkeypatch.setattr("florets.client_app.client.Client.data", alike)
     settings = {**ASK, kinds.FOLD_CLASSES: asked}
-    assert len(read_fold_rows(ask(kinds.QUERY_FOLDS, settings, arrays=MODEL), FULL, 3).rows) == rows
+    assert len(read_fold_rows(ask(QUERY_FOLDS, settings, arrays=MODEL), FULL, 3).rows) == rows
 
 
 def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
-    rows = read_fold_rows(ask(kinds.QUERY_FOLDS, {**ASK, kinds.NUM_FOLDS: 1}, arrays=MODEL), FULL, 1).rows
+    rows = read_fold_rows(ask(QUERY_FOLDS, {**ASK, kinds.NUM_FOLDS: 1}, arrays=MODEL), FULL, 1).rows
     data, module = TASK.client(0), TASK.build_model()
     state = {name: torch.from_numpy(array.numpy().copy()) for name, array in MODEL.items()}
     everything = [np.arange(len(data.x_train))]
     change = fold_changes(
-        module, state, data.x_train, data.y_train, "cross_entropy", everything, 2, np.random.default_rng(0)
+        module, state, data.x_train, data.y_train, "cross_entropy", everything, ON_FOLDS, np.random.default_rng(0)
     )
     np.testing.assert_allclose(rows, change / np.linalg.norm(change), atol=2e-5)
 
@@ -118,7 +123,7 @@ def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
 def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     form = RowForm(upload, 40, SIZE)  # type: ignore[arg-type]
     settings = {**ASK, kinds.FOLD_UPLOAD: upload, kinds.FOLD_WIDTH: 40}
-    rows = read_fold_rows(ask(kinds.QUERY_FOLDS, settings, arrays=MODEL), form, 3).rows
+    rows = read_fold_rows(ask(QUERY_FOLDS, settings, arrays=MODEL), form, 3).rows
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
@@ -130,8 +135,9 @@ def test_folds_are_clipped_side_by_side_as_one_by_one(monkeypatch: pytest.Monkey
     folds = disjoint_folds(data.x_train, data.y_train, 3, 10, np.random.default_rng(0))
 
     def changes(most: float | None) -> np.ndarray:
-        given = (module, state, data.x_train, data.y_train, "cross_entropy", folds, 3, np.random.default_rng(0))
-        return fold_changes(*given, clip_norm=most)
+        training = on_folds(Training(clip_norm=most), 3)
+        data_and_loss = (data.x_train, data.y_train, "cross_entropy")
+        return fold_changes(module, state, *data_and_loss, folds, training, np.random.default_rng(0))
 
     together, free = changes(0.01), changes(None)
     monkeypatch.setattr("florets.task.training.folds.network_of", lambda module: None)
@@ -147,7 +153,15 @@ def test_running_statistics_are_no_part_of_a_row() -> None:
     untrained = untrained_entries(module)
     folds = disjoint_folds(data.x_train, data.y_train, 2, 8, np.random.default_rng(0))
     changes = fold_changes(
-        module, state, data.x_train, data.y_train, "cross_entropy", folds, 2, np.random.default_rng(0), untrained
+        module,
+        state,
+        data.x_train,
+        data.y_train,
+        "cross_entropy",
+        folds,
+        ON_FOLDS,
+        np.random.default_rng(0),
+        untrained,
     )
     assert changes.shape == (2, sum(p.numel() for p in module.parameters()))
 
@@ -160,7 +174,7 @@ def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
     x, y = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0])
     folds = [np.array([index]) for index in range(3)]
     untrained = untrained_entries(module)
-    changes = fold_changes(module, state, x, y, "cross_entropy", folds, 2, np.random.default_rng(0), untrained)
+    changes = fold_changes(module, state, x, y, "cross_entropy", folds, ON_FOLDS, np.random.default_rng(0), untrained)
     changed = dict(zip(("0", "1", "3"), np.split(changes, np.cumsum([16, 8]), axis=1), strict=True))
     assert [bool(part.any(axis=1).all()) for part in changed.values()] == [True, False, True]
 

@@ -9,6 +9,7 @@ from flwr.app import Array, MetricRecord, RecordDict
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
+from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.flexcfl.strategy import FlexCFL
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.labels import read_label_counts
@@ -33,7 +34,7 @@ def test_groups_come_from_the_directions_of_cold_starts_and_stay() -> None:
     assert clients.asked(kinds.TRAIN_ESTIMATE) == clients.asked(kinds.TRAIN_ESTIMATE, 1) == [0, 1, 2, 3]
     assert [report.details for report in seen] == [{"cold_started": 4.0}, {}, {}]
     cold = [config for (kind, _, _), config in zip(clients.seen, clients.configs, strict=True) if "estimate" in kind]
-    assert {config[kinds.LOCAL_STEPS] for config in cold} == {7}
+    assert {config["local-steps"] for config in cold} == {7}
     # A group starts from the plain mean of its cold starts, -2 and 11, and nears the mean by examples, -2.5 and 11.
     assert thetas(strategy.context.models.record) == pytest.approx([-2.5 + 0.5 / 8, 11.0])
 
@@ -102,7 +103,7 @@ def test_a_client_whose_labels_shift_is_cold_started_again() -> None:
 
 
 def test_a_migration_that_is_lost_leaves_the_client_in_its_group_until_it_comes() -> None:
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 2, 1): lost, (kinds.LABELS, 1, 0): lost})
+    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 2, 1): lost, (LABELS, 1, 0): lost})
     clients.labels = lambda client, server_round: [1, 9] if client == 1 and server_round >= 2 else [9, 1]
     seen = play(flexcfl(migration=0.2), clients, 3, 0.0, 0.0)
     assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2, 3]
@@ -113,7 +114,7 @@ def test_a_migration_that_is_lost_leaves_the_client_in_its_group_until_it_comes(
 def test_without_migration_nobody_is_asked_for_labels() -> None:
     clients = FakeClients(TARGETS)
     play(flexcfl(), clients, 2, 0.0, 0.0)
-    assert clients.asked(kinds.LABELS) == []
+    assert clients.asked(LABELS) == []
 
 
 def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:

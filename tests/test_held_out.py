@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
@@ -17,17 +17,15 @@ from florets.server_app.results.loss_matrix import loss_matrix
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.fedavg.settings import FedAvgSettings
-from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.settings import IFCASettings
-from florets.strategies.ifca.strategy import IFCA
-from florets.task.held_out import hold_out
+from florets.strategies.fedavg.strategy import FedAvg, FedAvgSettings
+from florets.strategies.ifca.strategy import IFCA, IFCASettings
+from florets.task.client_data import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_losses, read_selected_update, read_update
-from tests.fakes import FakeClients, models, thetas
+from tests.fakes import FakeClients, message_to, models, thetas
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
 TASK = build_task(CONFIG)
@@ -44,7 +42,7 @@ def ask() -> Ask:
 
     def ask(kind: str, arrays: ArrayRecord, **others: object) -> RecordDict:
         config = ConfigRecord({**settings, kinds.SERVER_ROUND: 1, **HELD_OUT, **others})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([Message(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
+        (reply,) = grid.send_and_receive([message_to(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 
@@ -116,7 +114,7 @@ def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
     np.testing.assert_allclose(update.vector, expected, rtol=1e-3, atol=1e-6)
     assert update.train_loss == pytest.approx(loss, rel=1e-5)
     # One step of plain SGD on all samples that are left is that gradient.
-    step = {kinds.OPTIMIZER: "sgd", kinds.LEARNING_RATE: 0.5, kinds.BATCH_SIZE: 10_000}
+    step = {"optimizer": "sgd", "learning-rate": 0.5, "batch-size": 10_000}
     trained = read_update(ask(kinds.TRAIN, bank.model(BANK, 1), **step), LAYOUT, 1)
     start = LAYOUT.flatten(bank.model(BANK, 1))
     np.testing.assert_allclose(trained.vector, start - 0.5 * expected, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,38 @@
+"""`train.pooled`: local training of one model on the data of all clients of a simulation together."""
+
+from dataclasses import replace
+
+import torch
+from flwr.app import RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.messages import packed, reply
+from florets.client_app.training import augmentation, sample_weights, values_of
+from florets.task.randomness import Purpose
+from florets.task.training.loop import train
+from florets.task.training.modules import load
+from florets.task.wire import kinds
+
+
+def train_pooled(client: Client) -> RecordDict:
+    """Return the model after training on every client's samples; the number of examples is this client's own.
+
+    Raises
+    ------
+    ValueError
+        If the node is not a simulated one.
+    """
+    if not client.is_simulated:
+        raise ValueError(
+            "strategy=centralised trains on the data of all clients together, which a real node does not have; use "
+            "strategy=fedavg"
+        )
+    task, device = client.task, client.data.x_train.device
+    parts = [task.client(number, client.server_round) for number in range(task.num_clients)]
+    x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
+    load(client.module, client.states()[0])
+    weights, augment = sample_weights(client, y), augmentation(client)
+    objective = replace(client.objective, weights=weights, augment=augment)
+    rng = client.random(Purpose.LOCAL_TRAINING)
+    mean = train(client.module, x, y, client.loss, client.training, rng, objective)
+    return reply(packed(values_of(client.module)), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples})

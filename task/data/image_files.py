@@ -1,0 +1,274 @@
+"""Image files: the pixels of one as float32 numbers, and samples from one folder of images per class."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from florets.task.data.dataset import FloatArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+from collections.abc import Sequence
+from dataclasses import replace
+
+from florets.task.data.files import file_name
+from florets.task.data.samples import Samples, samples
+
+# What the suffixes promise. Pillow decides by content, and would hand others (EPS) to external programs.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+# Tags of TIFF.
+_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_WHITE_IS_ZERO, _SIGNED = 0, 2
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How images are read; `florets.task.data.own.own` says what each option means.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+    """
+
+    image_size: int | None = None
+    grayscale: bool = False
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None and self.image_size < 1:
+            raise ValueError(f"task.data_options.image_size={self.image_size} must be at least 1.")
+        if self.depth is not None and not 9 <= self.depth <= 32:
+            raise ValueError(
+                f"task.data_options.depth={self.depth} must be from 9 to 32: the significant bits of images whose "
+                "files have 16 or 32. Those of 8 bits need no depth."
+            )
+
+
+class Picture(NamedTuple):
+    """Pixels (channels, height, width), and whether they are integers that were scaled to [0, 1]."""
+
+    pixels: FloatArray
+    scaled: bool
+
+
+@dataclass(frozen=True)
+class _Integers:
+    """How a file keeps its integers: value bits, the range's own name in the file, and what is special about them."""
+
+    bits: int
+    unsigned: bool = True
+    # The file names its largest value itself, and Pillow has scaled by it.
+    scaled: bool = False
+    inverted: bool = False
+
+
+def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
+    """Read one image.
+
+    Integers are scaled to [0, 1] by the range of their type (of 8 bits by 255, of 16 by 65535) or, in images of one
+    channel with more bits than `depth`, by 2**depth - 1. Floats are taken as they are. What is transparent is laid on
+    white, the orientation in the EXIF data is applied, and palettes, CMYK and the like become RGB or grey.
+
+    Of colours of 16 bits Pillow reads the upper 8.
+
+    Parameters
+    ----------
+    file
+        The file.
+    shown
+        What errors call it.
+    options
+        How to read it.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, has several pages or frames, has values that do not fit `depth`, or has more pixels than
+        Pillow's limit for decompression bombs.
+    """
+    # Only this form of data needs it.
+    from PIL import Image, ImageOps
+
+    try:
+        # Not by its path: Pillow 13 maps such a file into memory, and scrambles a TIFF that is to be turned.
+        with file.open("rb") as stream, Image.open(stream, formats=_FORMATS) as opened:
+            frames = int(getattr(opened, "n_frames", 1))
+            kept = _kept(opened)
+            image = ImageOps.exif_transpose(opened)
+            pixels = None if image.mode in ("F", "I") or image.mode.startswith("I;16") else _bytes(image, options)
+    # Pillow raises OSError, SyntaxError, struct's error, DecompressionBombError and more.
+    except Exception as error:
+        # Their texts may quote the file.
+        raise ValueError(f"{shown}: the image cannot be read ({type(error).__name__}).") from error
+    if frames > 1:
+        raise ValueError(f"{shown}: has {frames} pages or frames, and only one is an input: save each as a file.")
+    if pixels is not None:
+        if options.depth is not None and kept.bits > 8 and not kept.scaled:
+            raise ValueError(
+                f"{shown}: task.data_options.depth={options.depth} is for images of one channel, and this one has "
+                "several of more than 8 bits: save it with 8 bits."
+            )
+        return Picture(pixels, True)
+    scaled = image.mode != "F"
+    values = _scaled(shown, image, kept, options.depth) if scaled else np.asarray(image, dtype=np.float32)
+    if options.image_size is not None:
+        # As floats: Pillow would resize 16 bits by the nearest pixel.
+        values = np.asarray(Image.fromarray(values).resize((options.image_size, options.image_size)))
+        # Where edges overshoot, as those of 8 bits are.
+        values = values.clip(0, 1) if scaled else values
+    return Picture(np.repeat(values[None], 1 if options.grayscale else 3, axis=0), scaled)
+
+
+def _kept(opened: "Image") -> _Integers:
+    """Return how a file keeps its integers, before they are loaded."""
+    from PIL.PngImagePlugin import PngImageFile
+    from PIL.TiffImagePlugin import TiffImageFile
+
+    if isinstance(opened, TiffImageFile):
+        tags = opened.tag_v2
+        bits, unsigned = max(tags.get(_BITS, (1,))), tags.get(_SAMPLE_FORMAT, (1,))[0] != _SIGNED
+        return _Integers(bits, unsigned, inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
+    if opened.format == "PPM":
+        return _Integers(16, scaled=True)
+    wide = isinstance(opened, PngImageFile) and any("16" in str(tile.args) for tile in opened.tile)
+    return _Integers(16 if wide else 8)
+
+
+def _bytes(image: "Image", options: ImageOptions) -> FloatArray:
+    """Return the pixels of an image of at most 8 bits a channel."""
+    from PIL import Image
+
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("L" if options.grayscale else "RGB")
+    if options.image_size is not None:
+        image = image.resize((options.image_size, options.image_size))
+    values = np.asarray(image, dtype=np.float32) / np.float32(255)
+    return values[None] if options.grayscale else values.transpose(2, 0, 1)
+
+
+def _scaled(shown: str, image: "Image", kept: _Integers, depth: int | None) -> FloatArray:
+    """Return the integers (height, width) of an image of one channel, scaled to [0, 1]."""
+    values = np.asarray(image)
+    if kept.unsigned and values.dtype == np.int32:
+        # Pillow keeps 32 bits without a sign in as many with one.
+        values = values.view(np.uint32)
+    if not kept.unsigned and values.min() < 0:
+        raise ValueError(f"{shown}: has negative pixels: save it as floats, or with integers from 0.")
+    bits = kept.bits if kept.unsigned else kept.bits - 1
+    if depth is not None and depth < bits and not kept.scaled:
+        bits = depth
+        if values.max() > 2**depth - 1:
+            raise ValueError(
+                f"{shown}: a pixel needs more than the {depth} bits of task.data_options.depth={depth}: give the "
+                "number of significant bits, or leave it out for the whole range of the files' type."
+            )
+    found: FloatArray = (values / float(2**bits - 1)).astype(np.float32)
+    if kept.inverted:
+        found = 1 - found
+    if (key := image.info.get("transparency")) is not None:
+        found[values == key] = 1.0
+    return found
+
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+
+
+def read_images(path: Path, classes: Sequence[str] | None, options: ImageOptions) -> Samples:
+    """Read ``<path>/<class>/*.png`` (or .jpg, ...), the layout of torchvision's ImageFolder.
+
+    A node need not have images of every class. Hidden files and folders, whose names begin with a dot, are skipped.
+
+    Deviation: Pillow reads them, as it does for torchvision, whose own import would cost 1.4 s of processor time at
+    every message.
+
+    Parameters
+    ----------
+    path
+        Folder of the classes' folders.
+    classes
+        Their names, in the order of their labels.
+    options
+        How each image is read.
+
+    Returns
+    -------
+    Samples
+        Pixels (n, channels, height, width), in [0, 1] where the files have integers.
+
+    Raises
+    ------
+    ValueError
+        If classes are not named, or have names that no folder can have, a folder is none of them, or an image is
+        damaged or of another size. On a real node the text reaches the server: it names no folder or file that the
+        server has not named.
+    """
+    if classes is None:
+        raise ValueError(
+            f"{path}: nodes may have different folders, so that the classes must be named for all of them: set "
+            "task.data_options.classes=[<first>,<second>,...]."
+        )
+    for name in classes:
+        file_name("task.data_options.classes", name)
+    folders = [entry.name for entry in path.iterdir() if entry.is_dir() and not is_hidden(entry)]
+    if unknown := sum(name not in classes for name in folders):
+        raise ValueError(
+            f"{path}: {unknown} of its folders have names that are none of the classes ({', '.join(classes)}): "
+            "rename them, or correct task.data_options.classes."
+        )
+    files: list[tuple[Path, str]] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = images_below(path / name)
+        shown = (f"{path / name}: image {number} of {len(found)} by name" for number in range(1, len(found) + 1))
+        files += zip(found, shown, strict=True)
+        labels += [label] * len(found)
+    if not files:
+        raise ValueError(f"{path} holds no image: they belong in folders with the classes' names.")
+    pixels, scaled = read_pixels(files, options)
+    return replace(samples(path, pixels, np.array(labels, dtype=np.int64)), scaled=scaled)
+
+
+def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> tuple[FloatArray, bool]:
+    """Read images of one size, (n, channels, height, width), and whether all were integers that were scaled.
+
+    Parameters
+    ----------
+    files
+        Each with what errors call it; at least one.
+    options
+        How each is read.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be read, or is of another size than the first.
+    """
+    first = read_image(*files[0], options)
+    pixels, scaled = np.empty((len(files), *first.pixels.shape), dtype=np.float32), first.scaled
+    pixels[0] = first.pixels
+    for number, (file, shown) in enumerate(files[1:], start=1):
+        picture = read_image(file, shown, options)
+        if picture.pixels.shape != first.pixels.shape:
+            raise ValueError(
+                f"{shown}: images have different sizes, and this one not that of the first: set "
+                "task.data_options.image_size=<pixels>."
+            )
+        pixels[number] = picture.pixels
+        scaled = scaled and picture.scaled
+    return pixels, scaled
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Return the images in a folder and its folders, sorted; none where there is no such folder."""
+    found = (file for file in folder.glob("**/*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
+    return sorted(file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder is one that programs keep for themselves: .git, .ipynb_checkpoints, ._0.png."""
+    return path.name.startswith(".")
