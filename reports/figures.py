@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 MOST_NAMES = 60
 """With more rows than this their names would be too small to read; the groups' names stay."""
-LABEL_GAP = 0.085
+_LABEL_GAP = 0.085
 """Least distance of two labels at line ends, as a fraction of the axes' height."""
 
 
@@ -271,27 +270,20 @@ def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
-def label_ends(axes: Axes, lines: Sequence[Line], legend: bool = True) -> None:
+def label_ends(axes: Axes, lines: Sequence[Line]) -> None:
     """Write the lines' labels to the right of the axes, at their ends, once the limits are set.
 
-    Where ends lie so close that labels would have to move, they become a legend there instead.
-
-    Parameters
-    ----------
-    legend
-        Whether they may.
+    Where ends lie so close that labels would overlap, they become a legend there instead.
     """
     lines = [line for line in lines if line.label]
     # Through the axes' own transforms, which also know a logarithmic scale.
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [float(to_axes.transform((1, line.y[np.isfinite(line.y)][-1]))[1]) for line in lines]
-    if legend and any(above - below < LABEL_GAP for below, above in pairwise(sorted(ends))):
-        downwards = [lines[place] for place in sorted(range(len(ends)), key=lambda place: -ends[place])]
+    order = sorted(range(len(ends)), key=lambda place: -ends[place])
+    if any(ends[above] - ends[below] < _LABEL_GAP for above, below in pairwise(order)):
+        look: dict[str, Any] = {"linewidth": 1.9, "markersize": 5, "color": COLOURS[0]}
         axes.legend(
-            handles=[
-                Line2D([], [], **{"linewidth": 1.9, "markersize": 5, **one.style}, label=one.label)
-                for one in downwards
-            ],
+            handles=[Line2D([], [], **look | {**lines[place].style}, label=lines[place].label) for place in order],
             loc="upper left",
             bbox_to_anchor=(1.0, 1.02),
             frameon=False,
@@ -301,7 +293,7 @@ def label_ends(axes: Axes, lines: Sequence[Line], legend: bool = True) -> None:
             labelcolor=INK,
         )
         return
-    for height, line in zip(_apart(ends, LABEL_GAP), lines, strict=True):
+    for height, line in zip(ends, lines, strict=True):
         axes.annotate(
             line.label,
             (1.0, height),
@@ -313,28 +305,6 @@ def label_ends(axes: Axes, lines: Sequence[Line], legend: bool = True) -> None:
             fontweight="bold",
             annotation_clip=False,
         )
-
-
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Move label heights (axes fraction) apart to at least ``gap``, with as little movement as can be.
-
-    Labels in reach of each other form a block around the mean of their heights; a block that touches the next
-    one joins it (least squares under an order: pool adjacent violators).
-    """
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    blocks: list[list[float]] = []
-    for rank, i in enumerate(order):
-        # Less its share of the gaps, a label only has to stay in order.
-        blocks.append([heights[i] - rank * gap])
-        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    # None rises over the top of the axes: it would push the title and the axes themselves down.
-    ceiling = max(1.0, *heights) - (len(order) - 1) * gap if order else 0.0
-    levels = [min(fmean(block), ceiling) for block in blocks for _ in block]
-    placed = [0.0] * len(heights)
-    for rank, i in enumerate(order):
-        placed[i] = levels[rank] + rank * gap
-    return placed
 
 
 # Points

@@ -104,7 +104,7 @@ def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequen
         panels[key] = lines
     if not panels:
         return None
-    picture, rows = _panels(panels, 0.7, 2.8, "seeds", legend=True)
+    picture, rows = _panels(panels, 0.7, 2.8, "seeds")
     for axes, lines in zip(rows, panels.values(), strict=True):
         axes.set_xlim(0.5, max(1.5, *(float(line.x[-1]) + 0.25 for line in lines)))
     if title:
@@ -113,9 +113,7 @@ def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequen
 
 
 @styled()
-def _panels(
-    panels: Mapping[str, Sequence[Line]], above: float, each: float, over: str, legend: bool = False
-) -> tuple[Picture, list[Axes]]:
+def _panels(panels: Mapping[str, Sequence[Line]], above: float, each: float, over: str) -> tuple[Picture, list[Axes]]:
     """Return a figure with a panel for each quantity; `over` says what bands are the spread over."""
     picture, rows = stacked(8.4, above + each * len(panels), len(panels))
     for axes, (key, lines) in zip(rows, panels.items(), strict=True):
@@ -126,7 +124,7 @@ def _panels(
         count_in(axes.xaxis)
         set_limits(axes, quantity.form, lines)
         axes.set_title(quantity.title)
-        label_ends(axes, lines, legend)
+        label_ends(axes, lines)
     band = any(line.has_band for lines in panels.values() for line in lines)
     rows[-1].set_xlabel(f"round (band: ± std over {over})" if band else "round")
     return picture, rows
