@@ -67,12 +67,7 @@ class Picture(Figure):
     """A figure of matplotlib that a notebook shows; without pyplot, whose global state is not made for threads."""
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the figure and return its files.
-
-        Parameters
-        ----------
-        path
-            With a suffix that matplotlib knows, the one file; else PNG (160 dots per inch), PDF and SVG of that name.
+        """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names.
 
         Raises
         ------
@@ -192,29 +187,16 @@ def _halo() -> list[patheffects.AbstractPathEffect]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel.
-
-    Attributes
-    ----------
-    x, y
-        Places and values; a value that is not known is NaN, and a gap in the line.
-    spread
-        Half the height of the band around each value; None: no band.
-    label
-        What is written at its end.
-    style
-        Of matplotlib, such as `line_style`.
-    least
-        Lower end of the band of a quantity without a limit: a spread larger than the mean would leave the values that
-        exist, and has no lower end on a logarithmic axis.
-    """
+    """A line of a panel, with a label at its end and matplotlib's style; a value that is NaN is a gap."""
 
     x: NDArray[Any]
     y: NDArray[np.float64]
     spread: NDArray[np.float64] | None = None
+    """Half the height of the band around each value; None: no band."""
     label: str = ""
     style: Mapping[str, Any] = field(default_factory=dict)
     least: ArrayLike = 0.0
+    """Lower end of the band: a spread larger than the mean would have none on a logarithmic axis."""
 
     @property
     def has_band(self) -> bool:
@@ -369,15 +351,7 @@ def heat_map(
     fonts: float | None = None,
     **options: Any,
 ) -> AxesImage:
-    """Draw a matrix in colours, of one tone, which grey keeps; what is not finite stays blank.
-
-    Parameters
-    ----------
-    rows, columns
-        Names; none: none are written.
-    fonts
-        Size of the rows' names.
-    """
+    """Draw a matrix in shades of one tone under its names, if any; what is not finite stays blank."""
     clients = rows if isinstance(rows, ClientRows) else None
     names, fonts = (rows, fonts) if clients is None else (clients.names, clients.fonts)
     image = axes.imshow(
@@ -444,15 +418,7 @@ def colour_scale(values: NDArray[np.float64]) -> Normalize:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """Rows of a heat map, one a client, in groups; of many clients without their names.
-
-    Attributes
-    ----------
-    keys
-        Clients in the order of the rows.
-    groups
-        Name of each row's group; None: it has none.
-    """
+    """Rows of a heat map, one a client, with each row's group if it has one; many clients are not named."""
 
     keys: Sequence[str]
     groups: Sequence[str | None]

@@ -204,20 +204,10 @@ def settings_figure(
     bounds: tuple[float, float] | None,
     joined: bool = True,
 ) -> Picture:
-    """Return a figure of means ± one standard deviation over the values of a key, a line for each name.
+    """Return a figure of means ± one standard deviation over the values of a key (`over`), a line for each name.
 
-    Parameters
-    ----------
-    lines
-        By name the values of the key with what they gave; a single line needs no name. Values that are all numbers
-        have their places on an axis of numbers, one of powers where they span a factor of more than 20. Others stand
-        side by side, and are not joined.
-    over
-        The key.
-    bounds
-        Range of the quantity, None where it has no two ends.
-    joined
-        Whether points of one name are joined by a line.
+    Values that are all numbers have their places on an axis, a logarithmic one where they span a factor of more than
+    20. Others stand side by side, and are not joined. `bounds` is the range of the quantity, if it has two ends.
     """
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     known = [number for value in values if (number := _number(value)) is not None]
@@ -275,17 +265,9 @@ def row_order(keys: Sequence[str], truth: Mapping[str, int], assignment: Mapping
 def losses_figure(
     keys: Sequence[str], losses: NDArray[np.float64], truth: Mapping[str, int], assignment: Mapping[str, int]
 ) -> Picture | None:
-    """Return a heat map of the losses of all models on all clients; None where there are no losses.
+    """Return a heat map of the losses (M, K) of all models on the clients, a dot at each client's own model.
 
-    Parameters
-    ----------
-    keys : sequence of str, length M
-        Client of each row.
-    losses : float64 array (M, K)
-        Mean loss on the client's training data. What is not finite stays blank.
-    truth, assignment : mapping of str to int
-        True cluster (empty where not known) and model of each client. Rows are sorted by true cluster; a dot
-        marks the client's model.
+    Rows are sorted by true cluster, if it is known. None where there are no losses.
     """
     if not losses.size:
         return None
@@ -320,11 +302,7 @@ def losses_figure(
 def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     """Return the score over the number of groups, and the similarity of the clients.
 
-    Parameters
-    ----------
-    evidence : mapping
-        The detail of a round that tested for groups, with scores: `verdict`, `k`, `p_value`, `candidates`, `scores`,
-        `clients`, `groups`, `similarity`; see `florets.strategies.shared.evidence`.
+    `evidence` is the detail of a round that tested for groups, with scores: see `florets.strategies.shared.evidence`.
     """
     picture = new_picture(8.4, 3.9)
     left, right = picture.subplots(1, 2, width_ratios=(1.15, 1))
@@ -374,22 +352,15 @@ def _shortened(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What one round of CFL-GP clustered.
-
-    Attributes
-    ----------
-    features
-        (M, s), of all clients that the round clustered.
-    clusters
-        True cluster of each, -1 where it is not known.
-    singular_values
-        Of the profile, falling.
-    """
+    """What one round of CFL-GP clustered."""
 
     server_round: int
     features: NDArray[np.float64]
+    """(M, s)"""
     clusters: NDArray[np.int64]
+    """True cluster of each client, -1 where it is not known."""
     singular_values: Sequence[float]
+    """Of the profile, falling."""
 
 
 def spectra_of(folder: Path, lines: Sequence[RoundLine] | None = None) -> list[Spectrum]:
