@@ -126,8 +126,8 @@ def _number(text: str) -> float:
 
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
-"""waiting: there is no run yet; starting: no round is over; silent: no round for long, it may have been killed; ended: it
-failed or was interrupted."""
+"""waiting: there is no run yet; starting: no round is over; silent: no round for long, it may have been killed;
+ended: it failed or was interrupted."""
 OVER = ("ended", "finished")
 
 _RECENT = 5
