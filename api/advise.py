@@ -10,8 +10,8 @@ from florets.api import page
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.server_app import engine
-from florets.server_app.advise.methods import Question
-from florets.server_app.advise.study import answer
+from florets.studies.advise.methods import Question
+from florets.studies.advise.study import answer
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
 

@@ -137,7 +137,7 @@ def _of_words(given: Sequence[str]) -> int:
         import_from(caller)
         return plan(rest, caller, engine.client_side)
     if word == "reproduce":
-        from florets.server_app.reproduce.command import main as reproduce
+        from florets.papers.command import main as reproduce
         from florets.server_app.resume.go_on import Engine
 
         import_from(caller)
@@ -177,7 +177,7 @@ def _act(arguments: Arguments) -> int:
         return 0
     if arguments.sweep:
         from florets.server_app.resume.go_on import Engine
-        from florets.server_app.sweep.launch import run_sweep
+        from florets.studies.sweep.launch import run_sweep
 
         return run_sweep(arguments.overrides, caller, Engine(engine.run, engine.resume), arguments.keep)[0]
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.

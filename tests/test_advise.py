@@ -14,11 +14,14 @@ from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.advise.advice import Evidence, advise
-from florets.server_app.advise.causes import ColumnShift, Reason
-from florets.server_app.advise.compare import Criterion
-from florets.server_app.advise.findings import Finding, finding_of
-from florets.server_app.advise.methods import (
+from florets.server_app.app import advise as advise_nodes
+from florets.server_app.local_grid import LocalGrid
+from florets.strategies.base.federation import TrainingDiverged
+from florets.studies.advise.advice import Evidence, advise
+from florets.studies.advise.causes import ColumnShift, Reason
+from florets.studies.advise.compare import Criterion
+from florets.studies.advise.findings import Finding, finding_of
+from florets.studies.advise.methods import (
     Question,
     Setup,
     candidate_run,
@@ -29,12 +32,9 @@ from florets.server_app.advise.methods import (
     setup_of,
     slower,
 )
-from florets.server_app.advise.page import write_page
-from florets.server_app.advise.search import search
-from florets.server_app.advise.speech import listed
-from florets.server_app.app import advise as advise_nodes
-from florets.server_app.local_grid import LocalGrid
-from florets.strategies.base.federation import TrainingDiverged
+from florets.studies.advise.page import write_page
+from florets.studies.advise.search import search
+from florets.studies.advise.speech import listed
 
 
 def evidence(verdict: str, p_value: float | None = 0.0025, needed: int = 5) -> dict[str, object]:
@@ -275,7 +275,7 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
         method, _, text = str(folder).partition(" ")
         return outcome(name, [accuracies.get((method, float(text)), 0.6)] * 5)
 
-    monkeypatch.setattr("florets.server_app.advise.search.read_outcome", read)
+    monkeypatch.setattr("florets.studies.advise.search.read_outcome", read)
     question = Question.of(OWN)
     methods = candidates(question, NONE)
     wanted = {name: methods[name] for name in ("fedavg", "intercept", "local")}

@@ -13,7 +13,10 @@ import pytest
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+OURS = (
+    *("api", "commands", "papers", "studies", "reports", "server_app", "client_app"),
+    *("strategies", "task", "conf", "deploy"),
+)
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -57,9 +60,19 @@ ALLOWED = {
         "florets.conf",
         *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
     },
+    "studies": {
+        *("florets.studies", "florets.server_app", "florets.reports", "florets.strategies", "florets.task"),
+        *("florets.conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib", "scipy", "pandas"),
+    },
+    "papers": {
+        *("florets.papers", "florets.studies", "florets.server_app", "florets.reports", "florets.strategies"),
+        *("florets.task", "florets.conf", "numpy", "matplotlib", "pandas"),
+    },
     "api": {
         *(
             "florets.api",
+            "florets.papers",
+            "florets.studies",
             "florets.server_app",
             "florets.reports",
             "florets.strategies",
@@ -68,7 +81,10 @@ ALLOWED = {
         ),
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
-    "commands": {"florets.commands", "florets.api", "florets.server_app", "florets.task", "florets.conf"},
+    "commands": {
+        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.server_app"),
+        *("florets.task", "florets.conf"),
+    },
     "reports": {"florets.reports", "florets.conf", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
     "conf": {
         "florets.conf",
@@ -81,7 +97,7 @@ ALLOWED = {
     "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy", "sklearn"},
 }
 # Quantiles and tests of the tables.
-ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
+ALLOWED["server_app/results"] = ALLOWED["server_app"] | {"scipy"}
 # PyTorch's writer of TensorBoard's files.
 ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
 HEAVY = (
@@ -103,6 +119,8 @@ LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
     "server_app": ("scipy", "ray"),
+    "studies": ("scipy", "pandas", "hydra_plugins"),
+    "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
@@ -110,6 +128,8 @@ LAZY = {
 DRAWS = "reports/picture.py"
 """Is a class of matplotlib's; others in reports/ and api/ import it where they draw."""
 WIRES_BOTH_APPS = "server_app/engine.py"
+STARTS_STUDIES = "server_app/app.py"
+"""Flower's entry point, which starts what is asked of it: a run, or advice."""
 
 ALGORITHMS = sorted(
     path.stem
@@ -157,6 +177,8 @@ def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
+    if name_of(path) == STARTS_STUDIES:
+        found.add("florets.studies.advise")
     if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
         found |= PURE
     return found
@@ -284,7 +306,7 @@ def test_nobody_outside_of_the_strategies_knows_one_of_them() -> None:
     imported = {name_of(path): [m for m in imports_of(path) if is_under(m, algorithms)] for path in outside()}
     assert not {name: found for name, found in imported.items() if found}
     # Advice compares methods by their names: that is what it is about.
-    general = [path for path in outside() if not name_of(path).startswith("server_app/advise/")]
+    general = [path for path in outside() if not name_of(path).startswith("studies/advise/")]
     by_name = {name_of(path): list(asked_by_name(tree_of(path))) for path in general}
     wrong = {name: found for name, found in by_name.items() if found}
     assert not wrong, "ask the settings or the strategy; the default's name is registry.DEFAULT"

@@ -19,8 +19,8 @@ from florets.server_app.results.plots import (
     new_figure,
 )
 from florets.server_app.results.summary import round_line
-from florets.server_app.sweep.sweep_plots import _over_runs, draw_sweep, settings_figure
 from florets.strategies.base.report import FIRST_PHASE
+from florets.studies.sweep.sweep_plots import _over_runs, draw_sweep, settings_figure
 
 
 def line(server_round, truth=TRUTH, **changes):

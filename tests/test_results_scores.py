@@ -15,10 +15,10 @@ from florets.server_app.results.client_scores import FIGURES, metrics_of
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.results.report_figures import number, predictions, scores
 from florets.server_app.results.summary import RunSummary, round_line
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
 from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import Evaluation
+from florets.studies.sweep.sweep_groups import JobResult
+from florets.studies.sweep.sweep_report import summary_markdown, write_sweep
 from florets.task.wire.replies import TestResult as ClientTest
 from florets.task.wire.scores import SentScores
 from florets.task.wire.work import Work

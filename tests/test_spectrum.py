@@ -11,7 +11,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.reproduce.item_file import read_item
+from florets.papers.item_file import read_item
 from florets.server_app.results.spectrum_plot import (
     Spectrum,
     draw_feature_grid,

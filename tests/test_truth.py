@@ -16,8 +16,8 @@ from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.plots import panels_of
 from florets.server_app.results.progress import describe
 from florets.server_app.results.summary import round_line, summarise
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_report import summary_markdown
+from florets.studies.sweep.sweep_groups import JobResult
+from florets.studies.sweep.sweep_report import summary_markdown
 from florets.task.wire import bank
 from tests.results_examples import TRUTH, report
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.server_app.reproduce import data_check
+from florets.papers import data_check
 from tests.public_files import write_idx
 from tests.reproduce_item import ITEM
 

@@ -1,0 +1,341 @@
+"""Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from florets.conf.problems import did_you_mean
+from florets.conf.schema import Config
+from florets.papers.mixtures import share_error
+from florets.papers.run_values import ALL_RIGHT, Values
+from florets.reports.statistics import ARI, PERCENT
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a run.
+
+    Attributes
+    ----------
+    label
+        Heading of its table.
+    kind
+        "count": it succeeds or not, and the table says how many of how many do; "mean": mean and sample standard
+        deviation.
+    form
+        Format of a number.
+    read
+        Its value, None where the run has none (ARI 0.9 was never reached).
+    fits
+        Whether it means anything for an experiment.
+    near
+        Difference from a published value that is named "within ...", in the unit shown; 0: none is.
+    unit
+        Of `near`, in words.
+    may_be_never
+        Whether a finished run without a value has not come so far; of others something else went wrong.
+    higher
+        Whether a higher value is better; None: neither is.
+    bounds
+        Range of its values, None where it has no two ends.
+    """
+
+    label: str
+    kind: Literal["count", "mean"]
+    form: str
+    read: Callable[[Values, Config], float | None]
+    fits: Callable[[Config], bool]
+    near: float = 0.0
+    unit: str = ""
+    may_be_never: bool = False
+    higher: bool | None = False
+    bounds: tuple[float, float] | None = None
+
+    def number(self, value: float, sign: str = "") -> str:
+        """Return a value as the table shows it, with `sign` "+" also where it is positive."""
+        return self.form.replace("{:", f"{{:{sign}").format(value) if self.form else f"{value:g}"
+
+    def deviation(self, mean: float, deviation: float) -> str:
+        """Return the spread of a mean as the table shows it: to the mean's decimals, however small it is."""
+        shown = self.number(mean)
+        decimals = len(shown.partition(".")[2])
+        if not self.form.endswith("g}") or "e" in shown or not decimals:
+            return self.number(deviation)
+        return f"{deviation:.{decimals}f}"
+
+
+def _number(name: str, factor: float = 1.0) -> Callable[[Values, Config], float | None]:
+    def read(values: Values, _: Config) -> float | None:
+        value = values.get(name)
+        return None if value is None or not math.isfinite(value) else factor * value
+
+    return read
+
+
+def _right_k(values: Values, config: Config) -> float | None:
+    return None if values.get("groups") is None else float(values["groups"] == config.task.num_clusters)
+
+
+def _recovered(values: Values, _: Config) -> float | None:
+    return None if values.get("ari") is None else float(values["ari"] >= ALL_RIGHT)
+
+
+def _reached(values: Values, _: Config) -> float | None:
+    # A run without an ARI says nothing; one that stays below 0.9 is no success.
+    return None if values.get("ari") is None else float(values.get("first_round_ari_90") is not None)
+
+
+def _models_found(values: Values, config: Config) -> float | None:
+    error = values.get("model_error")
+    noise = config.task.data_options.get("noise")
+    return None if error is None or noise is None else float(error < 0.6 * float(noise) + 0.001)
+
+
+def _rounds_to_regroup(values: Values, config: Config) -> float | None:
+    changed = max(config.task.drift.rounds)
+    right = [number for number in values.get("rounds_of_ari_1", []) if number >= changed]
+    return float(min(right) - changed) if right else None
+
+
+def _share_error(values: Values, config: Config) -> float | None:
+    return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
+
+
+def _rounds_to_freeze(values: Values, _: Config) -> float | None:
+    return None if values.get("frozen_from") is None else float(values["frozen_from"] - 1)
+
+
+def _freezes(config: Config) -> bool:
+    return _has_groups(config) and getattr(config.strategy.settings, "stop_when_stable", False)
+
+
+def _own_fraction(config: Config) -> float:
+    return float(config.task.partition_options.get("own_fraction", 1.0))
+
+
+def _mixes_clusters(config: Config) -> bool:
+    return _own_fraction(config) < 1 and config.strategy.settings.shares
+
+
+def _linear(config: Config) -> bool:
+    return config.task.data == "linear"
+
+
+def _true_models(config: Config) -> bool:
+    # One model for all cannot find several.
+    return _linear(config) and config.strategy.settings.has_groups
+
+
+def _cluster_test(config: Config) -> bool:
+    return config.cluster_test
+
+
+def _always(_: Config) -> bool:
+    return True
+
+
+def _classes(config: Config) -> bool:
+    return config.task.loss == "cross_entropy"
+
+
+def _values(config: Config) -> bool:
+    return not _classes(config)
+
+
+def _finds_groups(config: Config) -> bool:
+    # One model for all, or one for each client: there is nothing that could be right or wrong.
+    return config.task.num_clusters >= 1 and config.strategy.settings.has_groups
+
+
+def _drifts(config: Config) -> bool:
+    return bool(config.task.drift.rounds) and _has_groups(config)
+
+
+def _fine_tunes(config: Config) -> bool:
+    return config.fine_tune_epochs > 0 and _classes(config)
+
+
+def _has_groups(config: Config) -> bool:
+    # The ARI compares with several groups.
+    return config.task.num_clusters >= 2 and _finds_groups(config)
+
+
+MEASURES = {
+    "right_k": Measure("right number of groups at the end", "count", "", _right_k, _finds_groups, higher=True),
+    "recovered": Measure("ARI 1.0 at the end", "count", "", _recovered, _has_groups, higher=True),
+    "groups": Measure("groups at the end", "mean", "{:.1f}", _number("groups"), _finds_groups, higher=None),
+    "ari": Measure("ARI at the end", "mean", "{:.2f}", _number("ari"), _has_groups, 0.01, higher=True, bounds=ARI),
+    "ari_at_10": Measure(
+        "ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01, higher=True, bounds=ARI
+    ),
+    "rounds_to_ari_90": Measure(
+        "first round with an ARI of 0.9",
+        "mean",
+        "{:.1f}",
+        _number("first_round_ari_90"),
+        _has_groups,
+        1.0,
+        "round",
+        may_be_never=True,
+    ),
+    "rounds_to_freeze": Measure(
+        "rounds before the clusters are frozen",
+        "mean",
+        "{:.1f}",
+        _rounds_to_freeze,
+        _freezes,
+        1.0,
+        "round",
+        may_be_never=True,
+    ),
+    "ari_participants": Measure(
+        "ARI of the last round's participants",
+        "mean",
+        "{:.2f}",
+        _number("ari_participants"),
+        _has_groups,
+        0.01,
+        higher=True,
+        bounds=ARI,
+    ),
+    "ari_participants_at_10": Measure(
+        "ARI of the participants in round 10",
+        "mean",
+        "{:.2f}",
+        _number("ari_participants_at_10"),
+        _has_groups,
+        0.01,
+        higher=True,
+        bounds=ARI,
+    ),
+    "rounds_to_ari_participants_90": Measure(
+        "first round with an ARI of its participants of 0.9",
+        "mean",
+        "{:.1f}",
+        _number("first_round_ari_participants_90"),
+        _has_groups,
+        1.0,
+        "round",
+        may_be_never=True,
+    ),
+    "reached_ari_90": Measure("ARI of 0.9 reached", "count", "", _reached, _has_groups, higher=True),
+    "accuracy": Measure(
+        "accuracy in %",
+        "mean",
+        "{:.1f}",
+        _number("accuracy", 100.0),
+        _classes,
+        1.0,
+        "point",
+        higher=True,
+        bounds=PERCENT,
+    ),
+    "rounds_to_accuracy_60": Measure(
+        "first tested round with an accuracy of 60 %",
+        "mean",
+        "{:.1f}",
+        _number("first_round_accuracy_60"),
+        _classes,
+        may_be_never=True,
+    ),
+    "megabytes_to_accuracy_60": Measure(
+        "MB sent and received up to an accuracy of 60 %",
+        "mean",
+        "{:.2f}",
+        _number("bytes_to_accuracy_60", 1e-6),
+        _classes,
+        may_be_never=True,
+    ),
+    "worst_tenth": Measure(
+        "accuracy of the worst tenth of the clients in %",
+        "mean",
+        "{:.1f}",
+        _number("worst_tenth", 100.0),
+        _classes,
+        1.0,
+        "point",
+        higher=True,
+        bounds=PERCENT,
+    ),
+    "tuned_accuracy": Measure(
+        "accuracy in % after fine-tuning",
+        "mean",
+        "{:.1f}",
+        _number("tuned_accuracy", 100.0),
+        _fine_tunes,
+        1.0,
+        "point",
+        higher=True,
+        bounds=PERCENT,
+    ),
+    "rounds_to_regroup": Measure(
+        "rounds from the last change of the data to an ARI of 1.0",
+        "mean",
+        "{:.1f}",
+        _rounds_to_regroup,
+        _drifts,
+        1.0,
+        "round",
+        may_be_never=True,
+    ),
+    "share_error": Measure(
+        "mean error of the clients' shares of the models", "mean", "{:.3f}", _share_error, _mixes_clusters
+    ),
+    "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
+    "model_error": Measure(
+        "distance from the true models, the largest", "mean", "{:.4g}", _number("model_error"), _linear
+    ),
+    "models_found": Measure(
+        "all true models found (distance below 0.6 sigma + 0.001)",
+        "count",
+        "",
+        _models_found,
+        _true_models,
+        higher=True,
+    ),
+    "cluster_error": Measure(
+        "test error of the best model for each cluster, in %",
+        "mean",
+        "{:.1f}",
+        _number("cluster_error", 100.0),
+        _cluster_test,
+        1.0,
+        "point",
+        bounds=PERCENT,
+    ),
+    "cluster_loss": Measure(
+        "test loss of the best model for each cluster", "mean", "{:.3f}", _number("cluster_loss"), _cluster_test
+    ),
+    "megabytes": Measure("MB sent and received", "mean", "{:.2f}", _number("bytes", 1e-6), _always),
+    "gradient_passes": Measure(
+        "1,000 samples passed through models with a gradient",
+        "mean",
+        "{:,.0f}",
+        _number("gradient_passes", 1e-3),
+        _always,
+    ),
+    "client_seconds": Measure(
+        "CPU seconds of the clients' training and losses", "mean", "{:.2f}", _number("client_seconds"), _always
+    ),
+    "cpu_seconds": Measure("CPU seconds of the run", "mean", "{:.2f}", _number("cpu_seconds"), _always),
+}
+
+
+def read_measure(text: str) -> tuple[Measure, str | None]:
+    """Return the measure that a text names, and for `<name> - <column>` the column it is compared with.
+
+    Raises
+    ------
+    ValueError
+        If there is no such measure, or successes are to be subtracted.
+    """
+    name, minus, column = (part.strip() for part in text.partition(" - "))
+    if name not in MEASURES:
+        raise ValueError(
+            f"{name}: there is no such measure.{did_you_mean(name, MEASURES)} There are: {', '.join(MEASURES)}."
+        )
+    measure = MEASURES[name]
+    if minus and (measure.kind == "count" or not column):
+        raise ValueError(f"{text}: a difference is <measure> - <column>, and not of counts of successes.")
+    return measure, column or None
