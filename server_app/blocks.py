@@ -9,7 +9,7 @@ from florets.conf.schema import Config
 from florets.server_app.local_grid import LocalGrid
 from florets.task.device import find_device
 from florets.task.task import Task
-from florets.task.training.block_size import block_size
+from florets.task.training.vectorised import block_size
 
 _MANY_CLIENTS = 50
 """From here on the seconds that blocks save are worth a line."""

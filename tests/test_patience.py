@@ -21,7 +21,7 @@ from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import read_resume
 from florets.strategies.base.report import Evaluation
-from florets.task.training.sums import sums_of
+from florets.task.training.figures import sums_of
 
 # A high learning rate, so that the loss on few validation samples soon rises again.
 SMALL = [

@@ -29,7 +29,7 @@ from florets.server_app.results.sums_of_tests import (
     to_json,
 )
 from florets.task.client_data import ClientData
-from florets.task.training.sums import resampling, sums_of, target_sums
+from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.replies import read_evaluation
 from florets.task.wire.sums import (
