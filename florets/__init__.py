@@ -3,8 +3,8 @@
 What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
 
 The package consists of the folders `api`, `commands`, `papers`, `studies`, `reports`, `strategies`, `client_app`,
-`server_app`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the
-app bundle that Flower ships, beside it.
+`server_app`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in
+the app bundle that Flower ships, beside it.
 """
 
 from importlib import import_module
