@@ -36,7 +36,7 @@ _FLAGS = {
     "--version": "version",
 }
 
-_WORDS = ("advise", "check", "discover", "export", "extend", "new", "tune", "watch")
+_WORDS = ("advise", "check", "discover", "export", "extend", "new", "plan", "tune", "watch")
 """First words with a module here: `HELP`, and `main` of the words after it."""
 
 
@@ -131,11 +131,6 @@ def _of_words(given: Sequence[str]) -> int:
 
         import_from(caller)
         return new_client.main(word, rest)
-    if word == "plan":
-        from florets.server_app.plan.command import main as plan
-
-        import_from(caller)
-        return plan(rest, caller, engine.client_side)
     if word == "reproduce":
         from florets.papers.command import main as reproduce
         from florets.server_app.resume.go_on import Engine

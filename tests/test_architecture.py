@@ -83,7 +83,7 @@ ALLOWED = {
     },
     "commands": {
         *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.server_app"),
-        *("florets.task", "florets.conf"),
+        *("florets.engines", "florets.reports", "florets.strategies", "florets.task", "florets.conf"),
     },
     "reports": {"florets.reports", "florets.conf", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
     "conf": {
