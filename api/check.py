@@ -9,7 +9,7 @@ from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.problems import ConfigError
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.server_app.data_agreement import is_own, lines
 from florets.server_app.data_findings import Finding, worst
 from florets.server_app.jobs import absolute

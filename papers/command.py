@@ -20,10 +20,10 @@ from florets.papers.run import BUSY, run_cells
 from florets.papers.store import stored_cells
 from florets.papers.table import Found, Table
 from florets.papers.written import markdown, state_words, verdict_words, write_table
+from florets.reports.console import counted, say
+from florets.reports.folder import append_lines
 from florets.server_app import jobs
-from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
-from florets.server_app.results.folder import append_lines
 from florets.server_app.resume.go_on import Engine
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]

@@ -8,9 +8,9 @@ import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Place
-from florets.server_app.results.folder import whole_file
-from florets.server_app.results.plots import TITLES, panels_of
-from florets.server_app.results.summary import RoundLine
+from florets.reports.folder import whole_file
+from florets.reports.plots import TITLES, panels_of
+from florets.reports.summary import RoundLine
 
 _HEAD = ("row", "column", "seed", "settings", "quantity", "rounds", "values")
 _FIRST, _MOST = 20, 80

@@ -7,8 +7,8 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.papers.item_file import find_item, item_names
 from florets.papers.page import Asked
 from florets.papers.written import verdict_words
+from florets.reports.console import counted
 from florets.reports.tables import markdown_table
-from florets.server_app.console import counted
 
 _HEAD = ("item", "settings", "cells finished", "comparisons with published values")
 _OF_A_PART = ("rows", "columns", "seeds", "measures", "layout", "plot")

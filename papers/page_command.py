@@ -8,9 +8,9 @@ from florets.papers.overview import overview_block
 from florets.papers.page import item_block, made_page
 from florets.papers.page_pictures import PagePictures
 from florets.papers.page_tables import PageTables
+from florets.reports.console import counted, say
+from florets.reports.folder import write_whole
 from florets.server_app import jobs
-from florets.server_app.console import counted, say
-from florets.server_app.results.folder import write_whole
 from florets.studies.sweep.sweep_store import store_sweeps, stored_jobs, sweep_text
 
 _SWEEP = "sweep."

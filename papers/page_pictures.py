@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from florets.conf.problems import ConfigError
 from florets.papers.table import Table
-from florets.server_app.console import counted
+from florets.reports.console import counted
 
 if TYPE_CHECKING:
     from florets.papers.curve_store import CurveStore, LinesOf

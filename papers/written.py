@@ -11,9 +11,9 @@ from florets.papers.measures import read_measure
 from florets.papers.reasons import UNDECIDED
 from florets.papers.references import NEVER, OFF, Reference, Verdict
 from florets.papers.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
+from florets.reports.console import counted
+from florets.reports.folder import whole_file, write_whole
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
-from florets.server_app.console import counted
-from florets.server_app.results.folder import whole_file, write_whole
 
 _MOST_FAILURES = 20
 _STATES = ("finished", "stopped", "failed", "refused", "not run")

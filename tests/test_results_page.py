@@ -16,7 +16,7 @@ from florets.papers.items import Line
 from florets.papers.page import made_page, outside
 from florets.papers.page_command import remake, sweep_block
 from florets.papers.store import Store
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 from florets.studies.sweep.sweep_groups import JobResult
 from florets.studies.sweep.sweep_report import write_sweep
 from florets.studies.sweep.sweep_store import store_sweeps, stored_jobs

@@ -12,7 +12,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.item_file import read_item
-from florets.server_app.results.spectrum_plot import (
+from florets.reports.spectrum_plot import (
     Spectrum,
     draw_feature_grid,
     draw_singular_values,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from florets.server_app.results.summary import last_evidence, read_lines
+from florets.reports.summary import last_evidence, read_lines
 from florets.studies.advise.outcomes import read_outcome
 
 Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open", "moving"]

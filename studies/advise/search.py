@@ -7,7 +7,7 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
 from florets.studies.advise.measures import FORMS, is_better, value

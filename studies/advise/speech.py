@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift
 from florets.studies.advise.measures import OF_VALUES, amount, value

@@ -14,13 +14,13 @@ import numpy as np
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
-from florets.server_app.console import say
+from florets.reports.console import say
+from florets.reports.folder import write_whole
+from florets.reports.summary import RunSummary, read_lines
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.jobs import absolute
-from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
-from florets.server_app.results.summary import RunSummary, read_lines
 from florets.server_app.results.sums_of_tests import TestStatistics, pooled, read_test_statistics, with_sums
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise

@@ -2,8 +2,7 @@
 
 import math
 
-from florets.server_app.console import counted
-from florets.server_app.results.report_figures import duration, size
+from florets.reports.console import counted, duration, size
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.compare import FEW_CLIENTS
 from florets.studies.advise.measures import FORMS, amount

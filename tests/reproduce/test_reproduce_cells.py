@@ -15,10 +15,10 @@ from florets.papers.cells import Place, in_order, places
 from florets.papers.item_file import read_item
 from florets.papers.items import Line
 from florets.papers.run import BUSY
+from florets.reports.folder import FolderBusy, FolderLock
+from florets.reports.summary import RunSummary
 from florets.server_app import engine
 from florets.server_app.build import build_task, make_data, one_task_kept
-from florets.server_app.results.folder import FolderBusy, FolderLock
-from florets.server_app.results.summary import RunSummary
 from florets.strategies import STRATEGIES
 from florets.task.task import Task
 from tests import fake_cells

@@ -10,8 +10,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from florets.server_app.console import counted
-from florets.server_app.results.client_scores import WORST, finite, means, metrics_of, tuned
+from florets.reports.client_scores import WORST, finite, means, metrics_of, tuned
+from florets.reports.console import counted
 from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
