@@ -10,8 +10,7 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.reports.console import counted, say
-from florets.reports.report_figures import number, size
+from florets.reports.console import counted, number, say, size
 from florets.reports.tables import markdown_table
 from florets.server_app import jobs
 from florets.server_app.build import build_checked, build_task
