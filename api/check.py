@@ -13,8 +13,8 @@ from florets.reports.console import counted
 from florets.server_app.data_agreement import is_own, lines
 from florets.server_app.data_findings import Finding, worst
 from florets.server_app.jobs import absolute
-from florets.studies.check.checked import Checked
-from florets.studies.check.checked import check as check_data
+from florets.studies.check_data import Checked
+from florets.studies.check_data import check as check_data
 from florets.task.callers_folder import import_from
 
 if TYPE_CHECKING:

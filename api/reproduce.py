@@ -126,7 +126,7 @@ class Reproduction:
             If there is no such measure, row or column, or no cell is finished.
         """
         # matplotlib takes a second
-        from florets.papers.row_plot import rows_figure
+        from florets.papers.plot import rows_figure
 
         figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
         if figure is None:

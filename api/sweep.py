@@ -14,11 +14,17 @@ from florets.reports.tables import Cell, ResultTable
 from florets.server_app import engine
 from florets.strategies import TITLES
 from florets.studies.sweep.best import Best, best_of
-from florets.studies.sweep.sweep_compare import compared
-from florets.studies.sweep.sweep_csv import SUMMARY, read_jobs
-from florets.studies.sweep.sweep_groups import Group, JobResult, group_jobs, short
-from florets.studies.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
-from florets.studies.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
+from florets.studies.sweep.jobs_table import SUMMARY, Group, JobResult, group_jobs, read_jobs, short
+from florets.studies.sweep.report import (
+    MOST_LINES,
+    SweepMeasure,
+    compared,
+    lines_of,
+    main_measure,
+    means,
+    measures_of,
+    summary_markdown,
+)
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
 
@@ -233,7 +239,7 @@ class Sweep:
             If there is no such key, measure or job, or nothing to draw.
         """
         # matplotlib takes a second
-        from florets.studies.sweep.sweep_plots import settings_figure, sweep_figure
+        from florets.studies.sweep.plots import settings_figure, sweep_figure
 
         jobs = self._where(where)
         if x == _ROUND:

@@ -65,7 +65,7 @@ def run_tune(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs:
     """Run the search that `key=value` texts describe; return the exit code and the sweep's folder."""
     from florets.server_app.resume.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
-    from florets.studies.sweep.tune import tune_overrides
+    from florets.studies.tune import tune_overrides
 
     caller = Path.cwd()
     import_from(caller)

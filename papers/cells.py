@@ -16,7 +16,7 @@ from florets.conf.run_config import quote
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.papers.items import BLOCK, Item, Line
-from florets.papers.run_values import Values, values_of
+from florets.papers.measures import Values, values_of
 from florets.reports.folder import MARKER, write_whole
 from florets.server_app import jobs
 from florets.server_app.resume.go_on import finished_run, plain, same_settings

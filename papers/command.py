@@ -9,14 +9,13 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
-from florets.papers.data_check import check_folder, with_data
 from florets.papers.item_file import find_item, item_names
 from florets.papers.items import Item
 from florets.papers.measures import read_measure
-from florets.papers.page_command import remake
+from florets.papers.page import remake
 from florets.papers.references import NEVER, NO_VALUE
 from florets.papers.request import Request, read_keys, read_request
-from florets.papers.run import BUSY, run_cells
+from florets.papers.run import BUSY, check_folder, run_cells, with_data
 from florets.papers.store import stored_cells
 from florets.papers.table import Found, Table
 from florets.papers.written import markdown, state_words, verdict_words, write_table

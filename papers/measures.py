@@ -1,15 +1,136 @@
 """Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
 
+import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+
+from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
-from florets.papers.mixtures import share_error
-from florets.papers.run_values import ALL_RIGHT, Values
 from florets.reports.statistics import ARI, PERCENT
+from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
+from florets.strategies.base.report import EVIDENCE
+from florets.strategies.core.matching import match_min_cost
+from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
+from florets.task.partitions.amounts import cluster_fractions
+
+Mixture = tuple[int, list[float]]
+"""A client's own true cluster, and its share of each model."""
+
+
+def read_mixtures(folder: Path) -> list[Mixture]:
+    """Return the mixtures in a run's ``clients.csv``; none of clients whose cluster or shares are not known."""
+    path = folder / "clients.csv"
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [name for name in rows[0] if name.startswith("share_")] if rows else []
+    return [
+        (int(row["true_cluster"]), [float(row[name]) for name in names])
+        for row in rows
+        if names and row["true_cluster"] and all(row[name] for name in names)
+    ]
+
+
+def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float) -> float | None:
+    """Return the mean distance of the shares from the true ones, over clients and models.
+
+    Each true cluster is held to the model that is nearest, as the order of the models is the start's; None where
+    there is not one for each.
+    """
+    if not mixtures or len(mixtures[0][1]) != num_clusters:
+        return None
+    true = cluster_fractions(np.array([cluster for cluster, _ in mixtures]), num_clusters, own_fraction)
+    shares = np.array([shares for _, shares in mixtures])
+    clusters = np.arange(num_clusters)
+    # A line for each true cluster, its mean distance from each model.
+    distance = np.abs(true[:, :, None] - shares[:, None, :]).mean(axis=0)
+    return float(distance[clusters, match_min_cost(distance, clusters)].mean())
+
+
+ALL_RIGHT = 1.0 - 1e-9
+"""ARI that is 1 but for rounding."""
+
+_SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
+"""Parts of a round that are not the clients' work for training; in process all the rest is."""
+
+_TARGET = 0.6
+"""Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
+
+Values = dict[str, Any]
+"""Results in a finished run's record; see `values_of`."""
+
+
+def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
+    """Return what all measures are made of, from a finished run's folder.
+
+    Parameters
+    ----------
+    cpu, wall
+        CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
+        than it began in.
+    """
+    lines = read_lines(folder)
+    evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
+    clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
+    return {
+        "accuracy": summary.final_accuracy,
+        "loss": summary.final_loss,
+        "ari": summary.final_ari,
+        "ari_at_10": summary.ari_at_10,
+        "first_round_ari_90": summary.first_round_ari_90,
+        "groups": lines[-1]["num_clusters"] if lines else None,
+        "frozen_from": summary.round_of_stability,
+        "model_error": summary.final_model_error,
+        "cluster_error": summary.final_cluster_error,
+        "cluster_loss": summary.final_cluster_loss,
+        **_at_accuracy(lines, _TARGET),
+        **_of_participants(lines),
+        "worst_tenth": summary.final_worst_tenth,
+        "tuned_accuracy": summary.final_tuned_accuracy,
+        "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= ALL_RIGHT],
+        "bytes": summary.bytes_down + summary.bytes_up,
+        "gradient_passes": summary.gradient_passes,
+        "mixtures": read_mixtures(folder),
+        "verdict": evidence[-1].get("verdict") if evidence else None,
+        "cpu_seconds": cpu,
+        # The rounds' parts are wall time, of which other processes take a part.
+        "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
+        "code": _code(),
+        "warnings": summary.warnings,
+    }
+
+
+def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
+    """Return the first tested round with this mean accuracy, and the megabytes sent and received up to it."""
+    sent = 0
+    for line in lines:
+        sent += line["bytes_down"] + line["bytes_up"]
+        if line["accuracy"] is not None and line["accuracy"] >= target:
+            return {"first_round_accuracy_60": line["round"], "bytes_to_accuracy_60": sent}
+    return {}
+
+
+def _of_participants(lines: list[dict[str, Any]]) -> Values:
+    """Return the ARI over each round's participants alone: at the end, in round 10, and the first round of 0.9."""
+    known = {line["round"]: ari for line in lines if (ari := line.get("ari_participants")) is not None}
+    return {
+        "ari_participants": known[max(known)] if known else None,
+        "ari_participants_at_10": known.get(ARI_ROUND),
+        "first_round_ari_participants_90": next((r for r, ari in known.items() if ari >= ARI_RECOVERED), None),
+    }
+
+
+def _code() -> str:
+    """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
+    root = Path(strategies.__file__).parents[1]
+    return fingerprint(tuple(root / name for name in (*CLIENT_FOLDERS, "strategies")))
 
 
 @dataclass(frozen=True)

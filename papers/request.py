@@ -9,13 +9,16 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.papers.cells import Cell, Place, folder_of
-from florets.papers.item_file import find_item, item_names
-from florets.papers.item_reader import as_mapping
+from florets.papers.item_file import as_mapping, find_item, item_names
 from florets.papers.items import Item
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
+
+
 _MISTYPED = ("row", "column")
 """Keys that are none, and would be looked for among those of runs."""
+
+
 _OF_NO_TABLE = ("results_dir", "workers")
 """Keys of all cells that change no value of a table."""
 
@@ -101,7 +104,7 @@ def read_request(words: Sequence[str]) -> Request:
         item = replace(item, cut=f"{item.cut} (but {', '.join(by_hand)} by hand)")
     if "strategy" in given and any("strategy" in column.overrides for column in item.columns):
         problems.append(f"strategy={given['strategy']}: columns have their own; columns=<name>,... chooses some.")
-    chosen: dict[str, Sequence[str]] = {kind: _names(own[kind]) for kind in ("rows", "columns") if kind in own}
+    chosen: dict[str, Sequence[str]] = {kind: _names_in(own[kind]) for kind in ("rows", "columns") if kind in own}
     problems += _unknown_lines(item, chosen, scale, names[0])
     numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
     most = max(item.seeds, *(row.seeds or 0 for row in item.rows))
@@ -123,7 +126,7 @@ def read_request(words: Sequence[str]) -> Request:
     )
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _names_in(text: str) -> tuple[str, ...]:
     return tuple(text.strip("[]").replace(" ", "").split(","))
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from florets.papers.measures import read_measure
-from florets.papers.reasons import UNDECIDED
-from florets.papers.references import NEVER, OFF, Reference, Verdict
+from florets.papers.references import NEVER, OFF, UNDECIDED, Reference, Verdict
 from florets.papers.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
 from florets.reports.console import counted
 from florets.reports.folder import whole_file, write_whole

@@ -4,12 +4,10 @@ import numpy as np
 
 from florets.server_app.results.sums_of_tests import PartStatistics, TestStatistics
 from florets.studies.advise.advice import Advice, Evidence, advise
-from florets.studies.advise.compare import Criterion
-from florets.studies.advise.constant import ConstantAnswer
-from florets.studies.advise.findings import Finding
+from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import Name
 from florets.studies.advise.methods import Question, Setup
-from florets.studies.advise.outcomes import Outcome
+from florets.studies.advise.outcomes import Finding, Outcome
 from florets.studies.advise.words import Words
 from florets.task.training.figures import sums_of
 

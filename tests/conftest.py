@@ -73,4 +73,4 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     if request.node.get_closest_marker("pictures") is None:
         nothing = {"curves": None, "heatmap": None, "discovery": None, "spectrum": None}
         monkeypatch.setattr("florets.reports.report.draw_plots", lambda *_: nothing)
-        monkeypatch.setattr("florets.studies.sweep.sweep_report._draw", lambda *_: None)
+        monkeypatch.setattr("florets.studies.sweep.report._draw", lambda *_: None)

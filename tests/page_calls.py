@@ -19,10 +19,10 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.conf.sweep_block import with_block
-from florets.papers.command import read_request
+from florets.papers.request import read_request
 from florets.server_app.resume.resume import CHANGEABLE
-from florets.studies.sweep.sweep_keys import expand, read_sweep
-from florets.studies.sweep.tune import tune_overrides
+from florets.studies.sweep.keys import expand, read_sweep
+from florets.studies.tune import tune_overrides
 from tests.pages import ROOT
 
 _PROGRAMS = ("florets", "flwr", "make", "pip", "python", "python3")

@@ -20,7 +20,6 @@ from florets.strategies.base.federation import TrainingDiverged
 from florets.studies.advise.advice import Evidence, advise
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import Criterion
-from florets.studies.advise.findings import Finding, finding_of
 from florets.studies.advise.methods import (
     Question,
     Setup,
@@ -29,12 +28,13 @@ from florets.studies.advise.methods import (
     command,
     first_run,
     remedies,
+    search,
     setup_of,
     slower,
 )
+from florets.studies.advise.outcomes import Finding, finding_of
 from florets.studies.advise.page import write_page
-from florets.studies.advise.search import search
-from florets.studies.advise.speech import listed
+from florets.studies.advise.words import listed
 
 
 def evidence(verdict: str, p_value: float | None = 0.0025, needed: int = 5) -> dict[str, object]:
@@ -275,7 +275,7 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
         method, _, text = str(folder).partition(" ")
         return outcome(name, [accuracies.get((method, float(text)), 0.6)] * 5)
 
-    monkeypatch.setattr("florets.studies.advise.search.read_outcome", read)
+    monkeypatch.setattr("florets.studies.advise.methods.read_outcome", read)
     question = Question.of(OWN)
     methods = candidates(question, NONE)
     wanted = {name: methods[name] for name in ("fedavg", "intercept", "local")}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florets.studies.advise.causes import cross_losses, differences, rule_of
-from florets.studies.advise.site_data import Moments, Site
+from florets.studies.advise.outcomes import Moments, Site
 
 HALF = np.array([100.0, 100.0])
 

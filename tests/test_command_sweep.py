@@ -17,8 +17,8 @@ from florets.server_app import engine
 from florets.server_app.results.recorder import read_summary
 from florets.server_app.resume.go_on import Engine
 from florets.studies.sweep import launch
-from florets.studies.sweep.sweep_job import Sweep, read_records, run_job
-from florets.studies.sweep.sweep_keys import check_jobs, decode, encode, expand, read_sweep
+from florets.studies.sweep.keys import check_jobs, decode, encode, expand, read_sweep
+from florets.studies.sweep.launch import Sweep, read_records, run_job
 from tests.test_command import summary_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,7 +134,7 @@ def test_a_value_that_is_wrong_in_every_job_ends_the_sweep_before_it_begins(ran,
 
 def test_jobs_that_differ_in_their_seeds_alone_are_checked_once(monkeypatch):
     composed = []
-    monkeypatch.setattr("florets.studies.sweep.sweep_keys.compose", composed.append)
+    monkeypatch.setattr("florets.studies.sweep.keys.compose", composed.append)
     assert check_jobs(read_sweep(["k=2,4", "seed=range(0,1000)"])) == {}
     assert len(composed) == 2
 

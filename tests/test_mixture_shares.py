@@ -7,8 +7,7 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.papers.measures import MEASURES
-from florets.papers.mixtures import read_mixtures, share_error
+from florets.papers.measures import MEASURES, read_mixtures, share_error
 from tests.method_runs import SMALL, play
 
 

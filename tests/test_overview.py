@@ -7,8 +7,8 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.papers.overview import _natural, overview_block
-from florets.papers.reasons import UNDECIDED
+from florets.papers.page import _natural, overview_block
+from florets.papers.references import UNDECIDED
 from florets.server_app import engine
 from tests import fake_cells
 

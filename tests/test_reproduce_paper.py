@@ -12,11 +12,9 @@ from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.item_file import find_item, item_names, read_item
 from florets.papers.items import Item
-from florets.papers.measures import MEASURES, read_measure
-from florets.papers.reasons import UNDECIDED
-from florets.papers.references import Reference, read_paper
+from florets.papers.measures import MEASURES, read_measure, values_of
+from florets.papers.references import UNDECIDED, Reference, read_paper
 from florets.papers.request import read_request
-from florets.papers.run_values import values_of
 from florets.papers.table import Entry
 from florets.reports.statistics import Spread
 from florets.strategies import STRATEGIES

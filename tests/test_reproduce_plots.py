@@ -15,10 +15,10 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers import command
 from florets.papers.cells import Place
-from florets.papers.curve_store import CurveStore
 from florets.papers.item_file import read_item
 from florets.papers.items import Line
-from florets.papers.row_plot import _points
+from florets.papers.plot import _points
+from florets.papers.store import CurveStore
 from florets.papers.table import Table
 from florets.server_app import engine
 from tests import fake_cells

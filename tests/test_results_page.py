@@ -13,13 +13,11 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress
 from florets.papers.items import Line
-from florets.papers.page import made_page, outside
-from florets.papers.page_command import remake, sweep_block
+from florets.papers.page import made_page, outside, remake, sweep_block
 from florets.papers.store import Store
 from florets.reports.summary import RunSummary
-from florets.studies.sweep.sweep_groups import JobResult
-from florets.studies.sweep.sweep_report import write_sweep
-from florets.studies.sweep.sweep_store import store_sweeps, stored_jobs
+from florets.studies.sweep.jobs_table import JobResult
+from florets.studies.sweep.report import store_sweeps, stored_jobs, write_sweep
 from tests.pages import ROOT
 
 PAPERS = sorted((ROOT / "papers").glob("*.md"))

@@ -20,7 +20,7 @@ from florets.reports.plots import (
 from florets.reports.statistics import Spread
 from florets.reports.summary import round_line
 from florets.strategies.base.report import FIRST_PHASE
-from florets.studies.sweep.sweep_plots import _over_runs, draw_sweep, settings_figure
+from florets.studies.sweep.plots import _over_runs, draw_sweep, settings_figure
 
 
 def line(server_round, truth=TRUTH, **changes):

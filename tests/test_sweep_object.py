@@ -10,8 +10,7 @@ import florets
 from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell, ResultTable
-from florets.studies.sweep.sweep_csv import read_jobs, write_jobs
-from florets.studies.sweep.sweep_groups import JobResult
+from florets.studies.sweep.jobs_table import JobResult, read_jobs, write_jobs
 from tests.results_examples import record
 
 BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")

@@ -20,7 +20,7 @@ from florets.server_app.resume.resume import read_resume
 from florets.server_app.trackers.figures import MOST_CLIENTS, curves
 from florets.server_app.trackers.protocol import read_ids
 from florets.server_app.trackers.tracking import make_trackers
-from florets.studies.sweep.sweep_keys import read_sweep
+from florets.studies.sweep.keys import read_sweep
 from tests.own_trackers import Calls
 
 SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]

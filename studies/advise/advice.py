@@ -8,13 +8,10 @@ from statistics import NormalDist
 import numpy as np
 
 from florets.studies.advise.causes import Reason
-from florets.studies.advise.choice import best, choose, low_sites
-from florets.studies.advise.compare import FEW_RECORDS, Criterion, Difference
-from florets.studies.advise.constant import ConstantAnswer
-from florets.studies.advise.findings import Finding
+from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose, low_sites
 from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import TITLES
-from florets.studies.advise.outcomes import Outcome, Part
+from florets.studies.advise.outcomes import Finding, Outcome, Part
 
 _PARTS: tuple[Part, ...] = ("test", "validation")
 _LEVEL = 0.01

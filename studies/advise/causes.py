@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from florets.studies.advise.compare import FEW_RECORDS
-from florets.studies.advise.site_data import Moments, Site
+from florets.studies.advise.outcomes import Moments, Site
 
 _LEVEL = 0.01
 """Of all tests of all sites and columns together."""

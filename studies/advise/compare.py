@@ -1,14 +1,21 @@
-"""Comparison of methods on the same clients: figures over them, differences with their intervals, and the choice."""
+"""Comparison of methods on the same clients, with the constant answer as reference, and the choice among them."""
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist, median
 
 import numpy as np
 import numpy.typing as npt
 
-from florets.server_app.results.sums_of_tests import PartStatistics, pooled, total_squares
+from florets.server_app.results.sums_of_tests import (
+    Constant,
+    PartStatistics,
+    TestStatistics,
+    constant,
+    pooled,
+    total_squares,
+)
 from florets.studies.advise.measures import (
     FORMS,
     NOT_ADDITIVE,
@@ -17,8 +24,9 @@ from florets.studies.advise.measures import (
     FloatArray,
     Name,
     gain,
+    is_better,
 )
-from florets.studies.advise.outcomes import Tests
+from florets.studies.advise.outcomes import Outcome, Part, Tests
 from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10
@@ -321,3 +329,183 @@ def effective(test: PartStatistics, measure: Name) -> float:
         # One class: no figure that compares classes.
         return 0.0
     return min(float(test.n), float(len(counts) * len(counts) / (1 / counts).sum()))
+
+
+_ONE_SIDED = 1.644854 / QUANTILE
+"""From the half width of a 95 % interval to a one-sided bound at 95 %."""
+
+
+@dataclass(frozen=True)
+class ConstantAnswer:
+    """Figures of the answer that does not look at its input.
+
+    Attributes
+    ----------
+    measure
+        Of the figures.
+    figures
+        By part of the records; none where no client sends sums.
+    sizes
+        By part and client, a test to take the records from.
+    """
+
+    measure: Name
+    figures: Mapping[Part, Constant] = field(default_factory=dict)
+    sizes: Mapping[Part, Tests] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measure: Name, statistics: Mapping[str, TestStatistics]) -> "ConstantAnswer":
+        """Return it for clients with these tests; without figures for the training loss, which has no constant."""
+        if measure == "loss" or not statistics:
+            return cls(measure)
+        parts: tuple[Part, ...] = ("test", "validation")
+        figures = {part: constant(statistics, measure, part) for part in parts}
+        sizes = {
+            part: {key: one.parts[part] for key, one in statistics.items() if part in one.parts} for part in parts
+        }
+        return cls(measure, figures, sizes)
+
+    def tests(self, part: Part) -> dict[str, PartStatistics]:
+        """Return each client's figure; those without one are left out."""
+        found = self.figures.get(part)
+        if found is None:
+            return {}
+        return {
+            key: PartStatistics(self.sizes[part][key].n, {self.measure: figure}, self.sizes[part][key].sums)
+            for key, figure in found.clients.items()
+            if not math.isnan(figure)
+        }
+
+    def figure(self, criterion: Criterion, part: Part = "test") -> float:
+        """Return the figure that methods are compared by; NaN where there is none."""
+        if part not in self.figures:
+            return math.nan
+        return self.figures[part].pooled if criterion.together else criterion.figure(self.tests(part))
+
+    def beaten_by(self, tests: Tests, criterion: Criterion, part: Part) -> Difference:
+        """Return the gain of a method over the constant answer, with its 95 % interval."""
+        own, tests = self.tests(part), criterion.compared(tests)
+        if criterion.together:
+            mean = gain(criterion.figure(tests), self.figure(criterion, part), self.measure)
+            keys = sorted(tests)
+        else:
+            keys = sorted(key for key in tests.keys() & own.keys() if not math.isnan(criterion.own(tests[key])))
+            one, other = ({key: group[key] for key in keys} for group in (tests, own))
+            mean = gain(criterion.figure(one), criterion.figure(other), self.measure)
+        if not math.isfinite(mean):
+            return Difference(math.nan, math.inf, len(keys))
+        error = self._error({key: tests[key] for key in keys}, own, criterion)
+        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+
+    def _error(self, tests: Tests, own: Tests, criterion: Criterion) -> float:
+        """Return the standard error of the gain; the constant answer's own figures are taken as they are."""
+        if len(tests) >= FEW_CLIENTS:
+            if criterion.together:
+                without = [criterion.figure({k: test for k, test in tests.items() if k != key}) for key in tests]
+                scaled = np.array([gain(figure, 0.0, self.measure) for figure in without])
+                count = len(scaled)
+                return float(np.sqrt((count - 1) / count * np.square(scaled - scaled.mean()).sum()))
+            return criterion.error_over_clients(tests, own)
+        if criterion.is_joint_r2:
+            return error_of_joint_r2(tests)
+        fixed = {key: np.full(1, own[key].scores[self.measure]) if key in own else np.zeros(1) for key in tests}
+        return criterion.error_over_records(tests, fixed)
+
+    def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
+        """Return whether a method is better by more than chance (one-sided at 5 %); without figures: so it is."""
+        if part not in self.figures or not math.isfinite(self.figure(criterion, part)):
+            return math.isfinite(criterion.figure(tests))
+        found = self.beaten_by(tests, criterion, part)
+        if not math.isfinite(found.half):
+            return found.mean > 0
+        return found.mean > _ONE_SIDED * found.half
+
+
+def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
+    """Return the method to use, by the validation records alone: the simplest that none beats by more than chance.
+
+    Parameters
+    ----------
+    candidates
+        In the order of preference, the simplest first; at least one. One without a finite result is taken only where
+        none has any.
+    """
+    candidates = [one for one in candidates if math.isfinite(criterion.figure(one.validation))] or list(candidates)
+
+    # Every further method is another chance to seem better (Bonferroni): all of them together stay at 95 %.
+    wider = NormalDist().inv_cdf(1 - 0.025 / max(len(candidates) - 1, 1)) / QUANTILE
+
+    def beaten(one: Outcome) -> bool:
+        found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
+        return any(gain.mean - wider * gain.half > 0 for gain in found)
+
+    unbeaten = next((one for one in candidates if not beaten(one)), None)
+    # Differences that chance allows need not be transitive.
+    return unbeaten or best(candidates, criterion)
+
+
+def best(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
+    """Return the method with the best figure on the validation records; of equals the first."""
+    found = candidates[0]
+    for one in candidates[1:]:
+        figures = criterion.figure(one.validation), criterion.figure(found.validation)
+        if is_better(*figures, criterion.measure):
+            found = one
+    return found
+
+
+def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> list[str]:
+    """Return the clients whose figure is below that of the median client by more than chance.
+
+    The test is one-sided at `level`, divided by the number of clients that are looked at, on test and validation
+    records together. It is made of accuracies and areas under the curve: errors in a unit of their own, and R2,
+    differ between clients whatever a model does.
+    """
+    if criterion.measure not in ("accuracy", "balanced_accuracy", "auc"):
+        return []
+    both = {
+        key: found
+        for key, test in outcome.test.items()
+        if (found := _joined(test, outcome.validation.get(key), criterion)) is not None
+    }
+    if len(both) < 3:
+        return []
+    quantile = NormalDist().inv_cdf(1 - level / len(both))
+    low = []
+    for key, (figure, variance) in both.items():
+        rest = sorted(other for name, other in both.items() if name != key)
+        # The median: another client that does badly must not hide this one.
+        middle, of_middle = rest[len(rest) // 2]
+        if middle - figure > quantile * math.sqrt(variance + of_middle):
+            low.append(key)
+    return sorted(low)
+
+
+def _joined(
+    test: PartStatistics, validation: PartStatistics | None, criterion: Criterion
+) -> tuple[float, float] | None:
+    """Return a client's figure on test and validation records with its variance; of few records it says little."""
+    parts = [one for one in (test, validation) if one is not None and not math.isnan(criterion.own(one))]
+    records = math.fsum(effective(one, criterion.measure) for one in parts)
+    if not records:
+        return None
+    mean = math.fsum(effective(one, criterion.measure) * criterion.own(one) for one in parts) / records
+    # Source: Agresti and Caffo 2000, one success and one failure added.
+    fraction = (mean * records + 1) / (records + 2)
+    return fraction, fraction * (1 - fraction) / (records + 2)
+
+
+def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, int] | None:
+    """Return a method's accuracy on the test records of some clients together, and their number; None without any."""
+    found = [outcome.test[key] for key in clients if key in outcome.test]
+    records = sum(test.n for test in found)
+    if not records or any("accuracy" not in test.scores for test in found):
+        return None
+    return math.fsum(test.scores["accuracy"] * test.n for test in found) / records, records
+
+
+def is_below(accuracy: float, records: int, chance: float) -> bool:
+    """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
+    from scipy.stats import binom  # half a second that only this needs
+
+    return float(binom.cdf(round(accuracy * records), records, chance)) < 0.025

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from florets.commands.main import main
-from florets.papers.reasons import UNDECIDED
+from florets.papers.references import UNDECIDED
 from tests.reproduce_item import ITEM, breaks, interrupt, results, rows_of
 
 

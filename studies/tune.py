@@ -8,8 +8,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
-from florets.studies.sweep.sweep_direction import measures
-from florets.studies.sweep.sweep_keys import read_sweep, values_of
+from florets.studies.sweep.keys import measures, read_sweep, values_of
 
 Sampler = Literal["tpe", "random", "grid"]
 SAMPLERS: tuple[str, ...] = get_args(Sampler)
