@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 from florets.task.keys import setting
+from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
@@ -20,8 +21,11 @@ Weighting = Literal["examples", "uniform", "all_participants"]
 
 @dataclass(frozen=True)
 class RunKeys:
-    """Run-level keys that describe the experiment and its rounds; every strategy follows them."""
+    """Run-level keys that describe the experiment and its rounds; every strategy takes them."""
 
+    seed: int = setting(0, "every draw of a run follows from it", least=0)
+    k: int | Literal["auto"] | None = setting(None, "number K of models; null: as many as it is given")
+    num_clients: int | None = setting(None, "clients of the federation; null: those that are online", least=1)
     averaging: Averages | None = setting(
         None,
         "what clients send and the server averages; null: the strategy's own (gradients for cfl_gp, else models)",
@@ -71,6 +75,11 @@ class RunKeys:
         "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
         least=0,
     )
+    statistics: bool = setting(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
+    )
     min_clients: int | None = setting(
         None,
         "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",
@@ -115,35 +124,6 @@ class TaskFacts(Protocol):
     def num_clusters(self) -> int: ...  # noqa: D102
 
 
-class TrainFacts(Protocol):
-    """What a check may ask about local training."""
-
-    @property
-    def learning_rate(self) -> float: ...  # noqa: D102 - the keys of `train`, see conf/schema.py
-    @property
-    def local_epochs(self) -> float: ...  # noqa: D102
-    @property
-    def local_steps(self) -> int | None: ...  # noqa: D102
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-    @property
-    def optimizer(self) -> str: ...  # noqa: D102
-    @property
-    def momentum(self) -> float: ...  # noqa: D102
-    @property
-    def weight_decay(self) -> float: ...  # noqa: D102
-    @property
-    def optimizer_options(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def clip_norm(self) -> float | None: ...  # noqa: D102
-    @property
-    def augment(self) -> str | None: ...  # noqa: D102
-    @property
-    def precision(self) -> str: ...  # noqa: D102
-    @property
-    def schedule(self) -> str: ...  # noqa: D102
-
-
 class Experiment(Protocol):
     """The keys of a run, which `Settings.problems` is given: what a check may ask about it, by the keys' names."""
 
@@ -168,7 +148,7 @@ class Experiment(Protocol):
     @property
     def task(self) -> TaskFacts: ...  # noqa: D102
     @property
-    def train(self) -> TrainFacts: ...  # noqa: D102
+    def train(self) -> Training: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

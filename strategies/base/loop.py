@@ -102,16 +102,16 @@ def _train(
     strategy: Rounds, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
-    for attempt in range(1, strategy.round_tries + 1):
+    for attempt in range(1, strategy.run.round_tries + 1):
         try:
             return strategy.attempt(server_round, arrays, config, grid)
         except RoundFailed as failure:
-            if failure.certain or attempt == strategy.round_tries:
+            if failure.certain or attempt == strategy.run.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
                 kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
                 raise kind(f"{failure}{tries}") from failure
-            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.round_tries)
-    raise ValueError(f"round_tries={strategy.round_tries}: must be at least 1")
+            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.run.round_tries)
+    raise ValueError(f"round_tries={strategy.run.round_tries}: must be at least 1")
 
 
 def _evaluate_at_end(strategy: Rounds, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
