@@ -55,13 +55,7 @@ class Arguments:
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
-    """Return the command line, read.
-
-    Raises
-    ------
-    ConfigError
-        If there is an option that florets does not have.
-    """
+    """Return the command line, read."""
     options = [text for text in arguments if text.startswith("-")]
     unknown = [text for text in options if text not in _FLAGS]
     if unknown:

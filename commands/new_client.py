@@ -49,11 +49,6 @@ def main(command: str, arguments: Sequence[str]) -> int:
     ----------
     arguments : sequence of str
         `key=value` texts; relative paths are meant from the working directory.
-
-    Raises
-    ------
-    ConfigError
-        If a key, the run's folder or the data are wrong.
     """
     if {"-h", "--help"} & set(arguments):
         print(HELP)

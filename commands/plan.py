@@ -69,13 +69,7 @@ class Plan:
 
 
 def plan_of(config: Config) -> Plan:
-    """Return the plan of an experiment.
-
-    Raises
-    ------
-    ConfigError
-        If the experiment cannot be run.
-    """
+    """Return the plan of an experiment."""
     nodes = own_nodes(config)
     # Refused here as before a run.
     workers = num_workers(config.workers, len(nodes) or config.num_clients)
@@ -161,13 +155,7 @@ def lines(plan: Plan) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code.
-
-    Raises
-    ------
-    ConfigError
-        If a key or an option is wrong, or the run would be refused.
-    """
+    """Run the command and return its exit code."""
     overrides = [text for text in arguments if text != "--json"]
     if wrong := [text for text in overrides if text.startswith("-")]:
         raise ConfigError([f"{wrong[0]}: florets plan has no such option (--json)."])

@@ -49,11 +49,6 @@ def main(arguments: Sequence[str], caller: Path) -> int:
         `key=value` texts, as for a run.
     caller
         The working directory that relative folders are meant from.
-
-    Raises
-    ------
-    ConfigError
-        If a key is wrong, or the data cannot be shared out so.
     """
     if {"-h", "--help"} & set(arguments):
         print(HELP)

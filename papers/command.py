@@ -63,13 +63,7 @@ command leaves the last."""
 
 
 def main(arguments: Sequence[str], engine: Engine) -> int:
-    """Run `florets reproduce` and return its exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy.
-
-    Raises
-    ------
-    ConfigError
-        If the item, an option or a key is wrong.
-    """
+    """Run the command and return its exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy."""
     caller = Path.cwd()
     options = [text for text in arguments if text.startswith("-")]
     words = [text for text in arguments if not text.startswith("-")]
@@ -115,13 +109,7 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
 
 
 def table_of(request: Request, caller: Path) -> Table:
-    """Return the table of what is finished now.
-
-    Raises
-    ------
-    ConfigError
-        If every place is refused, or the folder of stored cells is missing.
-    """
+    """Return the table of what is finished now."""
     all_places = list(places(request.item, request.given, caller))
     _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
     return _table(request.item, all_places, _progress(request.stored, caller))

@@ -334,26 +334,14 @@ def item_names() -> list[str]:
 
 
 def find_item(name: str, scale: str = "paper") -> Item:
-    """Return the item of a name at one scale; a name that ends in .yaml is a file of one's own.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or its file is faulty.
-    """
+    """Return the item of a name at one scale; a name that ends in .yaml is a file of one's own."""
     if scale not in SCALES:
         raise ConfigError([f"scale={scale}: must be {' or '.join(SCALES)}."])
     return read_item(_path_of(name), Path(name).stem if name.endswith(".yaml") else name, scale)
 
 
 def read_item(path: Path, name: str, scale: str = "paper") -> Item:
-    """Return the item that a file describes.
-
-    Raises
-    ------
-    ConfigError
-        With every problem of the file.
-    """
+    """Return the item that a file describes."""
     values = _with_inherited(path)
     reader = ItemReader(str(path))
     item = reader.item(values, name)
@@ -394,16 +382,7 @@ def _read_file(path: Path) -> Any:
 
 
 def _with_inherited(path: Path, below: tuple[Path, ...] = ()) -> Any:
-    """Return what a file holds, with the keys that it lacks from the item that its `extends` names.
-
-    A list of names as its `rows` or `columns` chooses among those of that item. What the item says of lines that are
-    not here is left out; the reasons in the file's `why` are added to its own.
-
-    Parameters
-    ----------
-    below
-        The files that have led to this one.
-    """
+    """Return what a file holds, with the keys that it lacks from the item that its `extends` names."""
     values = _read_file(path)
     if not isinstance(values, Mapping) or "extends" not in values:
         return values

@@ -444,13 +444,7 @@ MEASURES = {
 
 
 def read_measure(text: str) -> tuple[Measure, str | None]:
-    """Return the measure that a text names, and for `<name> - <column>` the column it is compared with.
-
-    Raises
-    ------
-    ValueError
-        If there is no such measure, or successes are to be subtracted.
-    """
+    """Return the measure that a text names, and for `<name> - <column>` the column it is compared with."""
     name, minus, column = (part.strip() for part in text.partition(" - "))
     if name not in MEASURES:
         raise ValueError(

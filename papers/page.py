@@ -56,13 +56,7 @@ class PageTables:
         self._typed: dict[str, str] = {}
 
     def __call__(self, block: Sequence[str]) -> Asked:
-        """Return what the words of a block ask for.
-
-        Raises
-        ------
-        ConfigError
-            If the words name nothing.
-        """
+        """Return what the words of a block ask for."""
         request, own = read_request([*block, *self._given]), read_keys(block, [])[1]
         if request.stored:
             raise ConfigError([f"stored={request.stored}: a page has stored cells of its own; leave it out."])
@@ -115,11 +109,6 @@ def overview_block(words: Sequence[str], text: str, asked_of: Callable[[Sequence
         The page: an item is linked to the heading above its first block.
     asked_of
         Returns what the words of an item's block ask for.
-
-    Raises
-    ------
-    ConfigError
-        If no item has such a name.
     """
     papers = list(dict.fromkeys(name.partition("/")[0] for name in item_names()))
     if unknown := [word for word in words if word not in papers]:
@@ -188,11 +177,6 @@ def remake(words: Sequence[str], caller: Path) -> int:
     ----------
     words
         The page; keys of all its items; ``sweep.<name>=<folder>,...`` of sweeps that are to be stored anew.
-
-    Raises
-    ------
-    ConfigError
-        If there is not one page, it cannot be read, or a block of it is wrong.
     """
     names = [word for word in words if "=" not in word]
     if len(names) != 1:
@@ -246,11 +230,6 @@ def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
         ``<name> [where=<key>:<value>,...] [columns=...]``.
     folder
         Where the sweep is stored.
-
-    Raises
-    ------
-    ConfigError
-        If the words name nothing.
     """
     names = [word for word in words if "=" not in word]
     own: Mapping[str, str] = dict(word.split("=", 1) for word in words if "=" in word)
@@ -314,13 +293,7 @@ class PagePictures:
         self._names: set[str] = set()
 
     def __call__(self, table: Table, name: str) -> Drawn:
-        """Draw a table's plot under a name.
-
-        Raises
-        ------
-        ConfigError
-            If another block of the page has drawn under this name.
-        """
+        """Draw a table's plot under a name."""
         if name in self._names:
             raise ConfigError(
                 [f"plot=yes: {name} has its pictures in a block above; leave it out of one of the two."]
@@ -472,11 +445,6 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
         The page.
     blocks
         What makes a block, by its kind: ``overview``, ``reproduce`` and ``sweep``.
-
-    Raises
-    ------
-    ConfigError
-        If a block has no end, a line that looks like one of a block is none, or a block's words name nothing.
     """
     told: list[str] = []
     if wrong := _unpaired(text):
@@ -540,11 +508,6 @@ def item_block(
         Draws what ``plot=yes`` asks for.
     described
         What the page has told of items' settings already; this one's `about` is added.
-
-    Raises
-    ------
-    ConfigError
-        If the words name nothing.
     """
     own = {key: value for key, _, value in (word.partition("=") for word in words) if key in _OWN_WORDS}
     for key, value in _ONLY.items():

@@ -80,13 +80,7 @@ class Request:
 
 
 def read_request(words: Sequence[str]) -> Request:
-    """Return the command line, read.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such item, or a key is wrong.
-    """
+    """Return the command line, read."""
     names = [word for word in words if "=" not in word]
     if len(names) != 1:
         found = f"{', '.join(names)} are {len(names)}" if names else "there is none"

@@ -45,11 +45,6 @@ def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     """Return the cells whose data can be had, and what there is to say of the data, each once.
 
     Files are read, once for each data set; data that are generated are not made for it.
-
-    Raises
-    ------
-    ConfigError
-        If there are cells, and none of them has its data.
     """
     looks: dict[str, _Look] = {}
     ready = []

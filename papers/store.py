@@ -32,11 +32,6 @@ class Store:
     ----------
     path
         The file; it may be missing.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -123,11 +118,6 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
 
     Two items that have a run in common have it under one key. Cells of data that are named by their folder are left
     out: the hash does not know it.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read.
     """
     head = ",".join(_HEAD)
     found: dict[tuple[str, int], Progress] = {}
@@ -177,11 +167,6 @@ class CurveStore:
     ----------
     path
         The file; it may be missing.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -241,10 +226,7 @@ class CurveStore:
 
 
 def _thinned(curve: dict[int, float | None]) -> dict[int, float]:
-    """Return a curve with all of its first rounds and some of the others, its last among them.
-
-    Which ones depends on the rounds alone, so that curves of several seeds have the same ones.
-    """
+    """Return a curve with all of its first rounds and some of the others, its last among them."""
     known = [(number, value) for number, value in curve.items() if value is not None]
     if len(known) > _MOST:
         later = np.linspace(_FIRST, len(known) - 1, _MOST - _FIRST).round().astype(int)

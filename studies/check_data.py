@@ -184,11 +184,6 @@ def check(config: Config, data: Path) -> Checked:
         Of nodes with data of their own.
     data
         The folder of all sites, or the data of one.
-
-    Raises
-    ------
-    ConfigError
-        If there are no sites, or what is declared contradicts itself.
     """
     declared = declaration_of(config)
     has_folders = data.is_dir() and any(holds_data(path) for path in data.iterdir() if path.is_dir())

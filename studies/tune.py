@@ -32,11 +32,6 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
         all combinations.
     n_jobs
         Trials at a time.
-
-    Raises
-    ------
-    ConfigError
-        If a value is wrong, or nothing is searched over.
     """
     problems = []
     if sampler not in SAMPLERS:

@@ -193,11 +193,7 @@ def advise(
 def _is_unpredictable(
     key: str, outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer
 ) -> bool:
-    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere.
-
-    Nor is any other better there than the constant answer, by more than chance. With few records a client's own model
-    is bad, whatever these say: others' models then do better.
-    """
+    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere."""
     if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
         return False
     answers = {part: constant.tests(part).get(key) for part in _PARTS}
@@ -222,10 +218,7 @@ def _is_unpredictable(
 
 
 def _is_scale(finding: Finding, evidence: Evidence) -> bool:
-    """Return whether the scale of the inputs sets clients apart: they differ, and no longer once standardised.
-
-    Where sites described their columns these must differ: chance may well take away what chance has brought.
-    """
+    """Return whether the scale of the inputs sets clients apart: they differ, and no longer once standardised."""
     after = evidence.standardised
     goes = after is not None and after.kind == "none" and finding.kind in ("groups", "lone", "all_differ")
     return goes and (not evidence.described or any(one.kind in ("unit", "inputs") for one in evidence.reasons))

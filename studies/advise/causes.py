@@ -178,11 +178,7 @@ def _factor(own: Moments, middle: Moments, ratio: float) -> float | None:
 
 
 def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, quantile: float) -> bool:
-    """Return whether the classes' shares can explain how far a column's mean departs.
-
-    A mixture's variance is at least share * (1 - share) times the squared distance of the class means, so that the
-    variances say how far apart these can be at most.
-    """
+    """Return whether the classes' shares can explain how far a column's mean departs."""
     own = sites[key]
     if own.counts is None or len(own.counts) != 2:
         return False

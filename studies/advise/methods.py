@@ -121,13 +121,7 @@ class Question:
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Question":
-        """Read what was typed.
-
-        Raises
-        ------
-        ConfigError
-            With every problem; also where a key is given that advice itself decides.
-        """
+        """Read what was typed."""
         problems: list[str] = []
         measure = "auto"
         for entry in read_overrides(overrides, problems):
@@ -442,10 +436,7 @@ def search(
 def _climb(
     method: str, rates: Sequence[float], figure: float, criterion: Criterion, attempt: Callable[[str, float], float]
 ) -> bool:
-    """Try rates one after the other as long as each is better than the one before; say whether the first one was.
-
-    Where the one before has no finite figure the next is tried in any case.
-    """
+    """Try rates one after the other as long as each is better than the one before; say whether the first one was."""
     for number, rate in enumerate(rates):
         found = attempt(method, rate)
         if math.isfinite(figure) and not is_better(found, figure, criterion.measure):

@@ -399,10 +399,7 @@ class _Study:
     def _standardised_finding(
         self, finding: Finding, reasons: Sequence[Reason], one_class: Sequence[str]
     ) -> Finding | None:
-        """Look for groups again after each client has standardised its inputs; None: there is no need.
-
-        It costs a few rounds, and tells nobody anything of anybody's columns.
-        """
+        """Look for groups again after each client has standardised its inputs; None: there is no need."""
         keys = self._standardise
         if finding.kind not in ("groups", "lone", "all_differ") or not keys:
             return None

@@ -53,13 +53,7 @@ def write_jobs(path: Path, jobs: Sequence[JobResult]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a sweep's table.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read.
-    """
+    """Return the rows of a sweep's table."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -82,11 +76,6 @@ def read_jobs(folder: Path) -> list[JobResult]:
     ----------
     folder
         The sweep's own.
-
-    Raises
-    ------
-    ConfigError
-        If it holds no sweep's table.
     """
     rows = read_rows(folder / SUMMARY)
     # Keys given by hand are in every row; those that only a summary adds are missing for failed jobs.

@@ -42,12 +42,6 @@ def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]
         The experiment's own overrides.
     for_hydra : sequence of str
         Those for Hydra.
-
-    Raises
-    ------
-    ConfigError
-        If no job can run, if some have no validation data or other figures than others, or if the sweeper would
-        search over seeds.
     """
     given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
     sweeper = given.get("hydra/sweeper", "")
@@ -84,11 +78,6 @@ def measures(parsed: Sequence[Override]) -> set[str]:
     """Return the names of the jobs' validation figures, empty for jobs without validation data.
 
     Of the keys that do not decide it, the first combinations that can run are looked at.
-
-    Raises
-    ------
-    ConfigError
-        If no job can run, or one would have no figure because clients are not asked for sums.
     """
     deciding: list[Override] = []
     others: list[Override] = []
@@ -125,13 +114,7 @@ _SEED = re.compile(r"seed=\d{1,18}")
 
 
 def read_sweep(overrides: Sequence[str]) -> list[Override]:
-    """Return the overrides as Hydra's grammar reads them.
-
-    Raises
-    ------
-    ConfigError
-        If one cannot be read, adds or removes a key, is a glob, or has several trackers as values to try.
-    """
+    """Return the overrides as Hydra's grammar reads them."""
     problems: list[str] = []
     parsed = parse(overrides, problems)
     seen: dict[str, str] = {}
@@ -171,13 +154,7 @@ def values_of(override: Override) -> list[str]:
 
 
 def check_jobs(parsed: Sequence[Override]) -> dict[str, int]:
-    """Check the configuration of every job, and return the problems that some have, with the number of those jobs.
-
-    Raises
-    ------
-    ConfigError
-        If a value is wrong whatever the other keys of its job are, or no job can run.
-    """
+    """Check the configuration of every job, and return the problems that some have, with the number of those jobs."""
     jobs = list(expand(parsed))
     found = list(_problems(jobs))
     if all(found):

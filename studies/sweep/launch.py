@@ -203,11 +203,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         Runs one experiment.
     keep : bool
         Whether jobs that are finished are kept and stopped ones go on; those of a sweep block always are.
-
-    Raises
-    ------
-    ConfigError
-        If the overrides cannot be read, a value of them is wrong in every job that has it, or no job can run.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:

@@ -261,11 +261,6 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
         Folders of sweeps; a job that several have is taken from the last one in which it did not fail.
     path : Path
         The file.
-
-    Raises
-    ------
-    ConfigError
-        If a folder holds no sweep's summary, or a job was run on two folders of data.
     """
     jobs: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     data: dict[tuple[tuple[str, str], ...], str] = {}
@@ -297,13 +292,7 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
 
 
 def stored_jobs(path: Path) -> list[JobResult]:
-    """Return the jobs of a file that `store_sweeps` wrote.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read.
-    """
+    """Return the jobs of a file that `store_sweeps` wrote."""
     lines = read_rows(path)
     try:
         return [_stored_job(line) for line in lines]
@@ -320,11 +309,6 @@ def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[s
         Columns, see `sweep_report.means`.
     where : mapping of str to str
         Keys and values of the jobs that are shown; all by default.
-
-    Raises
-    ------
-    ValueError
-        If no job has those values, or there is no such column.
     """
     shown = [job for job in jobs if all(job.overrides.get(key) == value for key, value in where.items())]
     if not shown:
@@ -418,11 +402,6 @@ def means(
         Whether strategies have the names that papers give them.
     marks : bool
         Whether the best of each column is marked.
-
-    Raises
-    ------
-    ValueError
-        If there is no such column.
     """
     shown = [group for group in groups if group.runs]
     jobs = [job for group in groups for job in group.jobs]
