@@ -14,7 +14,7 @@ from florets.reports.tables import Cell, ResultTable
 from florets.server_app import engine
 from florets.strategies import TITLES
 from florets.studies.sweep.best import Best, best_of
-from florets.studies.sweep.jobs_table import SUMMARY, Group, JobResult, group_jobs, read_jobs, short
+from florets.studies.sweep.jobs import SUMMARY, Group, JobResult, group_jobs, read_jobs, short
 from florets.studies.sweep.report import (
     MOST_LINES,
     SweepMeasure,
@@ -269,7 +269,7 @@ class Sweep:
 
     @cached_property
     def _jobs(self) -> list[JobResult]:
-        return read_jobs(self.folder)
+        return read_jobs(self.folder / SUMMARY)
 
     def _where(self, where: Mapping[str, Any] | None) -> list[JobResult]:
         wanted = {key: str(value) for key, value in (where or {}).items()}

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -133,6 +133,10 @@ def _code() -> str:
     return fingerprint(tuple(root / name for name in (*CLIENT_FOLDERS, "strategies")))
 
 
+Read = Callable[[Values, Config], float | None]
+Fits = Callable[[Config], bool]
+
+
 @dataclass(frozen=True)
 class Measure:
     """One figure of a run.
@@ -165,8 +169,8 @@ class Measure:
     label: str
     kind: Literal["count", "mean"]
     form: str
-    read: Callable[[Values, Config], float | None]
-    fits: Callable[[Config], bool]
+    read: Read
+    fits: Fits
     near: float = 0.0
     unit: str = ""
     may_be_never: bool = False
@@ -186,7 +190,7 @@ class Measure:
         return f"{deviation:.{decimals}f}"
 
 
-def _number(name: str, factor: float = 1.0) -> Callable[[Values, Config], float | None]:
+def _number(name: str, factor: float = 1.0) -> Read:
     def read(values: Values, _: Config) -> float | None:
         value = values.get(name)
         return None if value is None or not math.isfinite(value) else factor * value
@@ -282,164 +286,76 @@ def _has_groups(config: Config) -> bool:
     return config.task.num_clusters >= 2 and _finds_groups(config)
 
 
+def _ari(label: str, name: str) -> Measure:
+    return Measure(label, "mean", "{:.2f}", _number(name), _has_groups, 0.01, higher=True, bounds=ARI)
+
+
+def _rounds(label: str, read: Read, fits: Fits, near: float = 1.0) -> Measure:
+    return Measure(label, "mean", "{:.1f}", read, fits, near, "round" if near else "", may_be_never=True)
+
+
+def _percent(label: str, name: str, fits: Fits, higher: bool = True) -> Measure:
+    return Measure(label, "mean", "{:.1f}", _number(name, 100.0), fits, 1.0, "point", higher=higher, bounds=PERCENT)
+
+
+def _count(label: str, read: Read, fits: Fits) -> Measure:
+    return Measure(label, "count", "", read, fits, higher=True)
+
+
+def _plain(label: str, form: str, read: Read, fits: Fits, higher: bool | None = False) -> Measure:
+    return Measure(label, "mean", form, read, fits, higher=higher)
+
+
 MEASURES = {
-    "right_k": Measure("right number of groups at the end", "count", "", _right_k, _finds_groups, higher=True),
-    "recovered": Measure("ARI 1.0 at the end", "count", "", _recovered, _has_groups, higher=True),
-    "groups": Measure("groups at the end", "mean", "{:.1f}", _number("groups"), _finds_groups, higher=None),
-    "ari": Measure("ARI at the end", "mean", "{:.2f}", _number("ari"), _has_groups, 0.01, higher=True, bounds=ARI),
-    "ari_at_10": Measure(
-        "ARI in round 10", "mean", "{:.2f}", _number("ari_at_10"), _has_groups, 0.01, higher=True, bounds=ARI
+    "right_k": _count("right number of groups at the end", _right_k, _finds_groups),
+    "recovered": _count("ARI 1.0 at the end", _recovered, _has_groups),
+    "groups": _plain("groups at the end", "{:.1f}", _number("groups"), _finds_groups, higher=None),
+    "ari": _ari("ARI at the end", "ari"),
+    "ari_at_10": _ari("ARI in round 10", "ari_at_10"),
+    "rounds_to_ari_90": _rounds("first round with an ARI of 0.9", _number("first_round_ari_90"), _has_groups),
+    "rounds_to_freeze": _rounds("rounds before the clusters are frozen", _rounds_to_freeze, _freezes),
+    "ari_participants": _ari("ARI of the last round's participants", "ari_participants"),
+    "ari_participants_at_10": _ari("ARI of the participants in round 10", "ari_participants_at_10"),
+    "rounds_to_ari_participants_90": _rounds(
+        "first round with an ARI of its participants of 0.9", _number("first_round_ari_participants_90"), _has_groups
     ),
-    "rounds_to_ari_90": Measure(
-        "first round with an ARI of 0.9",
-        "mean",
-        "{:.1f}",
-        _number("first_round_ari_90"),
-        _has_groups,
-        1.0,
-        "round",
+    "reached_ari_90": _count("ARI of 0.9 reached", _reached, _has_groups),
+    "accuracy": _percent("accuracy in %", "accuracy", _classes),
+    "rounds_to_accuracy_60": _rounds(
+        "first tested round with an accuracy of 60 %", _number("first_round_accuracy_60"), _classes, near=0.0
+    ),
+    "megabytes_to_accuracy_60": replace(
+        _plain(
+            "MB sent and received up to an accuracy of 60 %",
+            "{:.2f}",
+            _number("bytes_to_accuracy_60", 1e-6),
+            _classes,
+        ),
         may_be_never=True,
     ),
-    "rounds_to_freeze": Measure(
-        "rounds before the clusters are frozen",
-        "mean",
-        "{:.1f}",
-        _rounds_to_freeze,
-        _freezes,
-        1.0,
-        "round",
-        may_be_never=True,
+    "worst_tenth": _percent("accuracy of the worst tenth of the clients in %", "worst_tenth", _classes),
+    "tuned_accuracy": _percent("accuracy in % after fine-tuning", "tuned_accuracy", _fine_tunes),
+    "rounds_to_regroup": _rounds(
+        "rounds from the last change of the data to an ARI of 1.0", _rounds_to_regroup, _drifts
     ),
-    "ari_participants": Measure(
-        "ARI of the last round's participants",
-        "mean",
-        "{:.2f}",
-        _number("ari_participants"),
-        _has_groups,
-        0.01,
-        higher=True,
-        bounds=ARI,
+    "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
+    "loss": _plain("test loss", "{:.4g}", _number("loss"), _values),
+    "model_error": _plain("distance from the true models, the largest", "{:.4g}", _number("model_error"), _linear),
+    "models_found": _count("all true models found (distance below 0.6 sigma + 0.001)", _models_found, _true_models),
+    "cluster_error": _percent(
+        "test error of the best model for each cluster, in %", "cluster_error", _cluster_test, higher=False
     ),
-    "ari_participants_at_10": Measure(
-        "ARI of the participants in round 10",
-        "mean",
-        "{:.2f}",
-        _number("ari_participants_at_10"),
-        _has_groups,
-        0.01,
-        higher=True,
-        bounds=ARI,
+    "cluster_loss": _plain(
+        "test loss of the best model for each cluster", "{:.3f}", _number("cluster_loss"), _cluster_test
     ),
-    "rounds_to_ari_participants_90": Measure(
-        "first round with an ARI of its participants of 0.9",
-        "mean",
-        "{:.1f}",
-        _number("first_round_ari_participants_90"),
-        _has_groups,
-        1.0,
-        "round",
-        may_be_never=True,
+    "megabytes": _plain("MB sent and received", "{:.2f}", _number("bytes", 1e-6), _always),
+    "gradient_passes": _plain(
+        "1,000 samples passed through models with a gradient", "{:,.0f}", _number("gradient_passes", 1e-3), _always
     ),
-    "reached_ari_90": Measure("ARI of 0.9 reached", "count", "", _reached, _has_groups, higher=True),
-    "accuracy": Measure(
-        "accuracy in %",
-        "mean",
-        "{:.1f}",
-        _number("accuracy", 100.0),
-        _classes,
-        1.0,
-        "point",
-        higher=True,
-        bounds=PERCENT,
+    "client_seconds": _plain(
+        "CPU seconds of the clients' training and losses", "{:.2f}", _number("client_seconds"), _always
     ),
-    "rounds_to_accuracy_60": Measure(
-        "first tested round with an accuracy of 60 %",
-        "mean",
-        "{:.1f}",
-        _number("first_round_accuracy_60"),
-        _classes,
-        may_be_never=True,
-    ),
-    "megabytes_to_accuracy_60": Measure(
-        "MB sent and received up to an accuracy of 60 %",
-        "mean",
-        "{:.2f}",
-        _number("bytes_to_accuracy_60", 1e-6),
-        _classes,
-        may_be_never=True,
-    ),
-    "worst_tenth": Measure(
-        "accuracy of the worst tenth of the clients in %",
-        "mean",
-        "{:.1f}",
-        _number("worst_tenth", 100.0),
-        _classes,
-        1.0,
-        "point",
-        higher=True,
-        bounds=PERCENT,
-    ),
-    "tuned_accuracy": Measure(
-        "accuracy in % after fine-tuning",
-        "mean",
-        "{:.1f}",
-        _number("tuned_accuracy", 100.0),
-        _fine_tunes,
-        1.0,
-        "point",
-        higher=True,
-        bounds=PERCENT,
-    ),
-    "rounds_to_regroup": Measure(
-        "rounds from the last change of the data to an ARI of 1.0",
-        "mean",
-        "{:.1f}",
-        _rounds_to_regroup,
-        _drifts,
-        1.0,
-        "round",
-        may_be_never=True,
-    ),
-    "share_error": Measure(
-        "mean error of the clients' shares of the models", "mean", "{:.3f}", _share_error, _mixes_clusters
-    ),
-    "loss": Measure("test loss", "mean", "{:.4g}", _number("loss"), _values),
-    "model_error": Measure(
-        "distance from the true models, the largest", "mean", "{:.4g}", _number("model_error"), _linear
-    ),
-    "models_found": Measure(
-        "all true models found (distance below 0.6 sigma + 0.001)",
-        "count",
-        "",
-        _models_found,
-        _true_models,
-        higher=True,
-    ),
-    "cluster_error": Measure(
-        "test error of the best model for each cluster, in %",
-        "mean",
-        "{:.1f}",
-        _number("cluster_error", 100.0),
-        _cluster_test,
-        1.0,
-        "point",
-        bounds=PERCENT,
-    ),
-    "cluster_loss": Measure(
-        "test loss of the best model for each cluster", "mean", "{:.3f}", _number("cluster_loss"), _cluster_test
-    ),
-    "megabytes": Measure("MB sent and received", "mean", "{:.2f}", _number("bytes", 1e-6), _always),
-    "gradient_passes": Measure(
-        "1,000 samples passed through models with a gradient",
-        "mean",
-        "{:,.0f}",
-        _number("gradient_passes", 1e-3),
-        _always,
-    ),
-    "client_seconds": Measure(
-        "CPU seconds of the clients' training and losses", "mean", "{:.2f}", _number("client_seconds"), _always
-    ),
-    "cpu_seconds": Measure("CPU seconds of the run", "mean", "{:.2f}", _number("cpu_seconds"), _always),
+    "cpu_seconds": _plain("CPU seconds of the run", "{:.2f}", _number("cpu_seconds"), _always),
 }
 
 

@@ -16,8 +16,8 @@ from florets.papers.items import Line
 from florets.papers.page import made_page, outside, remake, sweep_block
 from florets.papers.store import Store
 from florets.reports.summary import RunSummary
-from florets.studies.sweep.jobs_table import JobResult
-from florets.studies.sweep.report import store_sweeps, stored_jobs, write_sweep
+from florets.studies.sweep.jobs import JobResult, read_jobs
+from florets.studies.sweep.report import store_sweeps, write_sweep
 from tests.pages import ROOT
 
 PAPERS = sorted((ROOT / "papers").glob("*.md"))
@@ -139,8 +139,8 @@ def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"its first line must begin with row,column,seed,settings,state,note"):
         Store(tmp_path / "cells.csv")
     (tmp_path / "sweep-x.csv").write_text("strategy,seed,rounds\nclove,one,2\n")
-    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a stored sweep"):
-        stored_jobs(tmp_path / "sweep-x.csv")
+    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a sweep's table"):
+        read_jobs(tmp_path / "sweep-x.csv")
 
 
 def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
     # A job that has failed replaces none that was finished.
     write_sweep(tmp_path / "third", [JobResult({**given}, None, None, "no memory")])
     assert store_sweeps([tmp_path / "second", tmp_path / "third"], path) == 2
-    done, failed = stored_jobs(path)
+    done, failed = read_jobs(path)
     assert done.summary == replace(
         base, final_accuracy=0.7, folder="", final_metrics={"accuracy": {"worst_tenth": 0.25}}
     )

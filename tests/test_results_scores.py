@@ -18,7 +18,7 @@ from florets.server_app.engine import run
 from florets.server_app.results.recorder import Recorder
 from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import Evaluation
-from florets.studies.sweep.jobs_table import JobResult
+from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.report import summary_markdown, write_sweep
 from florets.task.wire.replies import TestResult as ClientTest
 from florets.task.wire.scores import SentScores

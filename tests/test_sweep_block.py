@@ -13,7 +13,7 @@ from florets.conf.sweep_block import sweep_block, with_block
 from florets.reports.summary import RunSummary
 from florets.server_app import engine
 from florets.strategies import STRATEGIES
-from florets.studies.sweep.jobs_table import JobResult
+from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.keys import check_jobs, expand, read_sweep
 from florets.studies.sweep.report import summary_markdown
 from tests import fake_cells

@@ -16,7 +16,7 @@ from florets.server_app.engine import run
 from florets.server_app.jobs import headline
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.progress import describe
-from florets.studies.sweep.jobs_table import JobResult
+from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.report import summary_markdown
 from florets.task.wire import bank
 from tests.results_examples import TRUTH, report

@@ -11,7 +11,7 @@ from florets.reports.client_scores import HIGHER_IS_BETTER
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.reports.statistics import Spread
-from florets.studies.sweep.jobs_table import Group, JobResult, group_jobs
+from florets.studies.sweep.jobs import Group, JobResult, group_jobs
 
 BEST = "best.yaml"
 

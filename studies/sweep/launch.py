@@ -35,7 +35,7 @@ from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
 from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.trackers.of_sweep import end_sweep, part_of
 from florets.studies.sweep.best import write_best
-from florets.studies.sweep.jobs_table import JobResult
+from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.keys import check_jobs, count_jobs, decode, direction, encode, read_sweep, values_of
 from florets.studies.sweep.report import write_sweep
 from florets.task import given

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from florets.conf.problems import ConfigError
 from florets.reports.client_scores import HIGHER_IS_BETTER, WORST
@@ -19,7 +18,8 @@ from florets.reports.statistics import ARI, PERCENT, Spread, p_text
 from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
 from florets.server_app.resume.resume import CHANGEABLE
-from florets.studies.sweep.jobs_table import (
+from florets.studies.sweep.jobs import (
+    PARTICIPATION,
     SUMMARY,
     Group,
     JobResult,
@@ -238,39 +238,26 @@ def comparison(groups: Sequence[Group], titles: bool = False) -> list[list[str]]
 _STORED = (
     *("rounds", "final_accuracy", "final_loss", *TRUTH, "final_ari", "ari_at_10", "first_round_ari_90"),
     *("round_of_stability", "bytes_down", "bytes_up", "seconds", "final_unplaced", "final_tuned_accuracy"),
-    *("final_tuned_loss", "client_seconds", "gradient_passes", "loss_passes"),
+    *("final_tuned_loss", "client_seconds", "gradient_passes", "loss_passes", f"accuracy.{WORST}"),
 )
-"""Figures of a run's summary that are stored."""
-_COUNTS = (
-    *("rounds", "first_round_ari_90", "round_of_stability", "bytes_down", "bytes_up", "final_unplaced"),
-    *("gradient_passes", "loss_passes"),
-)
-_NEEDED = ("rounds", "bytes_down", "bytes_up", "seconds")
-_WORST, _SHARE = f"accuracy.{WORST}", "participation"
-_OWN = (*_STORED, _WORST, _SHARE, "error")
+"""Figures of ``summary.csv`` that are stored."""
 _UNSAID = set(CHANGEABLE) - {"num_rounds"}
 """Keys that say where and how a job was run, and not what it computed."""
 
 
 def store_sweeps(folders: Sequence[Path], path: Path) -> int:
-    """Write the jobs of some sweeps, as their ``summary.csv`` has them, to one file; return how many there are.
+    """Write the jobs of some sweeps to one file, without folders; return how many there are.
 
-    Parameters
-    ----------
-    folders : sequence of Path
-        Folders of sweeps; a job that several have is taken from the last one in which it did not fail.
-    path : Path
-        The file.
+    A job that several sweeps have is taken from the last one in which it did not fail.
     """
     jobs: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     data: dict[tuple[tuple[str, str], ...], str] = {}
     for folder in folders:
         for line in read_rows(folder / SUMMARY):
-            # Everything before the first figure is what the command gave; a summary adds these three.
-            given = [name for name in keys_of(line) if name not in _UNSAID]
-            keys = {name: line[name] for name in given if line[name]}
-            known = {name: _short(line.get(name, "")) for name in (*_STORED, _WORST)}
-            known |= {_SHARE: _share(line["folder"]), "error": line["error"]}
+            keys = {name: line[name] for name in keys_of(line) if name not in _UNSAID and line[name]}
+            share = participation_of(Path(line["folder"]) if line["folder"] else None)
+            known = {name: _six_digits(line.get(name, "")) for name in _STORED}
+            known |= {PARTICIPATION: "" if share is None else str(share), "error": line["error"]}
             job = tuple(sorted(keys.items()))
             here = line.get("data_dir", "")
             # Where it is not named nothing is known of it.
@@ -281,8 +268,9 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
                 )
             if not (known["error"] and job in jobs and not jobs[job]["error"]):
                 jobs[job] = keys | known
-    names = list(dict.fromkeys(name for job in jobs.values() for name in job if name not in _OWN))
-    used = [name for name in _OWN if any(job[name] for job in jobs.values())]
+    own = (*_STORED, PARTICIPATION, "error")
+    names = list(dict.fromkeys(name for job in jobs.values() for name in job if name not in own))
+    used = [name for name in own if any(job[name] for job in jobs.values())]
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         writer = csv.DictWriter(file, [*names, *used], lineterminator="\n", extrasaction="ignore")
@@ -291,13 +279,9 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
     return len(jobs)
 
 
-def stored_jobs(path: Path) -> list[JobResult]:
-    """Return the jobs of a file that `store_sweeps` wrote."""
-    lines = read_rows(path)
-    try:
-        return [_stored_job(line) for line in lines]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError([f"{path}: cannot be read as a stored sweep ({error}); store the sweep again."]) from error
+def _six_digits(text: str) -> str:
+    """Return a figure with six digits, which are more than any table shows; an integer as it is."""
+    return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
 
 
 def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[str, str]) -> str:
@@ -320,40 +304,6 @@ def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[s
     told = f"{counted(len(shown), 'run')}" + (f", {failed} failed" if failed else "")
     parts = [f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."]
     return "\n\n".join([*parts, markdown_table(means(groups, names).texts)])
-
-
-def _stored_job(line: Mapping[str, str]) -> JobResult:
-    overrides = {name: text for name, text in line.items() if name not in _OWN and text}
-    share = float(line[_SHARE]) if line.get(_SHARE) else None
-    if line.get("error"):
-        return JobResult(overrides, None, None, line["error"], share)
-    figures: dict[str, Any] = {
-        name: (int if name in _COUNTS else float)(line[name]) if line.get(name) else None for name in _STORED
-    }
-    # Those that are no fields without a value.
-    for name in (*_NEEDED, "final_unplaced", "client_seconds", "gradient_passes", "loss_passes"):
-        figures[name] = figures[name] or 0
-    worst: dict[str, dict[str, float | None]] = {"accuracy": {WORST: float(line[_WORST])}} if line.get(_WORST) else {}
-    summary = RunSummary(
-        experiment=line.get("experiment", ""),
-        strategy=line["strategy"],
-        seed=int(line["seed"]),
-        folder="",
-        final_metrics=worst,
-        **figures,
-    )
-    return JobResult(overrides, None, summary, None, share)
-
-
-def _short(text: str) -> str:
-    """Return a figure with six digits, which are more than any table shows; an integer as it is."""
-    return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
-
-
-def _share(folder: str) -> str:
-    """Return the fraction of the clients that a round of a run samples; empty where its folder is gone."""
-    share = participation_of(Path(folder) if folder else None)
-    return "" if share is None else str(share)
 
 
 MOST_LINES = 8
