@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch.nn import Module
 
+    from florets.api.assignment import Assignment
     from florets.api.predictions import Predictions
     from florets.reports.embedding import Embedding
-    from florets.server_app.new_client.assignment import Assignment
     from florets.server_app.new_client.run_models import RunModels
     from florets.server_app.trackers.protocol import Tracker
 

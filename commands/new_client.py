@@ -4,15 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from florets.api.predictions import predict_data
+from florets.api.assignment import Assignment, assign_data, assign_unlabelled
+from florets.api.chosen_model import chosen_model, refuse_one_model, trained_on
+from florets.api.predictions import MOST_CLASSES, predict_data
+from florets.api.read_data import FORM_KEYS, NewData, read_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.given_keys import read_keys
-from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
-from florets.server_app.new_client.chosen_model import chosen_model, trained_on
-from florets.server_app.new_client.mixture import refuse_one_model
-from florets.server_app.new_client.predictions_file import MOST_CLASSES, Sheet
-from florets.server_app.new_client.read_data import FORM_KEYS, NewData, read_data
 from florets.server_app.new_client.run_models import RunModels, load_run
 from florets.server_app.results.arrays_file import write_arrays
 
@@ -165,8 +163,7 @@ def _predict(run: RunModels, given: Mapping[str, str]) -> None:
     found = predict_data(run, state, whose, new)
     if len(found.classes) > MOST_CLASSES:
         print(f"The file has the probability of the predicted class alone: the run has {len(found.classes)} classes.")
-    shown = [found.classes[value] if found.classes else f"{value:.9g}" for value in found.values.tolist()]
-    Sheet(found.samples, found.what, shown, found.ids, found.classes, found.probabilities, found.counts).write(target)
+    found.write(target)
     for name, counts in found.counts.items():
         if counts.any():
             print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")

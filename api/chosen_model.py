@@ -1,16 +1,40 @@
-"""Choice of a run's model for `florets predict`, and whether data are those of one of the run's clients."""
+"""Which of a finished run's models a client uses: its group's, its own, or a mixture of all."""
 
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.new_client.mixture import refuse_one_model
 from florets.server_app.new_client.run_models import Arrays, RunModels
 from florets.task.data.tables.declaration import is_table
 from florets.task.partitions.own import OWN
 
+
+def is_mixture(run: RunModels) -> bool:
+    """Return whether a client of this run predicts with several models at once."""
+    return run.config.strategy.settings.mixes and len(run.models) > 1
+
+
+def refuse_one_model(run: RunModels, key: str) -> None:
+    """Refuse a key that asks for a client's one model where it has a mixture.
+
+    Raises
+    ------
+    ConfigError
+        If the run's clients mix models.
+    """
+    if is_mixture(run):
+        raise ConfigError(
+            [
+                f"{key}: a client of this run predicts with a mixture of all {len(run.models)} models, and no single "
+                "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
+            ]
+        )
+
+
 _CLIENTS = "clients.csv"
+
+
 _MOST_NAMED = 5
 
 

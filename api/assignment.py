@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.api.chosen_model import is_mixture
+from florets.api.read_data import NewData
 from florets.conf.problems import ConfigError
-from florets.server_app.new_client.mixture import is_mixture
-from florets.server_app.new_client.read_data import NewData
 from florets.server_app.new_client.run_models import RunModels
 from florets.server_app.new_client.saved_descriptors import nearest_descriptor
 from florets.server_app.new_client.saved_groups import nearest_group
