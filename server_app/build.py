@@ -13,11 +13,10 @@ from florets.conf.personal import personal_settings
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.registry import personal_method, strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.descriptors import describe, projection
 from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
-from florets.task.statistics.descriptors import describe, projection
 from florets.task.task import Task
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.features import features
@@ -100,7 +100,7 @@ def fold_rows(
     form: RowForm,
     seed: int,
 ) -> NDArray[np.float32]:
-    """Return what a client with these data would send in a discovery; see `florets.client_app.handlers.folds`.
+    """Return what a client with these data would send in a discovery; see `florets.strategies.shared.client`.
 
     `training` is that on a fold, see `florets.task.training.folds.on_folds`.
 
@@ -138,7 +138,7 @@ def fold_rows(
 def descriptor(
     task: Task, model: State, x: FloatArray, y: TargetArray | None, classes: int, dimensions: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return what a client with these data would send in FLUX, see `florets.task.statistics.descriptors.describe`.
+    """Return what a client with these data would send in FLUX, see `florets.task.descriptors.describe`.
 
     Without targets (None), and in a task without classes, every class is absent.
 

@@ -16,7 +16,7 @@ from florets.reports.report import predictions, scores
 from florets.reports.summary import RunSummary, round_line
 from florets.server_app.engine import run
 from florets.server_app.results.recorder import Recorder
-from florets.strategies.base.evaluation import confusions_of
+from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import Evaluation
 from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.report import summary_markdown, write_sweep
