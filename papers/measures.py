@@ -16,7 +16,7 @@ from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
 from florets.strategies.core.matching import match_min_cost
-from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
+from florets.task.fingerprint import fingerprint
 from florets.task.partitions.amounts import cluster_fractions
 
 Mixture = tuple[int, list[float]]
@@ -130,7 +130,7 @@ def _of_participants(lines: list[dict[str, Any]]) -> Values:
 def _code() -> str:
     """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
     root = Path(strategies.__file__).parents[1]
-    return fingerprint(tuple(root / name for name in (*CLIENT_FOLDERS, "strategies")))
+    return fingerprint(tuple(root / name for name in ("client_app", "task", "strategies")))
 
 
 Read = Callable[[Values, Config], float | None]
