@@ -21,7 +21,7 @@ from florets.task.callers_folder import import_from
 if TYPE_CHECKING:
     import pandas as pd
 
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 
 class Reproduction:

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from florets.papers.measures import MEASURES
-from florets.reports.compare import compare
-from florets.reports.statistics import ARI, FRACTION, PERCENT, Spread, holm, p_text, paired, paired_p
+from florets.reports.statistics import ARI, FRACTION, PERCENT, Spread, compare, holm, p_text, paired, paired_p
 
 
 def test_spread_and_interval_by_hand() -> None:
