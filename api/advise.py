@@ -12,7 +12,7 @@ from florets.reports import pages
 from florets.server_app import engine
 from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.threads import one_thread_within
 
 

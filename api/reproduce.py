@@ -16,7 +16,7 @@ from florets.papers.table import Table
 from florets.papers.written import result_table, state_words
 from florets.reports.tables import ResultTable
 from florets.server_app import engine
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     import pandas as pd

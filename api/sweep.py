@@ -25,7 +25,7 @@ from florets.studies.sweep.report import (
     measures_of,
     summary_markdown,
 )
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from florets.server_app.resume.resume import read_resume
 from florets.strategies.base.federation import WrongNodeCount
 from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer
-from florets.task.callers_folder import import_as_caller_did
+from florets.task.imported import import_as_caller_did
 from florets.task.threads import one_thread_for_good
 
 # Flower has loaded NumPy before this package could ask for one thread.
