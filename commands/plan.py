@@ -18,7 +18,7 @@ from florets.server_app.data_agreement import agree_here
 from florets.server_app.own_nodes import check_device, own_nodes
 from florets.server_app.workers.number import num_workers
 from florets.strategies.registry import find_strategy
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire import kinds
 
