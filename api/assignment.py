@@ -22,12 +22,8 @@ class Assignment:
     ----------
     model
         Its number; None where the run's clients mix all models.
-    why
-        Why it is this one.
     misfit
         That none of the run's groups fits, in words, and this is the nearest by its loss; empty where one does.
-    num_examples
-        Samples.
     losses
         Of each model on them, (K,); empty where there were no targets.
     loss, accuracy
@@ -58,11 +54,6 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
 
     CLoVE's frozen clusters, the groups of a discovery or those of FLUX decide where the run has them, else the lowest
     loss; of a run whose clients mix models the data's share of each is fitted.
-
-    Parameters
-    ----------
-    new
-        With targets, but for an autoencoder.
 
     Raises
     ------

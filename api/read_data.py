@@ -33,8 +33,6 @@ class NewData:
 
     Parameters
     ----------
-    x
-        (n, *input_shape).
     names
         What each sample is called: the image's file, or its number from 1.
     y
@@ -61,15 +59,6 @@ class NewData:
 
 def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: bool) -> NewData:
     """Read the data that a command names.
-
-    Parameters
-    ----------
-    folder
-        The run's.
-    given
-        Keys of the command, `data` among them.
-    labelled
-        Whether targets are wanted.
 
     Raises
     ------

@@ -48,8 +48,6 @@ def main(arguments: Sequence[str], caller: Path) -> int:
 
     Parameters
     ----------
-    arguments
-        `key=value` texts, as for a run.
     caller
         The working directory that relative folders are meant from.
     """

@@ -120,8 +120,6 @@ class Progress:
 
     Attributes
     ----------
-    values
-        Of a finished one: what `measures` read.
     note
         Of a failed one the reason, of a stopped one after which round, of one that is not run why an earlier run does
         not count, if that is its code.

@@ -18,8 +18,6 @@ class Line:
     ----------
     name
         The word that means it in the file, and on the command line.
-    label
-        What the table shows.
     overrides
         Keys of all of its runs, by name, as on the command line.
     after

@@ -143,21 +143,13 @@ class Measure:
 
     Attributes
     ----------
-    label
-        Heading of its table.
     kind
         "count": it succeeds or not, and the table says how many of how many do; "mean": mean and sample standard
         deviation.
-    form
-        Format of a number.
     read
         Its value, None where the run has none (ARI 0.9 was never reached).
-    fits
-        Whether it means anything for an experiment.
     near
         Difference from a published value that is named "within ...", in the unit shown; 0: none is.
-    unit
-        Of `near`, in words.
     may_be_never
         Whether a finished run without a value has not come so far; of others something else went wrong.
     higher

@@ -43,8 +43,6 @@ class PageTables:
 
     Parameters
     ----------
-    folder
-        That of the page's stored cells.
     given
         Keys of the whole page, such as data_dir: they say where the runs are, those of a block which table it is.
     caller
@@ -223,15 +221,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
 
 
 def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
-    """Return the table of a stored sweep as a block's text.
-
-    Parameters
-    ----------
-    words
-        ``<name> [where=<key>:<value>,...] [columns=...]``.
-    folder
-        Where the sweep is stored.
-    """
+    """Return the table of a stored sweep as a block's text."""
     names = [word for word in words if "=" not in word]
     own: Mapping[str, str] = dict(word.split("=", 1) for word in words if "=" in word)
     if len(names) != 1 or not set(own) <= set(_WORDS):
@@ -442,8 +432,6 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
 
     Parameters
     ----------
-    text
-        The page.
     blocks
         What makes a block, by its kind: ``overview``, ``reproduce`` and ``sweep``.
     """
@@ -501,12 +489,8 @@ def item_block(
 
     Parameters
     ----------
-    words
-        ``<item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes]``.
     asked_of
         Returns what the words without the last three ask for.
-    on_page
-        Draws what ``plot=yes`` asks for.
     described
         What the page has told of items' settings already; this one's `about` is added.
     """

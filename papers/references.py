@@ -98,12 +98,8 @@ class Verdict:
     ----------
     kind
         What verdicts of many places are counted by: ``off``, ``within 1 point``, ``not run``.
-    amount
-        Of what is off: by how much.
     reached, finished
         Where not all seeds have a value, or are finished: how many do, or are.
-    reasons
-        For what is off.
     """
 
     kind: str

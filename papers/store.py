@@ -26,13 +26,7 @@ _STATES: tuple[State, ...] = ("finished", "failed", "stopped")
 
 
 class Store:
-    """The cells of one item at one scale, as its file has them; those that were not run are not in it.
-
-    Parameters
-    ----------
-    path
-        The file; it may be missing.
-    """
+    """The cells of one item at one scale, as its file has them; those that were not run are not in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,11 +75,6 @@ class Store:
         """Write the file: the cells of these places, then finished ones that none of them asks for now.
 
         Those count again once the item asks for their settings; a run in their place replaces them.
-
-        Parameters
-        ----------
-        places
-            Those of the whole item.
         """
         asked = {
             (place.row.name, place.column.name, seed): (place.settings, found)
@@ -161,13 +150,7 @@ LinesOf = Callable[[Place, int], Sequence[RoundLine]]
 
 
 class CurveStore:
-    """What the plot of one item at one scale draws of its runs, as a file has it.
-
-    Parameters
-    ----------
-    path
-        The file; it may be missing.
-    """
+    """What the plot of one item at one scale draws of its runs, as a file has it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

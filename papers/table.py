@@ -23,8 +23,6 @@ class Entry:
 
     Attributes
     ----------
-    finished, seeds
-        Cells that are finished, and all.
     spread
         Of the values that the finished cells have; for counts of successes (1.0 and 0.0) its mean is their fraction.
     p, p_holm
@@ -133,8 +131,6 @@ class Table:
         ----------
         chosen
             Names of ``rows``, ``columns`` and ``measures``; of a kind that is not there, all.
-        seeds
-            Number of seeds, from 0; None: all.
         """
         item = self.item
         rows = tuple(row for row in item.rows if row.name in chosen.get("rows", (row.name,)))

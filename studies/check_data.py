@@ -140,8 +140,6 @@ class Checked:
         Description of each site that can be read.
     agreed
         What they have in common; None where they do not fit together.
-    findings
-        Errors first.
     """
 
     sites: dict[str, Description]
@@ -162,8 +160,6 @@ def check(config: Config, data: Path) -> Checked:
 
     Parameters
     ----------
-    config
-        Of nodes with data of their own.
     data
         The folder of all sites, or the data of one.
     """

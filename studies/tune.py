@@ -30,8 +30,6 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
     sampler
         ``tpe`` proposes by what the earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs
         all combinations.
-    n_jobs
-        Trials at a time.
     """
     problems = []
     if sampler not in SAMPLERS:

@@ -53,8 +53,6 @@ class RunModels:
 
     Attributes
     ----------
-    task
-        Builds the models; has no data.
     models
         The K models at the run's end, each by its arrays' names.
     frozen
@@ -137,8 +135,6 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
 
     Parameters
     ----------
-    folder
-        The run's own folder.
     trust
         Whether a model or a strategy that the run names by an import path may be imported and called.
 

@@ -31,8 +31,6 @@ class Evidence:
         Clients whose training records are all of one class.
     names
         Of clients that have others than their keys.
-    reasons
-        In which respects sites differ; see `causes`.
     described
         Whether sites described the columns of their inputs: reasons of the inputs are then known.
     tried
@@ -59,14 +57,6 @@ class Advice:
 
     Attributes
     ----------
-    finding
-        Whether there are groups.
-    outcomes
-        Of every method, the simplest first.
-    criterion
-        By which they are compared.
-    constant
-        The constant answer.
     chosen
         Name of the method to use; None where none is better than the constant answer.
     low

@@ -59,12 +59,8 @@ class Reason:
     kind
         "unit": inputs times a factor. "inputs": the distribution of the inputs. "labels": the shares of the classes,
         or the level of the target. "rule": what is to be predicted from the same inputs.
-    sites
-        Those that depart.
     columns
         Of "unit" and "inputs": the columns that differ most, over all of these sites.
-    factor
-        Of "unit" where all columns share one.
     shares
         Of "labels": the share of the class, or the mean of the target, at each site that departs; and elsewhere.
     cross
@@ -281,12 +277,8 @@ def rule_of(
 
     Parameters
     ----------
-    groups
-        Clients of each, the largest first.
     losses
         By client, of each group's model on its training records.
-    models
-        Model of each client.
     gains
         Whether a model per group predicts better than one for all, also with intercepts, by more than chance.
     """

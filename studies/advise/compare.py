@@ -43,12 +43,8 @@ class Difference:
 
     Attributes
     ----------
-    mean
-        In points where the measure has percentages.
     half
         Half the width of the 95 % interval; infinite where nothing is known of it.
-    clients
-        Clients that both have a result of.
     """
 
     mean: float
@@ -72,8 +68,6 @@ class Criterion:
 
     Attributes
     ----------
-    measure
-        Of every figure.
     together
         Figures are over the records of all clients together: clients have few test records, and the measure says
         little of a handful. Otherwise they are means over clients.
@@ -341,8 +335,6 @@ class ConstantAnswer:
 
     Attributes
     ----------
-    measure
-        Of the figures.
     figures
         By part of the records; none where no client sends sums.
     sizes

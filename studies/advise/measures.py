@@ -24,14 +24,8 @@ class Form:
 
     Parameters
     ----------
-    title
-        In a sentence.
-    higher
-        Whether more is better.
     percent
         Whether figures are percentages, and differences percentage points.
-    meaning
-        For the page's list of terms.
     """
 
     title: str
@@ -77,13 +71,7 @@ NOT_ADDITIVE: tuple[Name, ...] = ("balanced_accuracy", "auc", "macro_f1", "r2")
 
 
 def suitable(is_regression: bool, counts: Collection[FloatArray]) -> Name:
-    """Return the measure for data: R2 for values; AUC where one of two classes is rare anywhere; else accuracy.
-
-    Parameters
-    ----------
-    counts
-        Training records of each class, by site.
-    """
+    """Return the measure for data: R2 for values; AUC where one of two classes is rare anywhere; else accuracy."""
     if is_regression:
         return "r2"
     return "auc" if rare_share(counts) < RARE else "accuracy"

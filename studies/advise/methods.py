@@ -104,12 +104,8 @@ class Question:
 
     Attributes
     ----------
-    overrides
-        As they were typed.
     base
         The experiment with FedAvg, which says everything that all runs share.
-    measure
-        That was asked for, or ``auto``.
     slower
         Factor of the experiment's learning rate, below 1 where training diverges with it.
     """
@@ -203,8 +199,6 @@ class Setup:
         By which rounds, rates and the method are chosen.
     rates
         Learning rates that each method is tried with.
-    keys
-        Further keys of all runs.
     """
 
     measure: Name
@@ -375,10 +369,6 @@ def search(
         Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
         Decides on the rates: for accuracies by the log loss, which says more of few validation records.
-    run
-        Makes one run.
-    prefix
-        Of the runs' names.
     every_rate
         Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """

@@ -42,8 +42,6 @@ class Site:
         Of the numeric inputs, and the share of each category as ``column = category``.
     counts
         Records of each class (C,); None for values.
-    target
-        None for classes.
     """
 
     columns: Mapping[str, Moments] = field(default_factory=dict)
@@ -140,8 +138,6 @@ class Finding:
         The clients of each group, the largest first; of "none" all in one.
     lone
         Clients that are a group of their own, or that no group fits.
-    p_value
-        None where nothing was tested.
     """
 
     kind: Kind
@@ -202,19 +198,9 @@ class Outcome:
 
     Attributes
     ----------
-    name
-        One of `methods.TITLES`.
-    test, validation
-        By client, of those with a result.
-    groups
-        Model of each client that has one.
     num_bytes, seconds
         Of all rounds, both directions, without the tests; with those of the fine-tuned copies where the method is
         they.
-    rate
-        The learning rate.
-    rounds
-        Rounds of the run.
     """
 
     name: str
@@ -242,12 +228,8 @@ def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = 
 
     Parameters
     ----------
-    name
-        The method's.
     folder
         The run's, with ``clients.csv``, ``rounds.jsonl`` and, if clients send sums of their tests, ``tests.json``.
-    rate
-        The learning rate of the run.
     tuned
         Take the results of the copies that clients fine-tuned, and what that cost.
     """

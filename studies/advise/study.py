@@ -69,12 +69,6 @@ class Budget:
 
     Parameters
     ----------
-    runs, rounds
-        Runs, and rounds of each.
-    clients
-        Clients that each round asks.
-    exchanges
-        Of a round, the test included.
     seconds
         For all of it; 0 where nothing is known.
     """
@@ -106,13 +100,7 @@ class Budget:
 
 
 class Meter:
-    """Show the progress of all runs: a bar with the time left on a terminal, a line per run elsewhere.
-
-    Parameters
-    ----------
-    quiet
-        Plain lines on a terminal as well.
-    """
+    """Show the progress of all runs: a bar with the time left on a terminal, a line per run elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         self._console = Console(file=sys.stderr)
@@ -218,10 +206,6 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
 
     Parameters
     ----------
-    question
-        What is asked.
-    play
-        Runs one experiment.
     caller
         The folder that relative paths are meant from; None: the working folder.
 
@@ -276,15 +260,7 @@ def advice_folder(question: Question, caller: Path) -> Path:
 
 
 class _Study:
-    """The runs of one answer, in their order.
-
-    Parameters
-    ----------
-    question, play, folder, here
-        As in `answer`.
-    meter
-        Shows how far it is.
-    """
+    """The runs of one answer, in their order."""
 
     def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
         self._question, self._play, self._folder, self._here, self._meter = question, play, folder, here, meter

@@ -118,17 +118,7 @@ _MOST_NAMES = 6
 
 
 class Speech:
-    """Phrases of one advice.
-
-    Attributes
-    ----------
-    site
-        What a client is called.
-    measure
-        That methods are compared by.
-    rows
-        The table of sites.
-    """
+    """Phrases of one advice."""
 
     def __init__(self, advice: Advice, question: Question, setup: Setup) -> None:
         self.advice, self.question, self.setup = advice, question, setup

@@ -28,8 +28,6 @@ class Best:
     ----------
     overrides
         The keys of its jobs as the command line gives them; with the seed only where it was run with one.
-    measure
-        Name of the validation figure.
     validation
         That figure over the runs of the setting.
     test

@@ -35,13 +35,6 @@ def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]
 
     It is empty where the sweeper does not optimise, minimises rightly, is not known here, or where a direction was
     given by hand.
-
-    Parameters
-    ----------
-    parsed : sequence of Override
-        The experiment's own overrides.
-    for_hydra : sequence of str
-        Those for Hydra.
     """
     given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
     sweeper = given.get("hydra/sweeper", "")

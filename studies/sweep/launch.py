@@ -50,14 +50,10 @@ class Sweep:
     ----------
     folder : Path
         The sweep's folder; tracebacks of failed jobs go there.
-    records : Path
-        Folder of the jobs' records.
     caller : Path
         The working directory that relative folders are meant from.
     total : int or None
         Number of jobs, where it is known beforehand.
-    engine : Engine
-        Runs one experiment.
     keep : bool
         Whether jobs that are finished are kept, and stopped ones go on; otherwise all begin anew.
     given : mapping
@@ -92,8 +88,6 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 
     Parameters
     ----------
-    number : int
-        From 0, in the sweep's order.
     alone : bool
         Whether no other job runs at the same time; beside others a job shows no progress bar.
     """
@@ -199,8 +193,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`).
     caller : Path
         The working directory that relative folders are meant from.
-    engine : Engine
-        Runs one experiment.
     keep : bool
         Whether jobs that are finished are kept and stopped ones go on; those of a sweep block always are.
     """

@@ -48,10 +48,6 @@ class SweepMeasure:
 
     Attributes
     ----------
-    title
-        Heading of its column.
-    field
-        Attribute of `RunSummary`.
     form, factor
         Format of a number, and what a value is multiplied by before.
     higher
@@ -60,8 +56,6 @@ class SweepMeasure:
         Range of the multiplied value, None where it has no two ends.
     says_missing
         Whether a cell says how many runs have a value, where some have none.
-    always_says
-        Whether it always says so.
     over_clients
         Whether it is a mean over the clients that have a model: a cell then says how many have none.
     """
@@ -288,8 +282,6 @@ def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[s
 
     Parameters
     ----------
-    names : sequence of str
-        Columns, see `sweep_report.means`.
     where : mapping of str to str
         Keys and values of the jobs that are shown; all by default.
     """
