@@ -151,7 +151,7 @@ def write_page(folder: Path, advice: Advice, question: Question, setup: Setup) -
         _PAGE,
         name=f"Advice: {title}",
         above=title,
-        title=f"What should these {words.speech.sites(advice.finding.num_clients)} use?",
+        title=f"What should these {words.sites(advice.finding.num_clients)} use?",
         words=words,
         useful=advice.chosen is not None,
         figures=_tiles(advice, words),
@@ -171,10 +171,10 @@ def write_page(folder: Path, advice: Advice, question: Question, setup: Setup) -
         epochs=f"{question.fine_tune_epochs:g}",
         groups=_groups(advice, words),
         picture=embedded(picture) if picture.is_file() else None,
-        paragraphs=words.speech.paragraphs[:MOST_SITES],
+        paragraphs=words.paragraphs[:MOST_SITES],
         other="alone" if alternative(advice) == "local" else "one model",
         sites=_sites(advice, words),
-        more_sites=len(words.speech.rows) > MOST_SITES,
+        more_sites=len(words.rows) > MOST_SITES,
     )
     path = folder / NAME
     write_whole(path, html)
@@ -271,14 +271,14 @@ def _groups(advice: Advice, words: Words) -> str:
     if finding.kind == "too_few":
         return f"They cannot be tested for: too few records, or {words.site}s."
     if finding.kind == "open":
-        return f"Not tested: too few of {words.speech.sites(finding.num_clients)} sent what the test needs."
+        return f"Not tested: too few of {words.sites(finding.num_clients)} sent what the test needs."
     if finding.kind == "moving":
         return (
             "Not tested: the common model was still improving when the rounds ended. More rounds (num_rounds) help."
         )
     if finding.kind == "all_differ":
         return f"None that help: each {words.site} differs from all others ({p})."
-    return f"{' | '.join(words.speech.named(group) for group in finding.groups)} ({p})."
+    return f"{' | '.join(words.named(group) for group in finding.groups)} ({p})."
 
 
 def _sites(advice: Advice, words: Words) -> list[list[Cell]]:
@@ -286,7 +286,7 @@ def _sites(advice: Advice, words: Words) -> list[list[Cell]]:
     several = len(advice.finding.groups) > 1
     head: list[Cell] = [words.site, *(["group"] if several else []), "training records", "test records"]
     rows: list[list[Cell]] = [[*head, "advised", "alone", "one model", "gain", ""]]
-    for row in words.speech.rows[:MOST_SITES]:
+    for row in words.rows[:MOST_SITES]:
         rows.append(_site_row(row, words, several))
     return rows
 
@@ -295,7 +295,7 @@ def _site_row(row: SiteRow, words: Words, several: bool) -> list[Cell]:
     group = ["-" if row.group is None else str(row.group)] if several else []
     figures = [value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)]
     look = {"class": "gain"} if row.is_gain else {"class": "amiss"} if row.is_loss else {}
-    gain = (words.speech.interval_of(row), look)
+    gain = (words.interval_of(row), look)
     return [row.name, *group, str(row.train) if row.train else "-", str(row.test), *figures, gain, row.note]
 
 

@@ -115,16 +115,151 @@ def _note(advice: Advice, key: str) -> str:
 
 
 _MOST_NAMES = 6
+_MOST_COLUMNS = 3
+_MOST_GROUPS = 5
+_MOST_LISTED = 8
+_NEAR = 0.05
+"""A p value above the level and below this is near it."""
+
+SHORT = {
+    "fedavg": "one model for all (FedAvg)",
+    "standardised": "one model for all, each {site} standardising its own inputs (FedAvg)",
+    "intercept": "one model with an intercept per {site} (FedAvg, personal=intercept)",
+    "discovery": "one model per group (strategy=discovery)",
+    "group_intercept": "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
+    "tuned": "one model for all, fine-tuned by each {site} (FedAvg with fine-tuning)",
+    "two_groups": "two groups, with a model each (strategy=discovery k=2)",
+    "clove": "one model per group (strategy=clove)",
+    "local": "no federation: each {site} trains its own model",
+}
 
 
-class Speech:
-    """Phrases of one advice."""
+class Words:
+    """Texts of one advice; `site` is what a client is called, and `rows` is the table of sites."""
 
     def __init__(self, advice: Advice, question: Question, setup: Setup) -> None:
         self.advice, self.question, self.setup = advice, question, setup
         self.site = "site" if question.is_own else "client"
         self.measure = advice.criterion.measure
         self.rows = site_rows(advice)
+
+    @property
+    def use(self) -> str:
+        """What to use, without a verb."""
+        return SHORT[self.advice.best.name].format(site=self.site)
+
+    @property
+    def found(self) -> str:
+        """What was found of groups, without a verb."""
+        finding, lone = self.advice.finding, self.named(self.advice.finding.lone)
+        count, p = self.sites(finding.num_clients), p_text(finding.p_value)
+        if self.advice.is_scale:
+            return f"{count} that differ only in the scale of their inputs"
+        if finding.kind == "none":
+            return f"{count}, no groups ({p})"
+        if finding.kind == "too_few":
+            return f"{count}; groups cannot be tested for: too few records or {self.site}s"
+        if finding.kind == "open":
+            return f"{count}; groups were not tested for, because too few sent what the test needs"
+        if finding.kind == "moving":
+            return f"{count}; groups were not tested for, because the common model was still improving"
+        if finding.kind == "all_differ":
+            return f"{count}, each different from all others ({p})"
+        if finding.kind == "lone":
+            fits = "fits" if len(finding.lone) == 1 else "fit"
+            return f"{count}, no groups; {lone} {fits} no other {self.site} ({p})"
+        return f"{count} in {len(finding.groups)} groups ({p})"
+
+    @property
+    def answer(self) -> str:
+        """The answer in one line."""
+        if self.advice.chosen is None:
+            return f"Nothing to advise yet: no method is better than the constant answer. {self.found}."
+        return f"{self.found}: {self.use}."
+
+    @property
+    def changes(self) -> list[str]:
+        """What would change the answer."""
+        advice, said = self.advice, []
+        finding = advice.finding
+        if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
+            other, gain = second
+            title = NAMES[other.name].format(site=self.site)
+            there = amount(-gain.mean, gain.half, self.measure, sign=True)
+            said.append(
+                f"On the validation records, by which the method was chosen, the next best is {title} ({there}). It "
+                "would be advised if it were better by more than chance."
+            )
+        if finding.p_value is not None and finding.kind == "none":
+            near = finding.p_value < _NEAR
+            said.append(
+                "Groups are claimed at p = 0.005 or less. "
+                + (
+                    f"{p_text(finding.p_value)} is near: look again with more records per {self.site}."
+                    if near
+                    else f"More records per {self.site} would show smaller differences, which matter less."
+                )
+            )
+        if finding.kind == "too_few":
+            said.append(f"With more {self.site}s, or more records per {self.site}, groups can be tested for.")
+        if finding.kind == "open":
+            said.append(f"With more rounds, or more {self.site}s per round, groups are tested for.")
+        if finding.kind == "moving":
+            said.append("With more rounds (num_rounds) groups are tested for.")
+        if finding.kind in ("groups", "lone") and not advice.is_scale:
+            if advice.own_is_low and advice.own_is_low == finding.lone:
+                said.append(f"Ask again once the records of {self.named(finding.lone)} are corrected.")
+            else:
+                said.append(
+                    f"If the {self.site}s agreed on what sets them apart (codes, units, whom they record), one model "
+                    "could learn from all records."
+                )
+        if advice.is_scale:
+            said.append(
+                f"If a {self.site}'s level means something (more severe cases), standardising hides it: compare both."
+            )
+        return [*said, f"A new {self.site} changes the answer if it differs from these: ask again."]
+
+    @property
+    def interval(self) -> str:
+        """What the intervals are over, and which direction is better."""
+        count = len(self.advice.judged(self.advice.best).test)
+        form = FORMS[self.measure]
+        better = f"{form.title[0].upper()}{form.title[1:]}: {'higher' if form.higher else 'lower'} is better."
+        points = " Points are percentage points." if form.percent else ""
+        if count < FEW_CLIENTS:
+            return (
+                f"{better}{points} ± is a 95 % interval for these {self.sites(count)}, from their test "
+                f"records; it says nothing about other {self.site}s."
+            )
+        return f"{better}{points} ± is a 95 % interval over {self.site}s like these."
+
+    @property
+    def cost(self) -> str:
+        """What the advised method took, all clients together."""
+        best = self.advice.best
+        return (
+            f"{size(best.num_bytes)} sent and received by all {self.site}s in {counted(best.rounds, 'round')}, "
+            f"{duration(best.seconds)} in this trial."
+        )
+
+    @property
+    def command(self) -> str:
+        """The command that uses the advised method."""
+        best = self.advice.best
+        return command(self.question, best.name, self.advice.finding, self.setup, best.rate, best.rounds)
+
+    @property
+    def short(self) -> str:
+        """The answer for the screen."""
+        lines = [self.answer, *self.reasons]
+        paragraphs = self.paragraphs
+        if paragraphs and len(paragraphs) <= _MOST_LISTED:
+            lines += [f"  {text}" for text in paragraphs]
+        lines.append(self.interval)
+        if self.advice.chosen is not None:
+            lines += [f"Cost: {self.cost}", f"Use: {self.command}"]
+        return "\n".join(lines)
 
     @property
     def is_regression(self) -> bool:
@@ -207,64 +342,9 @@ class Speech:
         )
         return f"{amount(row.gain, math.inf, self.measure, sign=True).removesuffix(' points')} ({low} to {high})"
 
-
-def departing(advice: Advice) -> list[str]:
-    """Return the clients outside the largest group."""
-    groups = advice.finding.groups
-    if len(groups) < 2:
-        return [key for group in groups for key in group]
-    return sorted({key for group in groups[1:] for key in group} | set(advice.finding.lone))
-
-
-def times(factor: float) -> str:
-    """Return a factor in words."""
-    return f"{factor:.2g} times" if factor > 1 else f"1/{1 / factor:.2g} of"
-
-
-def shift_of(one: ColumnShift) -> str:
-    """Return how a column departs, with its name."""
-    name, equals, category = one.column.partition(" = ")
-    if equals:
-        return f"{name} ({category} is {'more' if one.shift > 0 else 'less'} frequent)"
-    if abs(one.shift) < 0.2:
-        return f"{name} (spread x {one.ratio:.2g})"
-    return f"{name} (mean {one.shift:+.1f} standard deviations)"
-
-
-def range_of(values: Sequence[float], form: str) -> str:
-    """Return the ends of some sorted values, or the one value."""
-    low, high = form.format(values[0]), form.format(values[-1])
-    return low if low == high else f"{low} to {high}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names, the first few of them."""
-    shown = list(names[:_MOST_NAMES])
-    if len(names) > len(shown):
-        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def p_text(p_value: float | None) -> str:
-    """Return a p value as it is written."""
-    return "no test" if p_value is None else f"p = {p_value:.2g}"
-
-
-_MOST_COLUMNS = 3
-_MOST_SITES = 8
-_MOST_GROUPS = 5
-
-
-class Reasons:
-    """Sentences of one advice, by what they are about."""
-
-    def __init__(self, speech: Speech) -> None:
-        self.speech, self.advice, self.setup = speech, speech.advice, speech.setup
-        self.site, self.measure, self.rows = speech.site, speech.measure, speech.rows
-
     @property
-    def all(self) -> list[str]:
-        """All of them, the most important first."""
+    def reasons(self) -> list[str]:
+        """What the answer stands on, in a few sentences, the most important first."""
         useless = self._useless() if self.advice.chosen is None else []
         return [
             *useless,
@@ -344,7 +424,7 @@ class Reasons:
         finding = self.advice.finding
         if finding.kind != "groups" or self.advice.is_scale:
             return []
-        found = [self.speech.named(group) for group in finding.groups]
+        found = [self.named(group) for group in finding.groups]
         said = []
         if len(found) <= _MOST_GROUPS:
             said.append(f"The groups: {' | '.join(found)}.")
@@ -360,7 +440,7 @@ class Reasons:
         said = []
         after = advice.evidence.standardised
         if advice.is_scale and after is not None:
-            who = self.speech.named(departing(advice))
+            who = self.named(departing(advice))
             said.append(
                 f"What sets {who} apart is the scale of the inputs: once each {self.site} standardises its own "
                 f"inputs the difference is gone ({p_text(after.p_value)}). Look for other units "
@@ -378,10 +458,10 @@ class Reasons:
         return said
 
     def _reason(self, reason: Reason) -> list[str]:
-        who = self.speech.named(reason.sites)
+        who = self.named(reason.sites)
         their = "its" if len(reason.sites) == 1 else "their"
         have = "has" if len(reason.sites) == 1 else "have"
-        many = len(reason.sites) > _MOST_SITES
+        many = len(reason.sites) > _MOST_LISTED
         if reason.kind == "unit" and reason.factor is not None:
             return [
                 f"Inputs: all columns of {who} are {times(reason.factor)} those of the other {self.site}s, as "
@@ -416,7 +496,7 @@ class Reasons:
 
     def _label_reason(self, reason: Reason, who: str, their: str, many: bool) -> str:
         values = sorted(reason.shares.values())
-        if self.speech.is_regression:
+        if self.is_regression:
             shown = range_of(values, "{:.3g}")
             where = f"{len(values)} {self.site}s" if many else who
             return f"Target: its mean at {where} is {shown}, and {reason.elsewhere:.3g} at the others."
@@ -442,7 +522,7 @@ class Reasons:
             joined = joined_accuracy(together, group)
             if joined is not None and is_below(*joined, 0.5):
                 said.append(
-                    f"One model for all is wrong on most records of {self.speech.named(group)} "
+                    f"One model for all is wrong on most records of {self.named(group)} "
                     f"({100 * joined[0]:.1f} % correct). This is how labels look that are coded the other way "
                     "round: compare the codes."
                 )
@@ -461,9 +541,9 @@ class Reasons:
             figures = ""
             if alone is not None:
                 others = value(advice.criterion.figure(advice.judged(alone).test), self.measure)
-                figures = f" ({self.speech.of_sites(alone, bad)} alone, {others} elsewhere)"
+                figures = f" ({self.of_sites(alone, bad)} alone, {others} elsewhere)"
             said.append(
-                f"No model predicts the records of {self.speech.named(bad)}, not even {own}{figures}. Look for "
+                f"No model predicts the records of {self.named(bad)}, not even {own}{figures}. Look for "
                 "mistakes there, such as labels that do not belong to their records. Figures are of the other "
                 f"{self.site}s."
             )
@@ -471,21 +551,21 @@ class Reasons:
         scarce = [key for key in good if key in badly]
         if scarce:
             said.append(
-                f"{self.speech.named(scarce)} {'differs' if len(scarce) == 1 else 'differ'} from the others, and a "
+                f"{self.named(scarce)} {'differs' if len(scarce) == 1 else 'differ'} from the others, and a "
                 "model trained there alone does badly; it takes more records to say why."
             )
-        apart = [key for key in good if key not in scarce and self.speech.needs_own_rule(key)]
+        apart = [key for key in good if key not in scarce and self.needs_own_rule(key)]
         served = [key for key in good if key not in scarce and key not in apart]
         if apart:
             follows = "follows" if len(apart) == 1 else "follow"
             said.append(
-                f"{self.speech.named(apart)} {follows} another rule than the others: other codes, other patients, "
+                f"{self.named(apart)} {follows} another rule than the others: other codes, other patients, "
                 "or mistakes in the records. Compare the definitions; until then a separate model is the way."
             )
         if served:
             their = "its" if len(served) == 1 else "their"
             said.append(
-                f"{self.speech.named(served)}: one model for all predicts {their} records as well as {their} own "
+                f"{self.named(served)}: one model for all predicts {their} records as well as {their} own "
                 "model does, although training there takes another direction. No rule of another kind was shown."
             )
         return said
@@ -502,7 +582,7 @@ class Reasons:
             "standardised": "Standardised inputs",
         }
         if advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone:
-            shown["discovery"] = f"Training without {self.speech.named(advice.finding.lone)}"
+            shown["discovery"] = f"Training without {self.named(advice.finding.lone)}"
         said = []
         for name, subject in shown.items():
             gain = advice.against(name)
@@ -526,13 +606,13 @@ class Reasons:
         if one := advice.evidence.one_class:
             have = "has" if len(one) == 1 else "have"
             said.append(
-                f"{self.speech.named(one)} {have} records of one class only: nothing there tells the classes apart, "
+                f"{self.named(one)} {have} records of one class only: nothing there tells the classes apart, "
                 f"so {'it takes' if len(one) == 1 else 'they take'} no part in comparisons or the search for groups."
             )
         few = [key for key in advice.few if key not in advice.evidence.one_class]
         if few and len(few) < len(self.rows):
             have = "has" if len(few) == 1 else "have"
-            who = f"{len(few)} {self.site}s" if len(few) > _MOST_SITES else self.speech.named(few)
+            who = f"{len(few)} {self.site}s" if len(few) > _MOST_LISTED else self.named(few)
             said.append(
                 f"{who} {have} fewer than {FEW_RECORDS} test records; {'its' if len(few) == 1 else 'their'} own "
                 "figures are mostly noise and enter no comparison."
@@ -545,155 +625,48 @@ class Reasons:
         if not low or advice.chosen is None:
             return []
         return [
-            f"{self.speech.named(low)}: the advised model does worse here than elsewhere, by more than chance "
-            f"({self.speech.of_sites(advice.best, low)})."
+            f"{self.named(low)}: the advised model does worse here than elsewhere, by more than chance "
+            f"({self.of_sites(advice.best, low)})."
         ]
 
 
-_MOST_LISTED = 8
-_NEAR = 0.05
-"""A p value above the level and below this is near it."""
-
-SHORT = {
-    "fedavg": "one model for all (FedAvg)",
-    "standardised": "one model for all, each {site} standardising its own inputs (FedAvg)",
-    "intercept": "one model with an intercept per {site} (FedAvg, personal=intercept)",
-    "discovery": "one model per group (strategy=discovery)",
-    "group_intercept": "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
-    "tuned": "one model for all, fine-tuned by each {site} (FedAvg with fine-tuning)",
-    "two_groups": "two groups, with a model each (strategy=discovery k=2)",
-    "clove": "one model per group (strategy=clove)",
-    "local": "no federation: each {site} trains its own model",
-}
+def departing(advice: Advice) -> list[str]:
+    """Return the clients outside the largest group."""
+    groups = advice.finding.groups
+    if len(groups) < 2:
+        return [key for group in groups for key in group]
+    return sorted({key for group in groups[1:] for key in group} | set(advice.finding.lone))
 
 
-class Words:
-    """Texts of one advice."""
+def times(factor: float) -> str:
+    """Return a factor in words."""
+    return f"{factor:.2g} times" if factor > 1 else f"1/{1 / factor:.2g} of"
 
-    def __init__(self, advice: Advice, question: Question, setup: Setup) -> None:
-        self.advice, self.question, self.setup = advice, question, setup
-        self.speech = Speech(advice, question, setup)
-        self.site, self.measure = self.speech.site, self.speech.measure
 
-    @property
-    def reasons(self) -> list[str]:
-        """What the answer stands on, in a few sentences."""
-        return Reasons(self.speech).all
+def shift_of(one: ColumnShift) -> str:
+    """Return how a column departs, with its name."""
+    name, equals, category = one.column.partition(" = ")
+    if equals:
+        return f"{name} ({category} is {'more' if one.shift > 0 else 'less'} frequent)"
+    if abs(one.shift) < 0.2:
+        return f"{name} (spread x {one.ratio:.2g})"
+    return f"{name} (mean {one.shift:+.1f} standard deviations)"
 
-    @property
-    def use(self) -> str:
-        """What to use, without a verb."""
-        return SHORT[self.advice.best.name].format(site=self.site)
 
-    @property
-    def found(self) -> str:
-        """What was found of groups, without a verb."""
-        finding, lone = self.advice.finding, self.speech.named(self.advice.finding.lone)
-        count, p = self.speech.sites(finding.num_clients), p_text(finding.p_value)
-        if self.advice.is_scale:
-            return f"{count} that differ only in the scale of their inputs"
-        if finding.kind == "none":
-            return f"{count}, no groups ({p})"
-        if finding.kind == "too_few":
-            return f"{count}; groups cannot be tested for: too few records or {self.site}s"
-        if finding.kind == "open":
-            return f"{count}; groups were not tested for, because too few sent what the test needs"
-        if finding.kind == "moving":
-            return f"{count}; groups were not tested for, because the common model was still improving"
-        if finding.kind == "all_differ":
-            return f"{count}, each different from all others ({p})"
-        if finding.kind == "lone":
-            fits = "fits" if len(finding.lone) == 1 else "fit"
-            return f"{count}, no groups; {lone} {fits} no other {self.site} ({p})"
-        return f"{count} in {len(finding.groups)} groups ({p})"
+def range_of(values: Sequence[float], form: str) -> str:
+    """Return the ends of some sorted values, or the one value."""
+    low, high = form.format(values[0]), form.format(values[-1])
+    return low if low == high else f"{low} to {high}"
 
-    @property
-    def answer(self) -> str:
-        """The answer in one line."""
-        if self.advice.chosen is None:
-            return f"Nothing to advise yet: no method is better than the constant answer. {self.found}."
-        return f"{self.found}: {self.use}."
 
-    @property
-    def changes(self) -> list[str]:
-        """What would change the answer."""
-        advice, said = self.advice, []
-        finding = advice.finding
-        if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
-            other, gain = second
-            title = NAMES[other.name].format(site=self.site)
-            there = amount(-gain.mean, gain.half, self.measure, sign=True)
-            said.append(
-                f"On the validation records, by which the method was chosen, the next best is {title} ({there}). It "
-                "would be advised if it were better by more than chance."
-            )
-        if finding.p_value is not None and finding.kind == "none":
-            near = finding.p_value < _NEAR
-            said.append(
-                "Groups are claimed at p = 0.005 or less. "
-                + (
-                    f"{p_text(finding.p_value)} is near: look again with more records per {self.site}."
-                    if near
-                    else f"More records per {self.site} would show smaller differences, which matter less."
-                )
-            )
-        if finding.kind == "too_few":
-            said.append(f"With more {self.site}s, or more records per {self.site}, groups can be tested for.")
-        if finding.kind == "open":
-            said.append(f"With more rounds, or more {self.site}s per round, groups are tested for.")
-        if finding.kind == "moving":
-            said.append("With more rounds (num_rounds) groups are tested for.")
-        if finding.kind in ("groups", "lone") and not advice.is_scale:
-            if advice.own_is_low and advice.own_is_low == finding.lone:
-                said.append(f"Ask again once the records of {self.speech.named(finding.lone)} are corrected.")
-            else:
-                said.append(
-                    f"If the {self.site}s agreed on what sets them apart (codes, units, whom they record), one model "
-                    "could learn from all records."
-                )
-        if advice.is_scale:
-            said.append(
-                f"If a {self.site}'s level means something (more severe cases), standardising hides it: compare both."
-            )
-        return [*said, f"A new {self.site} changes the answer if it differs from these: ask again."]
+def listed(names: Sequence[str]) -> str:
+    """Return names, the first few of them."""
+    shown = list(names[:_MOST_NAMES])
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
-    @property
-    def interval(self) -> str:
-        """What the intervals are over, and which direction is better."""
-        count = len(self.advice.judged(self.advice.best).test)
-        form = FORMS[self.measure]
-        better = f"{form.title[0].upper()}{form.title[1:]}: {'higher' if form.higher else 'lower'} is better."
-        points = " Points are percentage points." if form.percent else ""
-        if count < FEW_CLIENTS:
-            return (
-                f"{better}{points} ± is a 95 % interval for these {self.speech.sites(count)}, from their test "
-                f"records; it says nothing about other {self.site}s."
-            )
-        return f"{better}{points} ± is a 95 % interval over {self.site}s like these."
 
-    @property
-    def cost(self) -> str:
-        """What the advised method took, all clients together."""
-        best = self.advice.best
-        return (
-            f"{size(best.num_bytes)} sent and received by all {self.site}s in {counted(best.rounds, 'round')}, "
-            f"{duration(best.seconds)} in this trial."
-        )
-
-    @property
-    def command(self) -> str:
-        """The command that uses the advised method."""
-        best = self.advice.best
-        return command(self.question, best.name, self.advice.finding, self.setup, best.rate, best.rounds)
-
-    @property
-    def short(self) -> str:
-        """The answer for the screen."""
-        lines = [self.answer, *self.reasons]
-        paragraphs = self.speech.paragraphs
-        if paragraphs and len(paragraphs) <= _MOST_LISTED:
-            lines += [f"  {text}" for text in paragraphs]
-        lines.append(self.interval)
-        if self.advice.chosen is not None:
-            lines += [f"Cost: {self.cost}", f"Use: {self.command}"]
-        return "\n".join(lines)
+def p_text(p_value: float | None) -> str:
+    """Return a p value as it is written."""
+    return "no test" if p_value is None else f"p = {p_value:.2g}"
