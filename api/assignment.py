@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from florets.api.chosen_model import is_mixture
 from florets.api.read_data import NewData
 from florets.conf.problems import ConfigError
-from florets.server_app.new_client.run_models import RunModels
-from florets.server_app.new_client.saved_descriptors import nearest_descriptor
-from florets.server_app.new_client.saved_groups import nearest_group
+from florets.server_app.run_models import RunModels
+from florets.server_app.saved_groups import nearest_descriptor, nearest_group
 from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses
 
 

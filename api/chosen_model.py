@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.new_client.run_models import Arrays, RunModels
+from florets.server_app.run_models import Arrays, RunModels
 from florets.task.data.tables.declaration import is_table
 from florets.task.partitions.own import OWN
 

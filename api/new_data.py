@@ -14,7 +14,7 @@ from florets.api.federation import original_labels, write_table
 from florets.api.predictions import Predictions, predict_data
 from florets.api.read_data import NewData, read_arrays, read_data, read_table
 from florets.conf.problems import ConfigError
-from florets.server_app.new_client.run_models import RunModels
+from florets.server_app.run_models import RunModels
 from florets.task.threads import one_thread_within
 
 

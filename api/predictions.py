@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.api.read_data import NewData
-from florets.server_app.new_client.run_models import Arrays, RunModels
+from florets.server_app.run_models import Arrays, RunModels
 
 if TYPE_CHECKING:
     import pandas as pd

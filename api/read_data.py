@@ -14,7 +14,7 @@ from florets.conf.class_names import as_texts
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.data_agreement import declaration_of
-from florets.server_app.new_client.run_models import RunModels
+from florets.server_app.run_models import RunModels
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.data.new_data import Form, read_inputs, read_labelled, read_new_table, shaped
 from florets.task.data.own import own

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
-from florets.papers.command import main, table_of
+from florets.papers.command import run_item, table_of
 from florets.papers.measures import read_measure
 from florets.papers.request import read_request
 from florets.papers.table import Table
@@ -189,5 +189,5 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
     caller = Path.cwd()
     import_from(caller)
     if run:
-        main(words, Engine(engine.run, engine.resume))
+        run_item(words, Engine(engine.run, engine.resume))
     return Reproduction(words, caller)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from florets.api.assignment import Assignment
     from florets.api.predictions import Predictions
     from florets.reports.embedding import Embedding
-    from florets.server_app.new_client.run_models import RunModels
+    from florets.server_app.run_models import RunModels
     from florets.server_app.trackers.protocol import Tracker
 
 
@@ -183,7 +183,7 @@ class Run:
 
     @cached_property
     def _models(self) -> "RunModels":
-        from florets.server_app.new_client.run_models import load_run
+        from florets.server_app.run_models import load_run
 
         return load_run(self.folder, self._trust)
 

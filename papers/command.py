@@ -1,4 +1,4 @@
-"""`florets reproduce`: run an item's cells, and make its table and plot of those that are finished."""
+"""Items run cell by cell, their tables and plots of the cells that are finished, and the list of all items."""
 
 import json
 import shlex
@@ -12,7 +12,6 @@ from florets.papers.cells import Cell, Place, Progress, in_order, places, progre
 from florets.papers.item_file import find_item, item_names
 from florets.papers.items import Item
 from florets.papers.measures import read_measure
-from florets.papers.page import remake
 from florets.papers.references import NEVER, NO_VALUE
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.run import BUSY, check_folder, run_cells, with_data
@@ -25,35 +24,6 @@ from florets.server_app import jobs
 from florets.server_app.cores import crowded
 from florets.server_app.resume.go_on import Engine
 
-HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
-  Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with
-  Ctrl-C or killed, the same command goes on; finished cells are never run again. Keys given by hand hold for all
-  cells (task.data=fashion_mnist, data_dir=..., results_dir=...) and make another table.
-florets reproduce <file>.yaml
-  The same for an item of your own; docs/reproduce.md says what the file holds.
-florets reproduce <item> --table
-  Remake table and plot of the cells that are finished; run none.
-florets reproduce --list
-  Every item, and how far it is with the data_dir and other keys that are given (--list stored=papers/clove: with the
-  runs that the project's own page is made of).
-florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
-  Make the tables of a page anew from the cells that are finished: each stands between
-  <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
-  <!-- end of reproduce -->, or <!-- sweep <name> [where=<key>:<value>,...] [columns=...] --> and
-  <!-- end of sweep -->.
-  Their figures are kept in the folder <page>/, of which the same page is made where the runs are not.
-
-  scale=small      fewer seeds, rows or rounds; the table says what was cut
-  n_jobs=4         cells at a time, each in a process of its own (workers=2: each with 2 processes for its clients)
-  rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
-  seeds=5          the first 5 seeds alone; the screen shows what was asked for, the files all there is
-  stored=DIR       cells that are stored in a page's folder, such as papers/clove, count as finished
-
-Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and plots where the item
-has some; the runs are in
-<results_dir>/reproduce/runs/."""
-
-_OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
 _OF_LIST = ("scale", "stored")
 _MOST_SHOWN = 4
 """Measures in a line of progress."""
@@ -62,22 +32,12 @@ _BETWEEN_TABLES, _SHARE = 60.0, 0.02
 command leaves the last."""
 
 
-def main(arguments: Sequence[str], engine: Engine) -> int:
-    """Run the command and return its exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy."""
+def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> int:
+    """Run an item's cells; return an exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy.
+
+    With `only_table` nothing is run: table and plot are made of the cells that are finished.
+    """
     caller = Path.cwd()
-    options = [text for text in arguments if text.startswith("-")]
-    words = [text for text in arguments if not text.startswith("-")]
-    if unknown := [text for text in options if text not in _OPTIONS]:
-        raise ConfigError(
-            [f"{text}: florets reproduce has no such option ({', '.join(_OPTIONS)})." for text in unknown]
-        )
-    if {"-h", "--help"} & set(options):
-        print(HELP)
-        return 0
-    if "--list" in options:
-        return _list(words, caller)
-    if "--results-page" in options:
-        return remake(words, caller)
     request = read_request(words)
     all_places = list(places(request.item, request.given, caller))
     _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
@@ -89,10 +49,10 @@ def main(arguments: Sequence[str], engine: Engine) -> int:
         raise ConfigError(
             [f"{folder}: cannot be made ({error.strerror}); name another folder: results_dir=DIR."]
         ) from error
-    if "--table" in options:
+    if only_table:
         return _show(table, folder, request)
     check_folder(request.given, caller)
-    same = shlex.join(["florets", "reproduce", *arguments])
+    same = shlex.join(["florets", "reproduce", *words])
     try:
         _run(table, folder, request, engine)
     except KeyboardInterrupt:
@@ -148,7 +108,7 @@ def _table(item: Item, all_places: Sequence[Place], progress: Callable[[Cell], P
     return Table(item, all_places, found)
 
 
-def _list(words: Sequence[str], caller: Path) -> int:
+def list_items(words: Sequence[str], caller: Path) -> int:
     """Print every item and how far it is."""
     problems: list[str] = []
     own, given = read_keys(words, problems)

@@ -26,7 +26,6 @@ from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.data_agreement import agree_on_data, saved_data
-from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.loss_matrix import loss_matrix
@@ -36,6 +35,7 @@ from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.own_code import record_code
 from florets.server_app.resume.parent import Parent, read_parent
 from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
+from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.trackers.protocol import Tracker
 from florets.server_app.trackers.tracking import Tracking, make_trackers
 from florets.server_app.workers.backend import WorkersFailed

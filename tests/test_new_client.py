@@ -15,15 +15,15 @@ from safetensors.numpy import load_file, save_file
 
 from florets.api import assignment
 from florets.api.chosen_model import _model_of
-from florets.commands import new_client
+from florets.commands import assign
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.server_app import run_models
 from florets.server_app.build import build_task
 from florets.server_app.engine import run
-from florets.server_app.new_client import run_models
-from florets.server_app.new_client.run_models import CLUSTERS, load_run
-from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
+from florets.server_app.run_models import CLUSTERS, load_run
+from florets.server_app.saved_groups import pack_groups, unpack_groups
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.samples import fits_shape
@@ -443,7 +443,7 @@ def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
         assignment, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1)
     )
     with pytest.raises(ConfigError, match=r"mine\.safetensors exists and is not overwritten"):
-        new_client.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
+        assign.main([f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
     assert target.read_bytes() == b"another's"
 
 

@@ -20,9 +20,6 @@ from florets.conf.saved import saved_config
 from florets.conf.schema import Config
 from florets.reports.folder import whole_file
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
-from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
-from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
-from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.resume.own_code import (
     changed_files,
@@ -30,6 +27,14 @@ from florets.server_app.resume.own_code import (
     code_on_disk,
     look_for_given,
     recorded_code,
+)
+from florets.server_app.saved_groups import (
+    pack_class_shares,
+    pack_descriptors,
+    pack_groups,
+    unpack_class_shares,
+    unpack_descriptors,
+    unpack_groups,
 )
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups

@@ -1,18 +1,18 @@
-"""`florets assign` and `florets predict`: what a finished run's models do for a client that comes later."""
+"""`florets assign`: which of a finished run's models fits data of a client that comes later."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from florets.api.assignment import Assignment, assign_data, assign_unlabelled
-from florets.api.chosen_model import chosen_model, refuse_one_model, trained_on
-from florets.api.predictions import MOST_CLASSES, predict_data
+from florets.api.chosen_model import refuse_one_model, trained_on
 from florets.api.read_data import FORM_KEYS, NewData, read_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.given_keys import read_keys
-from florets.server_app.new_client.run_models import RunModels, load_run
 from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.run_models import RunModels, load_run
+from florets.task.imported import import_from
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [client=<key>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
@@ -33,28 +33,24 @@ whose scale holds; a new site with 30 records or more has its own. Of archives a
 classes=[<first>,...] image_size=<pixels> grayscale=true depth=<bits>
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 
-_KEYS = {
-    "assign": ("run", "data", "client", "save", "trust", "unlabelled", *FORM_KEYS),
-    "predict": ("run", "data", "model", "client", "output", "trust", *FORM_KEYS),
-}
+_KEYS = ("run", "data", "client", "save", "trust", "unlabelled", *FORM_KEYS)
 _MOST_LISTED = 20
 
 
-def main(command: str, arguments: Sequence[str]) -> int:
-    """Run `assign` or `predict` and return its exit code.
+def main(arguments: Sequence[str]) -> int:
+    """Assign data to one of a run's models, and return the exit code."""
+    return on_run("assign", arguments, _KEYS, _assign)
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        `key=value` texts; relative paths are meant from the working directory.
-    """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
-    given = _read_keys(command, arguments)
-    run = load_run(_path(given["run"]), given.get("trust") == "true")
+
+def on_run(
+    command: str, arguments: Sequence[str], keys: Sequence[str], act: Callable[[RunModels, Mapping[str, str]], None]
+) -> int:
+    """Read a command's `key=value` texts and its run, and do its work on it; return the exit code."""
+    given = read_keys(command, arguments, keys, ("run", "data"), ("trust", "unlabelled"))
+    import_from(Path.cwd())
+    run = load_run(absolute(given["run"]), given.get("trust") == "true")
     try:
-        (_assign if command == "assign" else _predict)(run, given)
+        act(run, given)
     except ConfigError:
         raise
     except FileExistsError as error:
@@ -68,19 +64,19 @@ def main(command: str, arguments: Sequence[str]) -> int:
 def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     if "save" in given:
         refuse_one_model(run, f"save={given['save']}")
-    save = _new_file(given["save"], ".safetensors") if "save" in given else None
+    save = new_file(given["save"], ".safetensors") if "save" in given else None
     if save is not None and run.preprocessing is not None:
-        _new_file(str(_beside(save)), ".json")
+        new_file(str(_beside(save)), ".json")
     if given.get("unlabelled") == "true":
-        found = assign_unlabelled(run, read_data(run, _path(given["run"]), given, labelled=False))
+        found = assign_unlabelled(run, read_data(run, absolute(given["run"]), given, labelled=False))
         print(f"Model {found.model} fits best: {found.why}.")
         _save_model(run, found.model, save)
         return
     # An autoencoder's targets are its inputs.
-    new = read_data(run, _path(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
+    new = read_data(run, absolute(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
     if "client" in given and new.preprocessing is None:
         raise ConfigError([f"client={given['client']}: says whose scale a table has, and these data are no table."])
-    _print_notes(new, given)
+    print_notes(new, given)
     found = assign_data(run, new)
     if found.shares is not None:
         _print_shares(found)
@@ -101,7 +97,7 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
             "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
             "its own training data before it uses it."
         )
-    if client := trained_on(_path(given["data"]), run, _path(given["run"])):
+    if client := trained_on(absolute(given["data"]), run, absolute(given["run"])):
         print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
     _save_model(run, found.model, save)
 
@@ -124,9 +120,10 @@ def _print_shares(found: Assignment) -> None:
     print(f"Mixed in these shares, on {counted(found.num_examples, 'sample')}: {accuracy}loss {found.loss:.4g}")
 
 
-def _print_notes(new: NewData, given: Mapping[str, str]) -> None:
+def print_notes(new: NewData, given: Mapping[str, str]) -> None:
+    """Print how a table was read, where that is not plain."""
     if new.notes:
-        print(f"{_path(given['data']).name}: {'; '.join(new.notes)}")
+        print(f"{absolute(given['data']).name}: {'; '.join(new.notes)}")
 
 
 def _save_model(run: RunModels, chosen: int | None, save: Path | None) -> None:
@@ -155,34 +152,14 @@ def _list_losses(losses: Sequence[float], chosen: int) -> None:
         print(f"  ({len(losses)} models; those with the lowest losses are listed)")
 
 
-def _predict(run: RunModels, given: Mapping[str, str]) -> None:
-    state, whose = chosen_model(run, _path(given["run"]), given)
-    target = _new_file(given.get("output", "predictions.csv"), ".csv")
-    new = read_data(run, _path(given["run"]), given, labelled=False)
-    _print_notes(new, given)
-    found = predict_data(run, state, whose, new)
-    if len(found.classes) > MOST_CLASSES:
-        print(f"The file has the probability of the predicted class alone: the run has {len(found.classes)} classes.")
-    found.write(target)
-    for name, counts in found.counts.items():
-        if counts.any():
-            print(f"{name}: {counted(int(counts.sum()), 'value')} in {counted(int((counts > 0).sum()), 'record')}")
-    what = found.target and f", {found.target}"
-    unit = found.unit and f" in {found.unit}"
-    print(f"{counted(len(found), 'prediction')} of {whose}{what}{unit}: {target}")
-
-
-def _read_keys(command: str, arguments: Sequence[str]) -> dict[str, str]:
-    return read_keys(command, arguments, _KEYS[command], ("run", "data"), ("trust", "unlabelled"))
-
-
-def _path(text: str) -> Path:
+def absolute(text: str) -> Path:
+    """Return a path meant from the working directory."""
     return Path(text).expanduser().absolute()
 
 
-def _new_file(text: str, suffix: str) -> Path:
+def new_file(text: str, suffix: str) -> Path:
     """Return the path of a file that is to be written; never one that exists."""
-    path = _path(text)
+    path = absolute(text)
     if path.suffix != suffix:
         raise ConfigError([f"{text}: must end in {suffix}."])
     if path.exists() or path.is_symlink():
