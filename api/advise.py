@@ -9,7 +9,7 @@ from typing import Any
 from florets.api import page
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
-from florets.server_app import engine
+from florets.engines import engine
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
 from florets.task.callers_folder import import_from

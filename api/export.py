@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.exported import Exported, read_exported
 from florets.api.model_card import model_card
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.server_app.extras import require
 from florets.server_app.new_folder import refuse_taken, whole_folder
 from florets.task.data.tables.declaration import MISSING
 

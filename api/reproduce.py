@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.reports.tables import ResultTable
-from florets.server_app import engine
 from florets.server_app.reproduce.command import main, table_of
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.request import read_request

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from florets.api.federation import clients_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.engines import engine
 from florets.reports.tables import Cell, ResultTable
-from florets.server_app import engine
 from florets.server_app.sweep.best import Best, best_of
 from florets.server_app.sweep.sweep_compare import compared
 from florets.server_app.sweep.sweep_csv import SUMMARY, read_jobs

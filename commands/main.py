@@ -15,10 +15,10 @@ import yaml
 from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
-from florets.server_app import engine, jobs
-from florets.server_app.console import say
+from florets.engines import engine, jobs
+from florets.reports.console import say
+from florets.reports.summary import RunSummary
 from florets.server_app.flower.app_folder import version
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.signals import end_in_order
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good

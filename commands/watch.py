@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.console import say
-from florets.server_app.jobs import absolute
+from florets.engines.jobs import absolute
+from florets.reports.console import say
 
 if TYPE_CHECKING:
     from florets.server_app.watch.server import WatchServer

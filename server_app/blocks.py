@@ -6,7 +6,7 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.task.device import find_device
 from florets.task.task import Task
 from florets.task.training.block_size import block_size

@@ -13,32 +13,32 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
 from florets.conf.schema import Config, as_plain
+from florets.reports.console import counted
+from florets.reports.folder import FolderLock, WriteFailed
+from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused
-from florets.server_app.console import counted
+from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.data_agreement import agree_on_data, saved_data
-from florets.server_app.new_client.run_models import save_clusters, save_own_models
-from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.results.diagnostics import (
+from florets.server_app.diagnostics import (
     chance_level,
     divergence,
     refusals,
     too_few_models,
     worse_than_constant,
 )
-from florets.server_app.results.folder import FolderLock, WriteFailed
-from florets.server_app.results.ground_truth import Truth
-from florets.server_app.results.loss_matrix import loss_matrix
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.ground_truth import Truth
+from florets.server_app.loss_matrix import loss_matrix
+from florets.server_app.new_client.run_models import save_clusters, save_own_models
+from florets.server_app.own_code import record_code
+from florets.server_app.patience import Patience, validation_figure
+from florets.server_app.recorder import Recorder
 from florets.server_app.results.report_figures import size
-from florets.server_app.results.summary import RoundLine, RunSummary, reaches
-from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resume.own_code import record_code
 from florets.server_app.resume.parent import Parent, read_parent
-from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
-from florets.server_app.trackers.protocol import Tracker
-from florets.server_app.trackers.tracking import Tracking, make_trackers
+from florets.server_app.resumption import find_checkpoint, finished_summary, refuse_interrupted
+from florets.server_app.tracker import Tracker
+from florets.server_app.tracking import Tracking, make_trackers
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.start import share_task
 from florets.strategies.base.federation import FederationError, TrainingDiverged

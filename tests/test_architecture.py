@@ -109,7 +109,7 @@ LAZY = {
 }
 DRAWS = "reports/picture.py"
 """Is a class of matplotlib's; others in reports/ and api/ import it where they draw."""
-WIRES_BOTH_APPS = "server_app/engine.py"
+WIRES_BOTH_APPS = "engines/engine.py"
 
 ALGORITHMS = sorted(
     path.stem

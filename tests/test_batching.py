@@ -18,10 +18,10 @@ from florets.client_app.session import session
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoder import autoencoder

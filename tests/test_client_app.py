@@ -14,8 +14,8 @@ from florets.client_app.app import app
 from florets.client_app.incoming import train_settings
 from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import Layout, bank, is_stable, kinds
 from florets.task.wire.introduction import read_introduction

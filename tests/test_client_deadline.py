@@ -12,7 +12,7 @@ from flwr.app import Context, Message, RecordDict
 
 from florets.client_app.app import _HANDLERS, app
 from florets.client_app.deadline import within_deadline
-from florets.server_app.local_grid import as_flowers_process
+from florets.engines.local_grid import as_flowers_process
 
 CONTEXT = Context(1, 2, {}, RecordDict(), {})
 

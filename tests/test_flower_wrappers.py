@@ -21,9 +21,9 @@ from florets.client_app.app import app as bare_app
 from florets.client_app.batching import in_blocks
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg

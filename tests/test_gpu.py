@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 from torch.profiler import ProfilerActivity, profile
 
 from florets.conf.compose import compose
-from florets.server_app.engine import run
-from florets.server_app.results.summary import RunSummary
+from florets.engines.engine import run
+from florets.reports.summary import RunSummary
 from florets.task.models.mlp import mlp
 from florets.task.training.block_size import DEVICE_MEMORY, device_stack_size
 from florets.task.training.local_update import TrainSettings

@@ -18,9 +18,9 @@ from florets.client_app.handlers.intercept import intercept
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
-from florets.server_app.engine import run
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
 from florets.strategies.intercept.personal import InterceptClients, InterceptKept
 from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset

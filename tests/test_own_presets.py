@@ -14,7 +14,7 @@ from florets.commands.main import main
 from florets.conf.compose import choices, compose
 from florets.conf.folders import OWN_DIR
 from florets.conf.schema import Config
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 from tests import fake_cells
 
 PRESET = """# @package _global_
@@ -100,7 +100,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise KeyboardInterrupt
         return fake_cells.run(config, overrides)
 
-    monkeypatch.setattr("florets.server_app.engine.run", run)
+    monkeypatch.setattr("florets.engines.engine.run", run)
     return begun
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from florets.conf import extras
 from florets.conf.problems import ConfigError
-from florets.server_app import extras
-from florets.server_app.flower import processes
 from florets.server_app.flower.superlink import SuperLink
 from florets.server_app.workers.ray_address import check_address, check_simulation
 

@@ -14,23 +14,23 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from florets.commands.main import main
+from florets.conf import extras
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
-from florets.server_app import extras
-from florets.server_app.engine import client_side
+from florets.engines import ray_cluster
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
+from florets.engines.pool import WorkerPool
+from florets.engines.ray_cluster import num_actors
+from florets.engines.ray_workers import _reason
+from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.resume.resume import CHANGEABLE
-from florets.server_app.workers import ray_cluster
+from florets.server_app.resumption import CHANGEABLE
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.pool import WorkerPool
 from florets.server_app.workers.ray_actor import RayActor
-from florets.server_app.workers.ray_backend import _reason
-from florets.server_app.workers.ray_cluster import num_actors
 from florets.server_app.workers.start import share_task
-from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task.task import Task, TaskSpec
 from tests.own_functions import SPEC
 
@@ -316,7 +316,7 @@ def test_one_worker_that_cannot_be_ended_keeps_no_other_from_it(
 def test_a_worker_that_the_system_had_no_room_for_is_tried_once_more(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florets.server_app.workers.pool._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("florets.engines.pool._AGAIN_SECONDS", 0.0)
     backend, tries = Stubs(), list[int]()
     start, full = backend.start, {0: 1}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.server_app.results.report import write_report
 from florets.server_app.results.report_figures import size
 from florets.server_app.results.report_template import STYLE

@@ -20,7 +20,7 @@ from florets.strategies.base.exchange import clean_reason
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")
 OWN_PROCESSES = {
-    *("server_app/workers/message_pickling.py", "server_app/workers/process_backend.py"),
+    *("engines/messages.py", "engines/processes.py"),
     *("server_app/workers/worker.py", "task/shared_clients.py"),
 }
 """Files that pickle what a run and the workers that it started tell each other: pipes and a file without a name,

@@ -11,8 +11,8 @@ from torch import nn
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.k_fed.strategy import KFED
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle

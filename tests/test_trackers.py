@@ -14,13 +14,13 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
-from florets.server_app import jobs
-from florets.server_app.engine import resume, run
-from florets.server_app.resume.resume import read_resume
+from florets.engines import jobs
+from florets.engines.engine import resume, run
+from florets.server_app.resumption import read_resume
 from florets.server_app.sweep.sweep_keys import read_sweep
+from florets.server_app.tracker import read_ids
 from florets.server_app.trackers.figures import MOST_CLIENTS, curves
-from florets.server_app.trackers.protocol import read_ids
-from florets.server_app.trackers.tracking import make_trackers
+from florets.server_app.tracking import make_trackers
 from tests.own_trackers import Calls
 
 SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]
@@ -127,7 +127,7 @@ def test_an_import_path_must_lead_to_a_tracker(path: str, said: str) -> None:
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("florets.server_app.extras._is_installed", lambda module: module != "mlflow")
+    monkeypatch.setattr("florets.conf.extras._is_installed", lambda module: module != "mlflow")
     with pytest.raises(ConfigError, match=r'tracker=mlflow: needs mlflow-skinny; pip install "florets\[mlflow\]"'):
         make_trackers(compose(["tracker=mlflow"]))
 

@@ -13,7 +13,7 @@ import pytest
 from florets.commands import watch
 from florets.conf.problems import ConfigError
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.server_app.watch.charts import curve
 from florets.server_app.watch.history import MOST_ROUNDS, ClientHistory, Move
 from florets.server_app.watch.page import main_part, whole_page

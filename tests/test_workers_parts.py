@@ -15,12 +15,12 @@ from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
+from florets.engines.local_grid import LocalGrid
+from florets.engines.messages import pickled, unpickled
 from florets.server_app import cores
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.resumption import CHANGEABLE
 from florets.server_app.workers.kept_models import KeptModels
-from florets.server_app.workers.message_pickling import pickled, unpickled
 from florets.server_app.workers.number import num_workers
 from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
 from florets.task.client_data import ClientData

@@ -7,6 +7,9 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
+from florets.reports.pooled import constant, read_test_statistics
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.chart import chart
 from florets.server_app.advise.compare import FEW_RECORDS, Criterion
@@ -18,11 +21,8 @@ from florets.server_app.advise.page_template import STYLE as OWN_STYLE
 from florets.server_app.advise.sites import SiteRow, alternative
 from florets.server_app.advise.speech import p_text
 from florets.server_app.advise.words import Words
-from florets.server_app.console import counted
-from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_figures import duration, size
 from florets.server_app.results.report_template import STYLE
-from florets.server_app.results.sums_of_tests import constant, read_test_statistics
 
 NAME = "advice.html"
 MOST_SITES = 200

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
 from florets.server_app.check.findings import Finding
-from florets.server_app.console import counted
-from florets.server_app.results.folder import write_whole
 from florets.server_app.results.report_template import STYLE
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description

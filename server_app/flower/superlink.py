@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from florets.server_app.flower import processes
+from florets.engines import flower_processes
 from florets.server_app.workers import ray_address
 
 NAME = "own"
@@ -34,18 +34,18 @@ class SuperLink:
         home, work = root / "flwr", root / "empty"
         home.mkdir()
         work.mkdir()
-        port = processes.free_port()
+        port = flower_processes.free_port()
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n',
             encoding="utf-8",
         )
-        self.environment = processes.environment(home)
+        self.environment = flower_processes.environment(home)
         # Else Ray goes by the cluster that was started last on this machine, and waits for ever if that was killed.
         self.environment[ray_address.NAME] = self.environment.get(ray_address.NAME) or ray_address.OWN
         self._log = root / "superlink.log"
         with self._log.open("wb") as log:
             arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-            self._process = processes.start("flower-superlink", arguments, work, self.environment, log)
+            self._process = flower_processes.start("flower-superlink", arguments, work, self.environment, log)
         try:
             self._wait(port)
         except BaseException:
@@ -61,7 +61,7 @@ class SuperLink:
     def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
         """Run Flower's command line against this SuperLink."""
         return subprocess.run(
-            [processes.command("flwr"), *arguments],
+            [flower_processes.command("flwr"), *arguments],
             env=self.environment,
             text=True,
             capture_output=capture,
@@ -73,13 +73,13 @@ class SuperLink:
         return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def _wait(self, port: int) -> None:
-        if not processes.wait_for_http(self._process, port, _START_SECONDS):
+        if not flower_processes.wait_for_http(self._process, port, _START_SECONDS):
             ended = self._process.poll() is not None
             why = "ended at once" if ended else f"did not answer within {_START_SECONDS:.0f} s; is the machine busy?"
             raise RuntimeError(f"the SuperLink {why}\n{self.log_end()}")
 
     def _stop(self) -> None:
         try:
-            processes.end(self._process)
+            flower_processes.end(self._process)
         finally:
             self._folder.cleanup()

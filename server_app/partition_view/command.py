@@ -13,15 +13,15 @@ import yaml
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
 from florets.conf.schema import Config, as_plain
+from florets.engines import jobs
+from florets.engines.own_nodes import own_nodes
+from florets.reports.console import counted, say
+from florets.reports.folder import whole_file, write_whole
 from florets.reports.tables import markdown_table
-from florets.server_app import jobs
 from florets.server_app.build import build_task
-from florets.server_app.console import counted, say
 from florets.server_app.data_agreement import agree_here
-from florets.server_app.own_nodes import own_nodes
 from florets.server_app.partition_view.holdings import Holdings, holdings_of, holdings_of_nodes
 from florets.server_app.partition_view.page import page
-from florets.server_app.results.folder import whole_file, write_whole
 from florets.server_app.results.report import embedded
 from florets.task.task import Task
 from florets.task.wire import kinds

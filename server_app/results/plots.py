@@ -17,10 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
+from florets.reports.console import counted
 from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE
 from florets.reports.picture import Picture
-from florets.server_app.console import counted
-from florets.server_app.results.summary import RoundLine, covers_all
+from florets.reports.summary import RoundLine, covers_all
 from florets.strategies.base.report import FIRST_PHASE
 
 Points = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 
+from florets.reports.folder import naming, write_whole
+from florets.reports.summary import RoundLine, RunSummary, last_evidence, read_lines
 from florets.server_app.results import report_figures as figures
 from florets.server_app.results.evidence_plot import draw_evidence
-from florets.server_app.results.folder import naming, write_whole
 from florets.server_app.results.heatmap import draw_loss_matrix
 from florets.server_app.results.plots import draw_curves
 from florets.server_app.results.report_figures import Row
 from florets.server_app.results.report_template import PAGE, STYLE
 from florets.server_app.results.spectrum_plot import draw_spectra, spectra_of
-from florets.server_app.results.summary import RoundLine, RunSummary, last_evidence, read_lines
 
 NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery", "spectrum"))
 """The page's pictures where nothing is drawn."""

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from florets.server_app.console import counted
-from florets.server_app.results.summary import (
+from florets.reports.console import counted
+from florets.reports.summary import (
     RoundLine,
     RunSummary,
     ari_words,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from florets.reports.embedding import embedding
 from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of
 from florets.reports.picture import Picture
-from florets.server_app.results.summary import RoundLine, read_lines
+from florets.reports.summary import RoundLine, read_lines
 from florets.strategies.base.report import SPECTRUM
 
 _PANEL = 2.15

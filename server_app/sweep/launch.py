@@ -17,13 +17,13 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.compose import CONFIG_DIR
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import with_block
-from florets.server_app import jobs
-from florets.server_app.console import counted, say
+from florets.engines import jobs
+from florets.reports.console import counted, say
 from florets.server_app.cores import crowded
-from florets.server_app.extras import require
 from florets.server_app.resume.go_on import Engine
 from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction

@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from florets.server_app.console import counted
+from florets.reports.console import counted
+from florets.reports.summary import RoundLine, last
 from florets.server_app.results.plots import BOUNDED, TITLES, panels_of
 from florets.server_app.results.report_figures import duration, replies, size
 from florets.server_app.results.report_template import STYLE
-from florets.server_app.results.summary import RoundLine, last
 from florets.server_app.watch.charts import curve
 from florets.server_app.watch.history import LOSS, ClientHistory, Move
 from florets.server_app.watch.page_template import MAIN, PAGE, WATCH_STYLE

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from florets.server_app.results.folder import FINISHED
+from florets.reports.folder import FINISHED
 from florets.server_app.watch.page import main_part, whole_page
 from florets.server_app.watch.state import OVER, RunState, Watched
 

@@ -13,8 +13,8 @@ import yaml
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
-from florets.server_app.results.folder import FINISHED, MARKER
-from florets.server_app.results.summary import RoundLine, RunSummary, round_seconds
+from florets.reports.folder import FINISHED, MARKER
+from florets.reports.summary import RoundLine, RunSummary, round_seconds
 from florets.server_app.watch.history import ClientHistory
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 
+from florets.engines.messages import Sent
 from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.message_pickling import Sent
 from florets.task.task import Task
 
 READY = b""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from flwr.clientapp import ClientApp
 
-from florets.server_app.local_grid import InBlocks
-from florets.server_app.workers.message_pickling import Sent
+from florets.engines.local_grid import InBlocks
+from florets.engines.messages import Sent
 from florets.task.task import Task
 
 

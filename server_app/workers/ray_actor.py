@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from florets.server_app.local_grid import as_flowers_process
+from florets.engines.local_grid import as_flowers_process
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.server_app.workers.worker import answered_unit

@@ -2,8 +2,8 @@
 
 import os
 
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.server_app.extras import require
 
 NAME = "RAY_ADDRESS"
 """Ray's own variable: the cluster to connect to, ``auto``, or `OWN`."""
@@ -27,7 +27,7 @@ def check_address(address: str) -> None:
     Parameters
     ----------
     address
-        As `florets.server_app.workers.ray_cluster.connected` takes it.
+        As `florets.engines.ray_cluster.connected` takes it.
 
     Raises
     ------

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from flwr.app import ArrayRecord, Message
 
-from florets.server_app.workers.message_pickling import Sent, pickled, unpickled
+from florets.engines.messages import Sent, pickled, unpickled
 from florets.task.shared_file import Place
 
 

@@ -8,14 +8,14 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.console import counted, say
-from florets.server_app.local_grid import LocalGrid, NodeConfig
-from florets.server_app.resume.own_code import paths_of
+from florets.engines.local_grid import LocalGrid, NodeConfig
+from florets.engines.processes import ProcessBackend
+from florets.engines.worker_grid import WorkerGrid
+from florets.reports.console import counted, say
+from florets.server_app.own_code import paths_of
 from florets.server_app.workers.backend import WorkersFailed
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.number import num_workers
-from florets.server_app.workers.process_backend import ProcessBackend
-from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.task import given
 from florets.task.task import Task
 
@@ -45,8 +45,8 @@ def worker_grid(load: LoadClientSide, config: Config, nodes: list[NodeConfig]) -
             yield grid
         return
     # Ray is an extra.
-    from florets.server_app.workers.ray_backend import RayBackend
-    from florets.server_app.workers.ray_cluster import connected, num_actors
+    from florets.engines.ray_cluster import connected, num_actors
+    from florets.engines.ray_workers import RayBackend
 
     # A number of workers waits for its CPUs by itself.
     with connected(config.ray_address, wait=not isinstance(config.workers, int)) as cpus:

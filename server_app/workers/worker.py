@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from florets.server_app.local_grid import answered, as_flowers_process
+from florets.engines.local_grid import answered, as_flowers_process
+from florets.engines.messages import Answer, Sent, pickled
 from florets.server_app.parent_process import end_with_parent
 from florets.server_app.workers.backend import READY
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
-from florets.server_app.workers.message_pickling import Answer, Sent, pickled
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.strategies.base.garbage import seldom_collected
 from florets.task import given

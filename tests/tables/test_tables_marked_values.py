@@ -9,7 +9,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from florets.client_app.app import app
-from florets.server_app.local_grid import LocalGrid, answered
+from florets.engines.local_grid import LocalGrid, answered
 from florets.task.data.own import own
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence, Set
 
 from flwr.app import Context, Message
 
+from florets.engines.local_grid import LocalGrid, NodeConfig
+from florets.engines.messages import Sent
+from florets.engines.pool import WorkerPool
+from florets.engines.processes import ProcessBackend
 from florets.server_app.cpu_time import add_workers
-from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.workers.backend import Backend, Unit
 from florets.server_app.workers.client_side import LoadClientSide
 from florets.server_app.workers.kept_models import KeptModels
-from florets.server_app.workers.message_pickling import Sent
-from florets.server_app.workers.pool import WorkerPool
-from florets.server_app.workers.process_backend import ProcessBackend
 from florets.task.task import Task
 
 _MOST_MESSAGES = 32

@@ -5,18 +5,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from florets.conf.extras import require
 from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.conf.trackers import tracker_names
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
-from florets.server_app.extras import require
-from florets.server_app.results.recorder import Recorder
-from florets.server_app.results.summary import RoundLine, RunSummary
+from florets.reports.summary import RoundLine, RunSummary
+from florets.server_app.recorder import Recorder
+from florets.server_app.tracker import RunEnd, RunStart, Tracker
 from florets.server_app.trackers.figures import MOST_CLIENTS, client_figures
 from florets.server_app.trackers.mlflow_tracker import MlflowTracker
 from florets.server_app.trackers.of_sweep import present_sweep
-from florets.server_app.trackers.protocol import RunEnd, RunStart, Tracker
 from florets.server_app.trackers.tensorboard_tracker import TensorBoardTracker
 from florets.server_app.trackers.wandb_tracker import WandbTracker
 from florets.strategies.base.report import RoundReport

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from florets.server_app.console import say
-from florets.server_app.results.summary import RoundLine
+from florets.reports.console import say
+from florets.reports.summary import RoundLine
 
 FINISHED = "report.html"
 """Last file that a run writes: with it the run has come to its end."""

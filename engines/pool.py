@@ -10,10 +10,10 @@ from itertools import islice
 
 from flwr.app import Context, Message
 
-from florets.server_app.console import counted, say
-from florets.server_app.local_grid import failed
+from florets.engines.local_grid import failed
+from florets.engines.messages import Answer, unpickled
+from florets.reports.console import counted, say
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
-from florets.server_app.workers.message_pickling import Answer, unpickled
 
 _MOST_FAILED_STARTS = 3
 _AGAIN_SECONDS = 0.5

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from florets.conf.schema import Config
-from florets.server_app.console import counted
-from florets.server_app.results.summary import RoundLine
+from florets.reports.console import counted
+from florets.reports.summary import RoundLine
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 _WORST_CROSS_ENTROPY = 1000.0

@@ -13,18 +13,18 @@ from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
-from florets.server_app.jobs import absolute
-from florets.server_app.results.folder import FINISHED, FolderLock
-from florets.server_app.results.recorder import read_summary
-from florets.server_app.results.summary import RunSummary
-from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.own_code import (
+from florets.engines.jobs import absolute
+from florets.reports.folder import FINISHED, FolderLock
+from florets.reports.summary import RunSummary
+from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from florets.server_app.own_code import (
     changed_files,
     changed_words,
     code_on_disk,
     look_for_given,
     recorded_code,
 )
+from florets.server_app.recorder import read_summary
 from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
 
 log = logging.getLogger("florets")

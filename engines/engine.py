@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.server_app.extras import require
+from florets.reports.summary import RunSummary
 from florets.server_app.fork_server import start_fork_server
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.workers.ray_address import check_address
 
 if TYPE_CHECKING:
-    from florets.server_app.local_grid import LocalGrid
-    from florets.server_app.trackers.protocol import Tracker
+    from florets.engines.local_grid import LocalGrid
+    from florets.server_app.tracker import Tracker
     from florets.server_app.workers.client_side import ClientSide
 
 _running = threading.Lock()
@@ -45,7 +45,7 @@ def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] 
     if config.engine == "flwr":
         require("sim", "engine=flwr")
         _refuse_objects(trackers)
-        from florets.server_app.flower import flower_run
+        from florets.engines import flower_run
 
         return flower_run.run(config, overrides)
     with _local_grid(config) as grid:
@@ -58,7 +58,7 @@ def run_in(config: Config, folder: Path) -> RunSummary:
     """Run a checked experiment on the engine that it names, with its results in `folder`."""
     if config.engine == "flwr":
         require("sim", "engine=flwr")
-        from florets.server_app.flower import flower_run
+        from florets.engines import flower_run
 
         return flower_run.run_in(folder, config)
     with _local_grid(config) as grid:
@@ -72,7 +72,7 @@ def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> 
     if config.engine == "flwr":
         require("sim", "engine=flwr")
         _refuse_objects(trackers)
-        from florets.server_app.flower import flower_run
+        from florets.engines import flower_run
 
         return flower_run.run_in(folder, config, resume=True)
     with _local_grid(config) as grid:
@@ -116,8 +116,8 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
     from florets.client_app.session import session
-    from florets.server_app.local_grid import LocalGrid
-    from florets.server_app.own_nodes import check_device, own_nodes
+    from florets.engines.local_grid import LocalGrid
+    from florets.engines.own_nodes import check_device, own_nodes
     from florets.server_app.workers.number import num_workers
     from florets.server_app.workers.start import worker_grid
 
