@@ -15,20 +15,17 @@ from florets.conf.consent import TRUST, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
-from florets.conf.run_folder import resume_command
+from florets.conf.run_folder import absolute, resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
-from florets.engines.jobs import absolute
 from florets.reports.embedding import EMBEDDINGS
-from florets.reports.folder import FINISHED, MARKER, write_whole
+from florets.reports.folder import FINISHED, MARKER, refuse_taken, whole_folder, write_whole
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RunSummary
-from florets.server_app.new_folder import refuse_taken, whole_folder
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary
-from florets.server_app.resume.parent import Parent
-from florets.server_app.resumption import CHANGEABLE, read_accept, refuse_changed_code
+from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code
 from florets.task.callers_folder import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
@@ -200,7 +197,7 @@ def _finished(parent: Path) -> RunSummary:
 def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, Any]:
     """Return the earlier run's configuration and its last checkpoint."""
     from florets.server_app.checkpoint import CheckpointError
-    from florets.server_app.resumption import find_checkpoint
+    from florets.server_app.resume import find_checkpoint
 
     if trust:
         look_for_given(parent)

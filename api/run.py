@@ -264,7 +264,7 @@ def run_overrides(
 
 def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
     from florets.reports.console import say
-    from florets.server_app.resumption import finished_summary, read_resume
+    from florets.server_app.resume import finished_summary, read_resume
 
     found = read_resume(overrides, caller)
     assert found is not None

@@ -326,7 +326,7 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     KeyboardInterrupt
         If it is interrupted, once the summary of the jobs that ran is written.
     """
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
     from florets.server_app.sweep.launch import run_sweep
 
     caller = Path.cwd()

@@ -25,11 +25,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.conf.compose import compose
-from florets.engines.engine import client_side
+from florets.engines.engine import client_side, start_fork_server
 from florets.engines.local_grid import LocalGrid
 from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.fork_server import start_fork_server
 
 
 class Times(NamedTuple):

@@ -1,1 +1,1 @@
-"""Where an experiment runs: in this process, in worker processes, on a Ray cluster, in Flower's own processes."""
+"""The engines that run an experiment: this process, worker processes, a Ray cluster, Flower's own processes."""

@@ -1,8 +1,10 @@
 """Runs a checked experiment on its engine: this process, workers, a Ray cluster, or Flower's own command."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +13,24 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
+from florets.engines.cores import num_workers
+from florets.engines.ray_cluster import check_address
+from florets.reports.console import counted, say
 from florets.reports.summary import RunSummary
-from florets.server_app.fork_server import start_fork_server
-from florets.server_app.workers.ray_address import check_address
 
 if TYPE_CHECKING:
-    from florets.engines.local_grid import LocalGrid
+    from florets.engines.local_grid import LocalGrid, NodeConfig
+    from florets.engines.pool import ClientSide, LoadClientSide
+    from florets.engines.worker_grid import WorkerGrid
     from florets.server_app.tracker import Tracker
-    from florets.server_app.workers.client_side import ClientSide
+
+_LOADED = [
+    "florets.client_app.app",
+    "florets.client_app.batching",
+    "florets.commands.main",
+    "florets.engines.processes",
+]
+"""Modules of the process that worker processes are copies of: it loads the ClientApp once, and computes nothing."""
 
 _running = threading.Lock()
 """Held while a run goes on in this process."""
@@ -118,8 +130,6 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.session import session
     from florets.engines.local_grid import LocalGrid
     from florets.engines.own_nodes import check_device, own_nodes
-    from florets.server_app.workers.number import num_workers
-    from florets.server_app.workers.start import worker_grid
 
     nodes = own_nodes(config)
     check_own_clients(config, len(nodes))
@@ -132,11 +142,59 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
         yield grid
 
 
+def start_fork_server() -> None:
+    """Let it begin to load; where it runs already, do nothing."""
+    forkserver.set_forkserver_preload(_LOADED)
+    forkserver.ensure_running()
+
+
 def client_side() -> "ClientSide":
     """Return the ClientApp for a worker."""
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import cut_blocks, in_blocks
     from florets.client_app.session import session
-    from florets.server_app.workers.client_side import ClientSide
+    from florets.engines.pool import ClientSide
 
     return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
+
+
+@contextmanager
+def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]") -> "Iterator[WorkerGrid]":
+    """Yield the grid of a run whose clients' work is done by workers: processes, or actors of a Ray cluster.
+
+    Parameters
+    ----------
+    load
+        Brings the ClientApp; other processes import it by its name.
+    nodes
+        Node config of each node with data of its own; none: there are `num_clients` simulated ones.
+
+    Raises
+    ------
+    ConfigError
+        If there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
+    """
+    from florets.engines.processes import ProcessBackend
+    from florets.engines.worker_grid import WorkerGrid
+    from florets.server_app.own_code import paths_of
+    from florets.task import given
+
+    num_nodes = len(nodes) or config.num_clients
+    files = given.files_of(paths_of(config))
+    if config.engine != "ray":
+        processes = ProcessBackend(load, config.start_timeout, files)
+        count = num_workers(config.workers, num_nodes)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, processes)) as grid:
+            yield grid
+        return
+    # Ray is an extra.
+    from florets.engines.ray_cluster import connected, num_actors
+    from florets.engines.ray_workers import RayBackend
+
+    # A number of workers waits for its CPUs by itself.
+    with connected(config.ray_address, wait=not isinstance(config.workers, int)) as cpus:
+        count = num_actors(config.workers, num_nodes, *cpus)
+        say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
+        backend = RayBackend(load, config.start_timeout, config.data_dir, files)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
+            yield grid

@@ -8,12 +8,15 @@ from florets.conf.compose import compose
 from florets.conf.extras import require
 from florets.conf.libraries import FLOWER, HUGGING_FACE
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
 from florets.strategies.base.waiting import named
 from florets.task.raised_in import raised_in
+
+_OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.")
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -45,11 +48,6 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
         # Else it is in the data folder, or a name on the hub.
         task = dataclasses.replace(task, data_options={**task.data_options, "source": str(source)})
     return dataclasses.replace(config, task=task, data_dir=str(data_dir), results_dir=str(results_dir))
-
-
-def absolute(folder: str, caller: Path) -> Path:
-    """Return a folder as an absolute path, `~` expanded."""
-    return (caller / Path(folder).expanduser()).resolve()
 
 
 def measure_name(config: Config) -> str:
@@ -84,7 +82,7 @@ def headline(summary: RunSummary) -> str:
 
 def is_foreseen(error: Exception) -> bool:
     """Return whether an error is one of the project's own, whose text says what to do."""
-    own = type(error).__module__.startswith(("florets.server_app.", "florets.strategies."))
+    own = type(error).__module__.startswith(_OURS)
     return isinstance(error, ConfigError) or (own and bool(str(error).strip()))
 
 

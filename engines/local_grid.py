@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -13,12 +14,18 @@ from flwr.supercore.run import Run
 # Flower's private identity of the running task: outside a Flower process nothing else lets `Message` be built.
 from flwr.supercore.task_identity import TaskIdentity
 
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.task.device import find_device
 from florets.task.task import Task
+from florets.task.training.block_size import block_size
 from florets.task.wire import kinds
 
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
 _CLIENT_APP_RAISED, _NODE_UNAVAILABLE = 2, 5
+_MANY_CLIENTS = 50
+"""From here on the seconds that blocks save are worth a line."""
 
 InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
 """Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
@@ -57,7 +64,7 @@ class LocalGrid(Grid):
     """Serves `num_nodes` simulated nodes with one ClientApp, one after the other.
 
     A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message beside the clients' own
-    work. There are no processes (`florets.server_app.workers` has a grid with some): a deadline cannot interrupt a
+    work. There are no processes (`florets.engines.worker_grid` has a grid with some): a deadline cannot interrupt a
     client, and a message is delivered by reference, so a client must not change what it was sent.
 
     Parameters
@@ -112,6 +119,48 @@ class LocalGrid(Grid):
             )
             for node in range(num_nodes)
         }
+
+    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Take a run's task; return what `choose_blocks` does.
+
+        Raises
+        ------
+        ConfigError
+            If the engine cannot do what the configuration asks for.
+        """
+        chosen = self.choose_blocks(config, task)
+        self.share(task)
+        return chosen
+
+    def choose_blocks(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Compute as many clients' work together as `batch_clients` says.
+
+        Returns
+        -------
+        Config, str
+            The configuration with the choice in place of `auto`: the results depend on it, so that a resumed run must
+            not choose again. And a line for the screen, empty where there is nothing to say.
+        """
+        asked = config.batch_clients
+        if asked == "off":
+            self.block_size = 1
+            # Only the process that computes needs to have the device.
+            if not (self.takes_blocks and config.num_clients >= _MANY_CLIENTS and _best_size(config, task) > 1):
+                return config, ""
+            # On a GPU nothing was measured, and nothing is promised.
+            gain = "faster" if find_device(config.device).type == "cpu" else "fewer calls of the GPU"
+            hint = "batch_clients=auto would compute the work of several clients at once"
+            return config, f"{hint}: {gain}, and equal to rounding"
+        if not self.takes_blocks:
+            raise ConfigError(
+                [f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."]
+            )
+        self.block_size = size = _best_size(config, task) if asked == "auto" else asked
+        chosen = replace(config, batch_clients="off" if size < 2 else size)
+        if asked != "auto":
+            return chosen, ""
+        why = "this model's work is done for each client alone" if size < 2 else f"up to {size} clients at once"
+        return chosen, f"batch_clients=auto: {why}"
 
     def share(self, task: Task) -> None:
         """Let clients and server have one task, and so one data set in memory; before the first message."""
@@ -184,3 +233,7 @@ class LocalGrid(Grid):
         if context is None:
             return no_such_node(message)
         return answered(self._app, message, context)
+
+
+def _best_size(config: Config, task: Task) -> int:
+    return block_size(task.build_model(), find_device(config.device))

@@ -3,17 +3,56 @@
 import time
 from collections.abc import Iterable, Sequence, Set
 
-from flwr.app import Context, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, NodeConfig
 from florets.engines.messages import Sent
-from florets.engines.pool import WorkerPool
-from florets.engines.processes import ProcessBackend
-from florets.server_app.cpu_time import add_workers
-from florets.server_app.workers.backend import Backend, Unit
-from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.kept_models import KeptModels
+from florets.engines.pool import Backend, LoadClientSide, Unit, WorkerPool, WorkersFailed
+from florets.engines.processes import ProcessBackend, add_workers
 from florets.task.task import Task
+from florets.task.wire import bank, kinds
+from florets.task.wire.records import entries, restored
+
+
+class KeptModels:
+    """The last models that clients were asked to keep.
+
+    In shared memory sending them again costs next to nothing, and any worker can answer, be it started meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._token = ""
+        self._record = ArrayRecord()
+        self._models: dict[int, ArrayRecord] = {}
+
+    def put_back(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the messages, with their model those that name one of the kept ones; the others as they are."""
+        return [self._completed(message) for message in messages]
+
+    def _completed(self, message: Message) -> Message:
+        records = entries(message.content)
+        config, arrays = records.get(kinds.CONFIG), records.get(kinds.ARRAYS)
+        if not isinstance(config, ConfigRecord) or not isinstance(token := entries(config).get(kinds.BANK), str):
+            return message
+        if isinstance(arrays, ArrayRecord):
+            if token != self._token:
+                self._token, self._record, self._models = token, arrays, {}
+            return message
+        index = config.get(kinds.MODEL_INDEX)
+        if token != self._token or not isinstance(index, int):
+            return message
+        if index not in self._models:
+            self._models[index] = bank.model(self._record, index)
+        plain = dict(entries(config))
+        del plain[kinds.BANK], plain[kinds.MODEL_INDEX]
+        own = {**records, kinds.CONFIG: restored(ConfigRecord, plain), kinds.ARRAYS: self._models[index]}
+        # The sender counts the bytes of what it sent: its own message stays as it is.
+        completed = Message.__new__(Message)
+        vars(completed).update(vars(message), _content=restored(RecordDict, own))
+        return completed
+
 
 _MOST_MESSAGES = 32
 """Of a unit that is no block: as many replies are lost with a worker."""
@@ -57,6 +96,13 @@ class WorkerGrid(LocalGrid):
         self._has_shared_data = False
         self._kept = KeptModels()
         self._arrived: dict[str, Message] = {}
+
+    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Take a run's task, as `LocalGrid.prepare`; workers that cannot start are the configuration's problem."""
+        try:
+            return super().prepare(config, task)
+        except WorkersFailed as error:
+            raise ConfigError([f"{error}."]) from error
 
     def share(self, task: Task) -> None:
         """Hand a task to the workers, and start them.

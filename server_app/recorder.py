@@ -23,16 +23,15 @@ from florets.reports.folder import (
     open_folder,
     reopen_folder,
     whole_file,
+    write_arrays,
     write_whole,
 )
 from florets.reports.pooled import FILE as TESTS
 from florets.reports.pooled import statistics_of, to_json
+from florets.reports.scores import TEST_CELLS, test_cells
 from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
-from florets.server_app.client_rows import ClientRows
+from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
-from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.results.client_tests import TEST_CELLS, test_cells
-from florets.server_app.results.embeddings import Embeddings
 from florets.strategies.base.report import Client, Evaluation, RoundReport
 from florets.strategies.base.waiting import named
 

@@ -13,12 +13,8 @@ from florets.conf.trackers import tracker_names
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.recorder import Recorder
-from florets.server_app.tracker import RunEnd, RunStart, Tracker
-from florets.server_app.trackers.figures import MOST_CLIENTS, client_figures
-from florets.server_app.trackers.mlflow_tracker import MlflowTracker
-from florets.server_app.trackers.of_sweep import present_sweep
-from florets.server_app.trackers.tensorboard_tracker import TensorBoardTracker
-from florets.server_app.trackers.wandb_tracker import WandbTracker
+from florets.server_app.tracker import MOST_CLIENTS, RunEnd, RunStart, Tracker, client_figures, present_sweep
+from florets.server_app.tracker_stores import MlflowTracker, TensorBoardTracker, WandbTracker
 from florets.strategies.base.report import RoundReport
 from florets.task.imported import imported
 

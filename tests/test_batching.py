@@ -19,7 +19,6 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.experiment import run_experiment
 from florets.strategies.base.report import RoundReport
@@ -406,25 +405,25 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
     config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)
-    assert choose_blocks(made, config, task)[1].startswith("batch_clients=auto would")
+    assert made.choose_blocks(config, task)[1].startswith("batch_clients=auto would")
     # A server needs no device that its nodes have.
-    assert choose_blocks(LocalGrid(app, 60), replace(config, device="cuda"), task)[1] == ""
+    assert LocalGrid(app, 60, None, in_blocks).choose_blocks(replace(config, device="cuda"), task)[1] == ""
     assert made.block_size == 1
-    assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
-    assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
+    assert not made.choose_blocks(replace(config, num_clients=12), task)[1]
+    assert made.choose_blocks(replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
     assert made.block_size == 9
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
-        chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
+        chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device=device), task)
         size = MOST_ON_DEVICE if gpu else block_size(task.build_model())
         assert (chosen.batch_clients, line) == (size, f"batch_clients=auto: up to {size} clients at once")
-        hint = choose_blocks(made, replace(config, device=device), task)[1]
+        hint = made.choose_blocks(replace(config, device=device), task)[1]
         assert ("fewer calls of the GPU" in hint, "faster" in hint) == (gpu, not gpu)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="mps"), task)
+    chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device="mps"), task)
     assert (chosen.batch_clients, "each client alone" in line) == ("off", True)
-    assert choose_blocks(made, replace(config, device="mps"), task)[1] == ""
+    assert made.choose_blocks(replace(config, device="mps"), task)[1] == ""
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 from florets.commands.main import main
 from florets.conf.schema import Config
 from florets.engines import engine
+from florets.engines.go_on import Engine
 from florets.reports.summary import RunSummary
 from florets.server_app.recorder import read_summary
-from florets.server_app.resume.go_on import Engine
 from florets.server_app.sweep import launch
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, decode, encode, expand, read_sweep

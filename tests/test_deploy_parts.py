@@ -123,7 +123,7 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
         if process == 2:
             raise OSError("cannot be ended")
 
-    monkeypatch.setattr(processes, "end", end)
+    monkeypatch.setattr(flower_processes, "end", end)
     federation = Federation(tmp_path)
     federation._started = cast(Any, [1, 2, 3])
     with pytest.raises(OSError, match="cannot be ended"):
@@ -137,8 +137,8 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
 def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Any], None], lives: bool
 ) -> None:
-    monkeypatch.setattr(processes, "command", lambda name: name)
-    monkeypatch.setattr(processes, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(flower_processes, "command", lambda name: name)
+    monkeypatch.setattr(flower_processes, "STOP_SECONDS", 0.3)
     script = f"setsid sleep 100 & echo $! > child; {'sleep 100' if lives else 'exit 0'}"
     with (tmp_path / "log").open("wb") as log:
         parent = flower_processes.start("sh", ["-c", script], tmp_path, {"PATH": "/usr/bin:/bin"}, log)

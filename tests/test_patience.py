@@ -17,9 +17,9 @@ from florets.conf.problems import ConfigError
 from florets.engines.engine import resume, run
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import RunSummary, round_line
+from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resumption import read_resume
+from florets.server_app.resume import read_resume
 from florets.strategies.base.report import Evaluation
 from florets.task.training.sums import sums_of
 

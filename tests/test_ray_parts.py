@@ -21,16 +21,12 @@ from florets.conf.run_folder import run_folder
 from florets.engines import ray_cluster
 from florets.engines.engine import client_side
 from florets.engines.local_grid import LocalGrid
-from florets.engines.pool import WorkerPool
+from florets.engines.pool import READY, Backend, ClientSide, Unit, Worker, WorkerPool, WorkersFailed
 from florets.engines.ray_cluster import num_actors
-from florets.engines.ray_workers import _reason
+from florets.engines.ray_workers import RayActor, _reason
 from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.resumption import CHANGEABLE
-from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
-from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.ray_actor import RayActor
-from florets.server_app.workers.start import share_task
+from florets.server_app.resume import CHANGEABLE
 from florets.task.task import Task, TaskSpec
 from tests.own_functions import SPEC
 
@@ -224,7 +220,7 @@ def test_a_run_waits_at_its_start_for_the_workers_and_says_which_cannot() -> Non
     backend.not_starting.add(1)
     grid = WorkerGrid(client_side, 4, None, 2, backend)
     with pytest.raises(ConfigError, match=r"no workers: over\."):
-        share_task(grid, compose(["engine=ray"]), Task(SPEC))
+        grid.prepare(compose(["engine=ray"]), Task(SPEC))
     grid.close()
 
 

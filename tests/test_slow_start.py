@@ -10,7 +10,7 @@ import pytest
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, Federation
 from florets.engines import flower_processes
-from florets.server_app.flower.app_folder import PROJECT
+from florets.engines.flower_processes import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_a_node_whose_start_outlasts_flowers_claim_is_named_and_ends_the_run(
         found = environment(home)
         return {**found, "PATH": os.pathsep.join([str(programs), found["PATH"]])}
 
-    monkeypatch.setattr(processes, "environment", with_slow)
+    monkeypatch.setattr(flower_processes, "environment", with_slow)
     with Federation(tmp_path / "federation") as federation:
         clusters = write_folders(tmp_path / "data")
         ready, late = list(clusters)[:2]

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.run_folder import absolute, results_folder
 from florets.conf.schema import Config
-from florets.engines.jobs import absolute
 from florets.reports.console import say
 from florets.reports.folder import write_whole
 from florets.reports.pooled import TestStatistics, pooled, read_test_statistics, with_sums

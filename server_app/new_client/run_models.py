@@ -18,7 +18,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
-from florets.reports.folder import whole_file
+from florets.reports.folder import whole_file, write_arrays
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
@@ -30,7 +30,6 @@ from florets.server_app.own_code import (
     look_for_given,
     recorded_code,
 )
-from florets.server_app.results.arrays_file import write_arrays
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.frozen_descriptors import FrozenDescriptors

@@ -14,14 +14,14 @@ from florets.conf.defaults import default_values
 from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
-from florets.engines import jobs
+from florets.engines.jobs import Runner
 from florets.reports.folder import FINISHED, MARKER, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import CheckpointError, Checkpoints
 from florets.server_app.data_agreement import ASKED
 from florets.server_app.own_code import Hashes, changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.recorder import read_summary
-from florets.server_app.resumption import CHANGEABLE
+from florets.server_app.resume import CHANGEABLE
 from florets.task.registry import reads_files
 
 log = logging.getLogger("florets")
@@ -39,7 +39,7 @@ _CHOSEN = "batch_clients"
 class Engine:
     """What runs an experiment, and goes on with an interrupted one; functions that other processes can import."""
 
-    run: jobs.Runner
+    run: Runner
     resume: Callable[[Config, Path], RunSummary]
 
 

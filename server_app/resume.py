@@ -3,18 +3,18 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.run_folder import absolute, flower_resume_command, resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
-from florets.engines.jobs import absolute
-from florets.reports.folder import FINISHED, FolderLock
+from florets.reports.folder import FINISHED, FolderLock, write_whole
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.own_code import (
@@ -218,3 +218,49 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
             yield from _differences(old, new, f"{key}.")
         else:
             yield f"{key} was {show(old)} and is {show(new)}"
+
+
+PARENT = "parent.json"
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The earlier run.
+
+    Parameters
+    ----------
+    run
+        Its folder.
+    rounds
+        Rounds that it had done; the extended run's are numbered from the next one on.
+    data_dir
+        Data that these rounds were trained on.
+    """
+
+    run: str
+    rounds: int
+    data_dir: str
+
+    def save(self, folder: Path) -> None:
+        """Write the file into an extended run's folder."""
+        write_whole(folder / PARENT, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_parent(folder: Path) -> Parent | None:
+    """Return the run that the one in a folder extends; None where it extends none.
+
+    Raises
+    ------
+    ConfigError
+        If the file is damaged.
+    """
+    path = folder / PARENT
+    if not path.is_file():
+        return None
+    try:
+        parent = Parent(**json.loads(path.read_text(encoding="utf-8")))
+        if type(parent.rounds) is not int or parent.rounds < 1:
+            raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError([f"{path} cannot be read ({error}); extend the earlier run again."]) from error
+    return parent

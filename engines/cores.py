@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterable
 
+from florets.conf.problems import ConfigError
+
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
@@ -28,3 +30,22 @@ def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
         f"n_jobs={n_jobs} x workers={most}: {at_a_time * most} processes will share {there} cores and be "
         "slower for it; lower one of the two (results do not depend on them)"
     )
+
+
+def num_workers(workers: int | str | None, num_clients: int) -> int:
+    """Return the number of processes that `workers` stands for in process, where there are so many clients.
+
+    Raises
+    ------
+    ConfigError
+        If there are more than clients.
+    """
+    if workers is None:
+        return 1
+    if isinstance(workers, str):
+        return max(1, min(cores(), num_clients))
+    if workers > num_clients:
+        raise ConfigError(
+            [f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."]
+        )
+    return workers
