@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.timed_rounds import timed_rounds
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
-from florets.task.training.block_size import block_size
+from florets.task.training.vectorised import block_size
 
 CASES = {
     "1,000 clients": ["num_clients=1000", "num_rounds=3"],

@@ -25,7 +25,7 @@ from benchmarks.timed_rounds import timed_rounds
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task.device import find_device
-from florets.task.training.block_size import block_size
+from florets.task.training.vectorised import block_size
 
 CIFAR = ["experiment=paper/clove/cifar10_label_skew_1", "num_clients=25", "k=5"]
 CASES = {

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.task.initial import initial_models
 from florets.task.models import cnn, mlp
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import evaluate, loss_vector
 
 NUM_MODELS, NUM_SAMPLES = 5, 500

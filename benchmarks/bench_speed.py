@@ -58,7 +58,7 @@ def rounds(overrides: list[str], way: str) -> dict[str, float]:
     from benchmarks.timed_rounds import timed_rounds
     from florets.conf.compose import compose
     from florets.server_app.build import build_task
-    from florets.task.training.block_size import block_size
+    from florets.task.training.vectorised import block_size
 
     config = compose(overrides)
     task = build_task(config)

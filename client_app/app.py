@@ -1,6 +1,10 @@
-"""The ClientApp: one handler for each message kind."""
+"""The ClientApp: one handler for each message kind, within its deadline, without foreign error texts."""
 
+import dis
+import faulthandler
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -8,9 +12,8 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
+from florets.client_app.caps import SECONDS, Limits
 from florets.client_app.client import Client, client_of
-from florets.client_app.deadline import has_process_of_its_own, within_deadline
-from florets.client_app.error_texts import own_texts_alone
 from florets.client_app.handlers.adapted import train_adapted
 from florets.client_app.handlers.anchored import train_anchored
 from florets.client_app.handlers.bilevel import train_bilevel
@@ -39,14 +42,93 @@ from florets.client_app.handlers.soft import train_soft
 from florets.client_app.handlers.split import train_split
 from florets.client_app.handlers.subspace import subspace
 from florets.client_app.handlers.train import train
+from florets.client_app.session import consent_of, has_process_of_its_own, is_simulated
 from florets.task.callers_folder import import_as_caller_did
+from florets.task.raised_in import raised_in
+from florets.task.registry import OwnCodeFailed
 from florets.task.threads import one_thread_for_good
-from florets.task.training.effort import counted
+from florets.task.training.losses import counted
 from florets.task.wire import kinds
 from florets.task.wire.messages import reply_message
 from florets.task.wire.records import put
 from florets.task.wire.work import pack_work
 from florets.task.work import Work
+
+Handler = Callable[[Message, Context], Message]
+
+
+def within_deadline(message: Message, context: Context, call_next: Handler) -> Message:
+    """Handle a message; on a deployed node, end the process where that takes longer than the message lives.
+
+    A SuperNode of Flower 1.41 waits for its ClientApp's reply without end, and takes no other message before: one
+    that hangs would cost its node every later round. The clocks of server and node may differ, so the time is
+    counted from here: when it is over the deadline has passed for certain.
+    """
+    if not has_process_of_its_own():
+        return call_next(message, context)
+    # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
+    seconds = min(message.metadata.ttl, Limits(context.node_config).most(SECONDS))
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        return call_next(message, context)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+log = logging.getLogger("florets")
+
+_PACKAGES = {"pandas": "pandas", "sklearn": "scikit-learn", "scipy": "scipy", "PIL": "pillow"}
+"""Packages that a node needs for some runs alone, by the name that is imported."""
+
+_OURS = __name__.partition(".")[0]
+
+
+@contextmanager
+def own_texts_alone(context: Context) -> Iterator[None]:
+    """Replace an unexpected error, on a real node; in one's own process it is passed on as it is.
+
+    A library's text may hold what it was called with: "Target 7 is out of bounds", "could not convert string: 'x'".
+    Flower sends the text to the server, where it is logged.
+
+    Raises
+    ------
+    RuntimeError
+        In place of another error than a ValueError that the project, or code that the owner allowed, has raised.
+    """
+    try:
+        yield
+    except Exception as error:  # whatever it is, its text must not reach the server unseen
+        if _is_written_here(error, context):
+            raise
+        if is_simulated(context):
+            # A bare NotImplementedError is no help to whoever wrote the code.
+            error.args = error.args if str(error).strip() else (raised_in(error),)
+            raise
+        if isinstance(error, ModuleNotFoundError) and (lacks := _PACKAGES.get(str(error.name).partition(".")[0])):
+            raise RuntimeError(f"this node lacks {lacks}, which the run needs; pip install {lacks} there") from error
+        raise RuntimeError(
+            f"{type(error).__name__}: unexpected error; its text may quote this node's data and is only in the "
+            "node's log"
+        ) from error
+
+
+def _is_written_here(error: Exception, context: Context) -> bool:
+    """Return whether an error is a ValueError that a `raise` of the project, or of allowed code, has raised.
+
+    The innermost frame's module does not suffice: functions in C, such as `float`, have no frame, so that their
+    errors come from the line that called them.
+    """
+    trace = error.__traceback__
+    # What a user's own function said stands in ours.
+    if not isinstance(error, ValueError) or isinstance(error, OwnCodeFailed) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    if dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] != "RAISE_VARARGS":
+        return False
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] == _OURS or consent_of(context).allows(module)
+
 
 # One thread per process: clients run side by side, and gradients differ in bits between one thread and two.
 torch.set_num_threads(1)

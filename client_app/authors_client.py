@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client as Received
-from florets.client_app.incoming import Config, train_settings
-from florets.client_app.local_training import (
+from florets.client_app.messages import Config, Number, packed, reply, train_settings
+from florets.client_app.training import (
     augmentation,
     local_gradient,
     model_losses,
@@ -22,11 +22,10 @@ from florets.client_app.local_training import (
     sample_weights,
     trained,
 )
-from florets.client_app.outgoing import Number, packed, reply
 from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.local_update import TrainSettings, gradient, steps_of, training_batches
+from florets.task.training.loop import TrainSettings, gradient, steps_of, training_batches
 from florets.task.training.losses import Evaluated
 from florets.task.training.modules import load
 from florets.task.training.objective import Objective

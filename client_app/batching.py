@@ -1,6 +1,6 @@
 """Blocks of like messages, of which losses, local training and tests are computed together.
 
-The handlers then answer each message as always, from results that are at hand (`florets.client_app.prepared`). What
+The handlers then answer each message as always, from results that are at hand (`florets.client_app.client`). What
 cannot be computed together, or fails, is left to them.
 """
 
@@ -16,23 +16,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client, clients_at_hand
-from florets.client_app.incoming import objective_of, train_settings
-from florets.client_app.local_training import sends_gradient
-from florets.client_app.outgoing import reported
-from florets.client_app.prepared import NOTHING, Prepared
+from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
+from florets.client_app.messages import objective_of, reported, train_settings
 from florets.client_app.session import State, session
+from florets.client_app.training import sends_gradient
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
-from florets.task.training.block_size import FULL_STEPS_STACK, device_stack_size, stack_size, takes_blocks
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
+from florets.task.training.linear import takes_full_steps
 from florets.task.training.linear_blocks import linear_updates
-from florets.task.training.linear_steps import takes_full_steps
-from florets.task.training.local_update import TrainSettings
+from florets.task.training.loop import TrainSettings
 from florets.task.training.losses import Evaluated
-from florets.task.training.networks import Dense, Network, network_of
-from florets.task.training.stacked import Share, Trained, stacked_update
+from florets.task.training.vectorised import (
+    FULL_STEPS_STACK,
+    Dense,
+    Network,
+    Share,
+    Trained,
+    device_stack_size,
+    network_of,
+    stack_size,
+    stacked_update,
+    takes_blocks,
+)
 from florets.task.wire import kinds
 
 log = logging.getLogger("florets")

@@ -2,23 +2,51 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
+from numpy.typing import NDArray
 from torch.nn import Module
 
 from florets.client_app.caps import Limits
-from florets.client_app.incoming import Config, arrays_of, config_of, names, number
-from florets.client_app.prepared import NOTHING, Prepared
+from florets.client_app.messages import Config, arrays_of, config_of, names, number
 from florets.client_app.session import State, client_key, device_of, has_owner, is_simulated, num_partitions, session
 from florets.task.client_data import ClientData, Part
 from florets.task.held_out import draw_samples, hold_out
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.task import Task
-from florets.task.training.linear_steps import LinearModels, LinearNames
+from florets.task.training.linear import LinearModels, LinearNames
+from florets.task.training.losses import Evaluated
+from florets.task.training.vectorised import Trained
 from florets.task.wire import kinds
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was computed for one message, together with others; None: nothing of that kind.
+
+    Parameters
+    ----------
+    losses
+        Mean loss of each of the message's K models (K,), as it may be sent (`florets.client_app.messages.reported`).
+    trained
+        The model after local training.
+    tested
+        What the message's model comes to on the test set.
+    seconds
+        This message's share of the wall time.
+    """
+
+    losses: NDArray[np.float64] | None = None
+    trained: Trained | None = None
+    tested: Evaluated | None = None
+    seconds: float = 0.0
+
+
+NOTHING = Prepared()
 
 
 class Client:

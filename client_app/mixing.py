@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import train_settings
-from florets.client_app.local_training import augmentation, sample_weights
+from florets.client_app.messages import train_settings
+from florets.client_app.training import augmentation, sample_weights
 from florets.task.randomness import Purpose
 from florets.task.training.local_aggregation import WeightSettings, learned_weights, mixture
 from florets.task.wire import kinds

@@ -1,7 +1,10 @@
 """Caches of a client process between messages; nothing here influences a result."""
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.caps import PARAMETERS, TASK, Limits
-from florets.client_app.deadline import has_process_of_its_own
-from florets.client_app.incoming import Config
+from florets.client_app.messages import Config
 from florets.task.consent import EVERYTHING, Consent
 from florets.task.data.hugging_face import HUGGING_FACE
 from florets.task.data.inside import links_inside
@@ -21,7 +23,7 @@ from florets.task.device import find_device
 from florets.task.partitions.own import OWN
 from florets.task.registry import reads_files
 from florets.task.task import ClientData, Task, TaskSpec
-from florets.task.training.linear_steps import LinearModels, LinearNames, linear_names
+from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
 from florets.task.wire.layout import view_array
 
@@ -30,6 +32,7 @@ State = dict[str, Tensor]
 _NUM_PARTITIONS = "num-partitions"
 _PARTITION_ID = "partition-id"
 _DATA_DIR = "data-dir"
+_NODES_PROCESS = "flwr-clientapp"
 
 
 @dataclass
@@ -196,6 +199,17 @@ session = Session()
 def is_simulated(context: Context) -> bool:
     """Return whether this is a node of a simulation; a SuperNode's is not, whatever its node config says."""
     return _NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
+
+
+def has_process_of_its_own() -> bool:
+    """Return whether this process is a deployed node's, started for one message."""
+    # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
+    return _is_nodes(sys.argv[0])
+
+
+@lru_cache(maxsize=2)
+def _is_nodes(program: str) -> bool:
+    return os.path.splitext(os.path.basename(program))[0] == _NODES_PROCESS
 
 
 def has_owner(context: Context) -> bool:

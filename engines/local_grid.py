@@ -18,7 +18,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.task.device import find_device
 from florets.task.task import Task
-from florets.task.training.block_size import block_size
+from florets.task.training.vectorised import block_size
 from florets.task.wire import kinds
 
 _RUN_ID = 1

@@ -26,7 +26,7 @@ from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
 from florets.task.task import Task, TaskSpec
 from florets.task.training.augmentation import check_augmentation
-from florets.task.training.local_update import TrainSettings, check_optimizer
+from florets.task.training.loop import TrainSettings, check_optimizer
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.schedule import Schedule
 

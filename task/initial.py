@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch.nn import Module
 
 from florets.task.randomness import Purpose, generator
-from florets.task.training.seeding import torch_random
+from florets.task.training.modules import torch_random
 
 
 def initial_models(

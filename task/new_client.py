@@ -20,7 +20,7 @@ from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
-from florets.task.training.precision import Precision
+from florets.task.training.modules import Precision
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]

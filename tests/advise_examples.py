@@ -11,7 +11,7 @@ from florets.server_app.advise.measures import Name
 from florets.server_app.advise.methods import Question, Setup
 from florets.server_app.advise.outcomes import Outcome
 from florets.server_app.advise.words import Words
-from florets.task.training.sums import sums_of
+from florets.task.training.figures import sums_of
 
 SITES = ("a", "b", "c", "d", "e")
 OWN = ["data_dir=somewhere", "target=y", "min_clients=5"]

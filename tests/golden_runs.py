@@ -1,4 +1,4 @@
-"""Golden runs: short runs of every strategy, whose results stand in tests/golden/, and the command that writes them.
+"""Golden runs: short runs of every strategy, with results in tests/golden.zip, and the command that writes them.
 
 ``python -m tests.golden_runs [NAME ...]`` compares runs (all where none is named) with the stored results; with
 ``--write`` it stores theirs. A deliberate change of results writes the runs that it names, and no others.
@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -35,7 +37,8 @@ from florets.strategies.base.report import RoundReport
 from florets.task.task import Task
 from florets.task.wire import bank
 
-FOLDER = Path(__file__).parent / "golden"
+ARCHIVE = Path(__file__).parent / "golden.zip"
+"""Of each run ``<name>.json`` and ``<name>.npz``."""
 
 ROUNDS = 3
 """Of a run that does not say."""
@@ -276,19 +279,33 @@ def _round(report: RoundReport, clients: Iterable[str]) -> dict[str, Any]:
 
 
 def write(name: str, golden: Golden) -> None:
-    """Store the results of a run."""
+    """Store the results of a run, and keep those of the others."""
     texts = {field: value for field, value in vars(golden).items() if field != "arrays"}
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.json").write_text(json.dumps(texts, indent=1) + "\n", encoding="utf-8")
+    arrays = BytesIO()
     # A slash would make a folder inside the archive.
-    arrays: dict[str, Any] = {entry.replace("/", ":"): array for entry, array in golden.arrays.items()}
-    np.savez_compressed(FOLDER / f"{name}.npz", **arrays)
+    np.savez_compressed(arrays, **{entry.replace("/", ":"): array for entry, array in golden.arrays.items()})
+    with ZipFile(ARCHIVE) as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    entries[f"{name}.json"] = (json.dumps(texts, indent=1) + "\n").encode()
+    entries[f"{name}.npz"] = arrays.getvalue()
+    with ZipFile(ARCHIVE, "w", ZIP_DEFLATED) as archive:
+        for entry in sorted(entries):
+            # Without the time of writing, so that equal results are an equal file.
+            archive.writestr(ZipInfo(entry), entries[entry], ZIP_DEFLATED)
+
+
+def stored() -> set[str]:
+    """Return the entries of the archive."""
+    with ZipFile(ARCHIVE) as archive:
+        return set(archive.namelist())
 
 
 def read(name: str) -> Golden:
     """Return the stored results of a run."""
-    texts = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+    with ZipFile(ARCHIVE) as archive:
+        texts = json.loads(archive.read(f"{name}.json"))
+        content = BytesIO(archive.read(f"{name}.npz"))
+    with np.load(content, allow_pickle=False) as file:
         arrays = {entry.replace(":", "/"): file[entry] for entry in file.files}
     return Golden(arrays=arrays, **texts)
 

@@ -72,7 +72,7 @@ def test_two_records_weigh_less_than_a_thousand_and_a_thousand_no_more_than_thir
 def test_a_figure_that_compares_two_classes_rests_on_the_rarer_one() -> None:
     assert effective(part(0.8, 40), "auc") == pytest.approx(40)
     labels, records = np.r_[np.zeros(98, dtype=np.int64), np.ones(2, dtype=np.int64)], 100
-    from florets.task.training.sums import sums_of
+    from florets.task.training.figures import sums_of
 
     outputs = np.stack([np.zeros(records), np.linspace(-1, 1, records)], axis=1)
     rare = PartStatistics(records, {"auc": 1.0}, sums_of(outputs, labels, 2, np.random.default_rng(0)))

@@ -29,16 +29,23 @@ from florets.task.models.autoencoder import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
-from florets.task.training.block_size import MOST, MOST_ON_DEVICE, block_size, stack_size
-from florets.task.training.effort import counted
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
+from florets.task.training.linear import LinearNames, linear_names
 from florets.task.training.linear_blocks import linear_updates
-from florets.task.training.linear_steps import LinearNames, linear_names
-from florets.task.training.local_update import TrainSettings, local_update
-from florets.task.training.losses import evaluated, loss_vector
-from florets.task.training.networks import Dense, network_of
-from florets.task.training.stacked import Share, Trained, stacked_update
+from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.losses import counted, evaluated, loss_vector
+from florets.task.training.vectorised import (
+    MOST,
+    MOST_ON_DEVICE,
+    Dense,
+    Share,
+    Trained,
+    block_size,
+    network_of,
+    stack_size,
+    stacked_update,
+)
 from florets.task.wire import bank, kinds
 
 SIZES = (7, 45, 1, 20, 20)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from florets.client_app import caps, deadline
+from florets.client_app import app as deadline
+from florets.client_app import caps
 from florets.client_app.app import app
 from florets.client_app.session import session
 from florets.conf.compose import choices, compose

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import app
-from florets.client_app.incoming import train_settings
+from florets.client_app.messages import train_settings
 from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 from flwr.app import Context, Message, RecordDict
 
-from florets.client_app.app import _HANDLERS, app
-from florets.client_app.deadline import within_deadline
+from florets.client_app.app import _HANDLERS, app, within_deadline
 from florets.engines.local_grid import as_flowers_process
 
 CONTEXT = Context(1, 2, {}, RecordDict(), {})

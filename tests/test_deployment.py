@@ -237,7 +237,7 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
     for name in PACKED:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
-    with (project / "client_app" / "local_training.py").open("a") as file:
+    with (project / "client_app" / "training.py").open("a") as file:
         file.write(BROKEN)
     with Federation(tmp_path / "federation") as federation:
         start_nodes(federation, tmp_path / "data")

@@ -17,17 +17,22 @@ from florets.task.models.autoencoder import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.linear import linear
 from florets.task.models.mlp import mlp
-from florets.task.training import block_size as sizes
+from florets.task.training import vectorised as sizes
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.block_size import block_size, device_samples, device_stack_size, takes_blocks
 from florets.task.training.joined import joined_losses, joined_tests
-from florets.task.training.local_update import TrainSettings, gradient, local_update
-from florets.task.training.losses import evaluated, loss_vector
-from florets.task.training.networks import network_of
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.losses import evaluated, loss_vector, recorded
+from florets.task.training.modules import on_host
 from florets.task.training.objective import Objective
-from florets.task.training.stacked import Share, stacked_update
-from florets.task.training.step_losses import recorded
-from florets.task.training.transfers import on_host
+from florets.task.training.vectorised import (
+    Share,
+    block_size,
+    device_samples,
+    device_stack_size,
+    network_of,
+    stacked_update,
+    takes_blocks,
+)
 from florets.task.wire import bank
 from tests.fake_device import DEVICE, FakeTensor, fake_device
 from tests.test_batching import SMALL, clients, computed_together, grid

@@ -7,8 +7,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
 from florets.strategies.fedala.strategy import FedALA
-from florets.task.training.effort import counted
 from florets.task.training.local_aggregation import WINDOW, WeightSettings, learned_weights, mixture
+from florets.task.training.losses import counted
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.mixed import mix_layout, read_mixed_update
 from tests.method_runs import play

@@ -18,9 +18,9 @@ from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.new_client.run_models import load_run
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedgwc.strategy import FedGWC
-from florets.task.training.linear_steps import LinearModels, linear_update
-from florets.task.training.local_update import TrainSettings, local_update
-from florets.task.training.step_losses import in_parts, recorded
+from florets.task.training.linear import LinearModels, linear_update
+from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.losses import in_parts, recorded
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.step_losses import read_traced_update
 from tests.fakes import FakeClients, Fault, models, thetas

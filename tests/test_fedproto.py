@@ -12,9 +12,8 @@ from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
 from florets.strategies.core.prototypes import global_prototypes
 from florets.task.statistics.class_features import class_means
-from florets.task.training.features import features, head_inputs
+from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch
-from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.prototypes import read_prototype_update
 from tests.method_runs import SMALL, play

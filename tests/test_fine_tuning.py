@@ -20,7 +20,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import evaluate
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.replies import read_evaluation

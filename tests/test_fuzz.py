@@ -20,7 +20,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.data.tables.description import Description
-from florets.task.training.sums import sums_of
+from florets.task.training.figures import sums_of
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.description import pack_description, read_description
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update

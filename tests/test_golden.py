@@ -1,4 +1,4 @@
-"""Golden results: the runs of tests/golden_runs.py give the results stored in tests/golden/."""
+"""Golden results: the runs of tests/golden_runs.py give the results stored in tests/golden.zip."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florets.strategies import STRATEGIES
-from tests.golden_runs import FOLDER, SETTINGS, TOLERANCE, Golden, differences, digest, environment, play, read
+from tests.golden_runs import SETTINGS, TOLERANCE, Golden, differences, digest, environment, play, read, stored
 
 # At least one of each strategy, and of each way to compute something else; `make slow` has the others.
 QUICK = {
@@ -40,9 +40,7 @@ def test_of_every_strategy_a_run_is_in_the_default_suite() -> None:
 
 
 def test_every_golden_run_is_stored_and_nothing_else() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {
-        f"{name}{end}" for name in SETTINGS for end in (".json", ".npz")
-    }
+    assert stored() == {f"{name}{end}" for name in SETTINGS for end in (".json", ".npz")}
 
 
 STORED = read("mixed_regression-a-two_phase")

@@ -21,7 +21,7 @@ from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.resume import read_resume
 from florets.strategies.base.report import Evaluation
-from florets.task.training.sums import sums_of
+from florets.task.training.figures import sums_of
 
 # A high learning rate, so that the loss on few validation samples soon rises again.
 SMALL = [

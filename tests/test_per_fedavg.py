@@ -10,8 +10,8 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.adaptation import Adaptation
-from florets.task.training.effort import counted
-from florets.task.training.local_update import TrainSettings, gradient, local_update
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds
 from tests.method_runs import SMALL, Played, play

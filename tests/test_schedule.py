@@ -5,7 +5,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 from florets.client_app.app import app
-from florets.client_app.incoming import train_settings
+from florets.client_app.messages import train_settings
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid

@@ -10,7 +10,7 @@ from florets.strategies.core.cluster import canonical
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
 from florets.strategies.stocfl.strategy import StoCFL
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.bilevel import read_bilevel_update

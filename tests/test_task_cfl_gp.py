@@ -11,7 +11,7 @@ from florets.task.data.vision import pool
 from florets.task.models import linear
 from florets.task.partitions import check_shards, rotation, rotation_blocks, rotation_mixture
 from florets.task.partitions.rotation import turned
-from florets.task.training.seeding import torch_random
+from florets.task.training.modules import torch_random
 
 
 def test_a_line_has_its_angle_its_range_and_its_noise() -> None:

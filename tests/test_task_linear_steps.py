@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from florets.task.models.linear import linear
-from florets.task.training.linear_steps import (
+from florets.task.training.linear import (
     LinearModels,
     flat,
     linear_losses,
@@ -14,11 +14,11 @@ from florets.task.training.linear_steps import (
     linear_test,
     linear_update,
 )
-from florets.task.training.linear_steps import takes_full_steps as full
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.linear import takes_full_steps as full
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import evaluate, evaluated, loss_vector
+from florets.task.training.modules import torch_random
 from florets.task.training.objective import PLAIN, Objective, Proximal
-from florets.task.training.seeding import torch_random
 
 LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from florets.task.models import autoencoder, cnn, linear
 from florets.task.training.losses import evaluate, loss_vector, mean_loss, per_sample_losses
-from florets.task.training.seeding import torch_random
+from florets.task.training.modules import torch_random
 
 LOSSES = ["cross_entropy", "squared_error", "reconstruction"]
 

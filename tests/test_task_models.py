@@ -8,7 +8,7 @@ from torch import nn
 from florets.task.initial import initial_models
 from florets.task.models import autoencoder, cnn, linear, mlp
 from florets.task.models.cnn import pool_and_relu
-from florets.task.training.seeding import torch_random
+from florets.task.training.modules import torch_random
 
 
 def num_parameters(module):

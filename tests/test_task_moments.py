@@ -15,11 +15,11 @@ from florets.task.models.mlp import mlp
 from florets.task.statistics.anchor_step import StepSettings, anchor_step, moment_matrix
 from florets.task.statistics.moments import LocalMoments
 from florets.task.statistics.sample_gradients import sample_moments, unflatten
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.linear import exact_proximal
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
-from florets.task.training.proximal import exact_proximal
-from florets.task.training.seeding import torch_random
 
 CASES = {
     "half": (partial(linear, (6,), 1), "half_squared_error", None),

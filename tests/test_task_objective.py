@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from florets.task.layers import body_and_head, frozen_layers, with_head
 from florets.task.models import autoencoder, cnn, linear, mlp
-from florets.task.training.class_weights import ClassWeights, class_weights
-from florets.task.training.local_update import TrainSettings, gradient, local_update
-from florets.task.training.objective import PLAIN, Batch, Objective, Proximal, Term
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.objective import PLAIN, Batch, ClassWeights, Objective, Proximal, Term, class_weights
 from tests.own_functions import net
 
 X, Y = torch.rand(10, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3

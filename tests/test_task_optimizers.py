@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from florets.task.training.modules import torch_random
 from florets.task.training.optimizers import Adam, Sgd
-from florets.task.training.seeding import torch_random
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

@@ -19,10 +19,9 @@ from sklearn.metrics import (
 )
 from torch import nn
 
-from florets.task.training.effort import counted
-from florets.task.training.linear_steps import LinearModels, flat, linear_losses, linear_test
-from florets.task.training.local_update import TrainSettings, gradient, local_update
-from florets.task.training.losses import evaluate, evaluated, loss_vector
+from florets.task.training.linear import LinearModels, flat, linear_losses, linear_test
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.losses import counted, evaluate, evaluated, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.wire import MalformedMessage, kinds, payload_bytes
 from florets.task.wire.replies import read_evaluation, read_losses
@@ -117,7 +116,7 @@ def test_passes_are_counted_where_they_are_made():
 
 
 def _names():
-    from florets.task.training.linear_steps import LinearNames
+    from florets.task.training.linear import LinearNames
 
     return LinearNames("1.weight", "1.bias")
 

@@ -13,9 +13,9 @@ from torch import nn
 from florets.task.data import Dataset
 from florets.task.partitions import Shard
 from florets.task.task import Task, TaskSpec
-from florets.task.training.local_update import TrainSettings, local_update
+from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import evaluate
-from florets.task.training.seeding import torch_random
+from florets.task.training.modules import torch_random
 
 SPEC = TaskSpec(
     data="digits",

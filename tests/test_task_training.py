@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from florets.task.models import cnn, linear, mlp
-from florets.task.training.local_update import TrainSettings, gradient, local_update
+from florets.task.training.loop import TrainSettings, gradient, local_update
 from florets.task.training.losses import mean_loss
+from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
-from florets.task.training.seeding import torch_random
 
 SGD = TrainSettings(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
 

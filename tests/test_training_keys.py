@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from florets.client_app.local_training import Training
 from florets.client_app.session import session
+from florets.client_app.training import Training
 from florets.conf.compose import compose
 from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
@@ -21,9 +21,9 @@ from florets.server_app.own_code import code_imported
 from florets.strategies import STRATEGIES
 from florets.task.models.mlp import mlp
 from florets.task.randomness import Purpose
-from florets.task.training import local_update as training
+from florets.task.training import loop as training
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.local_update import TrainSettings, check_optimizer, gradient, local_update
+from florets.task.training.loop import TrainSettings, check_optimizer, gradient, local_update
 from florets.task.training.objective import PLAIN
 from florets.task.training.optimizers import CLASSES
 from florets.task.wire import kinds

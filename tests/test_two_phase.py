@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from florets.client_app import local_training
+from florets.client_app import training
 from florets.server_app.build import build_strategy
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Round
@@ -383,7 +383,7 @@ def test_soft_fedprox_weighs_the_loss_and_not_the_penalty():
     exact = run(*overrides, "strategy.local_solver=fedprox", "train.learning_rate=0.05")
     # Its fixed point iteration theta <- theta_start - eta gradient(theta), 30 times.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_training, "exact_proximal", lambda *_: None)
+        patch.setattr(training, "exact_proximal", lambda *_: None)
         stepped = run(
             *overrides, "strategy.local_solver=fedprox", "train.learning_rate=0.05", "train.local_epochs=30"
         )

@@ -20,7 +20,7 @@ from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.one_shot.strategy import OneShot
 from florets.task.layers import untrained_entries
 from florets.task.task import Task
-from florets.task.training.local_update import gradient
+from florets.task.training.loop import gradient
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_update
 from tests.own_functions import flagged, frozen_first, net, thinned

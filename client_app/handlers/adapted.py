@@ -3,9 +3,8 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import train_settings
-from florets.client_app.local_training import augmentation, sample_weights, trained
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply, train_settings
+from florets.client_app.training import augmentation, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.adaptation import Adaptation
 from florets.task.training.objective import Objective

@@ -3,8 +3,8 @@
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import trained
-from florets.client_app.outgoing import Number, packed, reply
+from florets.client_app.messages import Number, packed, reply
+from florets.client_app.training import trained
 from florets.task.training.objective import Anchored, Objective
 from florets.task.wire import kinds
 

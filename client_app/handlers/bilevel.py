@@ -4,8 +4,8 @@ from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.anchored import trained_near
-from florets.client_app.local_training import trained
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply
+from florets.client_app.training import trained
 from florets.task.wire import kinds
 
 

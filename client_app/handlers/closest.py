@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.task.training.mixture import sample_losses
 from florets.task.wire import kinds
 

@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.task.randomness import Purpose
 from florets.task.statistics.descriptors import describe, projection
 from florets.task.training.features import features

@@ -3,8 +3,8 @@
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import update
-from florets.client_app.outgoing import reply, reported
+from florets.client_app.messages import reply, reported
+from florets.client_app.training import update
 from florets.task.layers import is_of_layer
 from florets.task.randomness import Purpose
 from florets.task.statistics.least_squares import fit_linear_model

@@ -10,16 +10,15 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import train_settings
-from florets.client_app.local_training import adapted, result_on, trained
+from florets.client_app.messages import Number, reply, reported, train_settings
 from florets.client_app.mixing import mixed
-from florets.client_app.outgoing import Number, reply, reported
 from florets.client_app.session import State
+from florets.client_app.training import adapted, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.training.losses import Evaluated
 from florets.task.training.scores import LOG_LOSS, in_unit
-from florets.task.training.sums import resampling, sums_of, target_sums
 from florets.task.wire import kinds
 from florets.task.wire.records import put
 from florets.task.wire.scores import pack_scores

@@ -4,9 +4,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import clip_norm, precision
-from florets.client_app.local_training import augmentation, update
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import clip_norm, precision, reply
+from florets.client_app.training import augmentation, update
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes
 from florets.task.wire import kinds

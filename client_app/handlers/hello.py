@@ -7,9 +7,9 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.custom import handler_of
-from florets.client_app.local_training import augmentation
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.client_app.session import device_of, partition_id
+from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
 from florets.task.wire.magnitude import Magnitude

@@ -5,8 +5,8 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import sample_weights
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
+from florets.client_app.training import sample_weights
 from florets.task.statistics.intercepts import class_offsets, value_offset
 from florets.task.training.losses import evaluated
 from florets.task.training.modules import load

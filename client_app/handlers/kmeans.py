@@ -3,7 +3,7 @@
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.task.randomness import Purpose
 from florets.task.statistics.kmeans import feature_rows, local_centres
 from florets.task.wire import kinds

@@ -4,7 +4,7 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.task.wire import kinds
 
 

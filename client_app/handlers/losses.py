@@ -3,9 +3,9 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import model_losses
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
 from florets.client_app.session import session
+from florets.client_app.training import model_losses
 from florets.task.wire import kinds
 
 

@@ -3,9 +3,9 @@
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import trained
+from florets.client_app.messages import packed, reply
 from florets.client_app.mixing import mixed
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.training import trained
 from florets.task.wire import kinds
 
 

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
-from florets.client_app.incoming import objective_of, train_settings
-from florets.client_app.local_training import sample_weights, trained
-from florets.client_app.outgoing import Number, packed, reply, reported
+from florets.client_app.messages import Number, objective_of, packed, reply, reported, train_settings
 from florets.client_app.session import State
+from florets.client_app.training import sample_weights, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.training.local_update import TrainSettings
+from florets.task.training.loop import TrainSettings
 from florets.task.training.losses import Evaluated
 from florets.task.training.mixture import (
     class_rarity,

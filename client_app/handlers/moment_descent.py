@@ -5,7 +5,7 @@ from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.moments import local_moments
-from florets.client_app.outgoing import Number, reply, reported
+from florets.client_app.messages import Number, reply, reported
 from florets.client_app.session import session
 from florets.task.layers import untrained_entries
 from florets.task.statistics.anchor_step import StepSettings, anchor_step

@@ -7,7 +7,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply
 from florets.client_app.session import session
 from florets.task.statistics.moments import LocalMoments
 from florets.task.wire import kinds

@@ -6,11 +6,10 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import objective_of, train_settings
-from florets.client_app.local_training import augmentation, sample_weights, values_of
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import objective_of, packed, reply, train_settings
+from florets.client_app.training import augmentation, sample_weights, values_of
 from florets.task.randomness import Purpose
-from florets.task.training.local_update import local_update
+from florets.task.training.loop import local_update
 from florets.task.training.modules import load
 from florets.task.wire import kinds
 

@@ -5,8 +5,8 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import changes, sends_gradient, update, work
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
+from florets.client_app.training import changes, sends_gradient, update, work
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import Layout, kinds
 from florets.task.wire.compression import coordinates

@@ -7,12 +7,11 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.class_features import class_labels, copied, own_features
 from florets.client_app.client import Client
-from florets.client_app.local_training import sample_weights, trained
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply
+from florets.client_app.training import sample_weights, trained
 from florets.task.statistics.class_features import class_means
-from florets.task.training.features import head_inputs
+from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
-from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import kinds
 
 

@@ -3,8 +3,8 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import model_losses, update
-from florets.client_app.outgoing import reply
+from florets.client_app.messages import reply
+from florets.client_app.training import model_losses, update
 from florets.task.wire import kinds
 
 

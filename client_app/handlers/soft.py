@@ -5,8 +5,8 @@ from flwr.app import Array, RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import model_losses, trained
-from florets.client_app.outgoing import packed, reply, reported
+from florets.client_app.messages import packed, reply, reported
+from florets.client_app.training import model_losses, trained
 from florets.task.wire import kinds
 from florets.task.wire.layout import write_array
 from florets.task.wire.soft import NEGLIGIBLE

@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 
 from florets.client_app.class_features import class_labels, copied, own_features
 from florets.client_app.client import Client
-from florets.client_app.incoming import train_settings
-from florets.client_app.local_training import sample_weights, trained
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply, train_settings
+from florets.client_app.training import sample_weights, trained
 from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
 from florets.task.statistics.class_features import class_means, shares_and_spread
-from florets.task.training.features import head_inputs
+from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
-from florets.task.training.prototypes import NearPrototypes
 from florets.task.wire import kinds
 
 

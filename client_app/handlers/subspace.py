@@ -4,7 +4,7 @@ from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.moments import estimates, local_moments
-from florets.client_app.outgoing import packed, reply
+from florets.client_app.messages import packed, reply
 from florets.client_app.session import session
 from florets.task.wire import kinds
 

@@ -3,10 +3,10 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.local_training import update
-from florets.client_app.outgoing import reply, reported
+from florets.client_app.messages import reply, reported
 from florets.client_app.session import session
-from florets.task.training.step_losses import in_parts, recorded
+from florets.client_app.training import update
+from florets.task.training.losses import in_parts, recorded
 from florets.task.wire import is_stable, kinds
 
 

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from florets.task.training.effort import count
-from florets.task.training.linear_steps import CURVATURES, linear_names
-from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.linear import CURVATURES, linear_names
+from florets.task.training.losses import count, per_sample_losses, targets_of
 
 Float32 = NDArray[np.float32]
 

@@ -8,11 +8,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import Module, Parameter
 
-from florets.task.training.effort import count
-from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.losses import count, per_sample_losses, targets_of
+from florets.task.training.modules import Precision, outputs_of, torch_random
 from florets.task.training.objective import Term
-from florets.task.training.precision import Precision, outputs_of
-from florets.task.training.seeding import torch_random
 
 Parameters = dict[str, Tensor]
 

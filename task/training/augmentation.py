@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from florets.task.imported import Function, imported, other_parameters
 from florets.task.registry import OwnCodeFailed
-from florets.task.training.seeding import torch_random
+from florets.task.training.modules import torch_random
 
 KEY = "train.augment"
 _PARAMETERS = ["x", "rng"]

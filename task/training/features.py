@@ -1,4 +1,4 @@
-"""A model's features: what goes into its head."""
+"""A model's features, the inputs of its head, and the term that pulls them to class prototypes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.layers import head_or_last
-from florets.task.training.effort import count
-from florets.task.training.losses import CHUNK
+from florets.task.training.losses import CHUNK, count
+from florets.task.training.objective import Batch, Term
 
 
 def features(module: Module, x: Tensor, head_layers: Sequence[str] = ()) -> NDArray[np.float64]:
@@ -75,3 +75,49 @@ def taken(found: list[Tensor]) -> Tensor:
     if not found:
         raise ValueError("the model never calls its head: it has no features.")
     return found.pop().flatten(1)
+
+
+class NearPrototypes(Term):
+    """A term lambda times the mean square of (feature - global prototype of the sample's class).
+
+    The mean is over the batch and the entries of a feature; samples of a class without a prototype add nothing to it.
+
+    Parameters
+    ----------
+    weight
+        lambda, above 0.
+    prototypes, classes
+        (P, D) prototypes, and the class of each, (P,).
+    num_classes
+        C.
+    found
+        Where the features of each step's forward pass are recorded, see `florets.task.training.features.head_inputs`.
+
+    Raises
+    ------
+    ValueError
+        If lambda is not above 0, or a class is none of 0 to C - 1.
+
+    Source: Tan et al. 2022 (FedProto, arXiv 2105.00243), Eq. 7 and the clients' part of Alg. 1.
+    """
+
+    def __init__(
+        self, weight: float, prototypes: Tensor, classes: Tensor, num_classes: int, found: list[Tensor]
+    ) -> None:
+        if not weight > 0:
+            raise ValueError(f"lambda={weight!r} of a term towards prototypes must be above 0.")
+        if len(classes) and not 0 <= int(classes.min()) <= int(classes.max()) < num_classes:
+            raise ValueError(f"prototypes of classes {classes.tolist()}: the task has 0 to {num_classes - 1}.")
+        self.weight, self._found = weight, found
+        self._prototypes = torch.zeros(num_classes, prototypes.shape[1], device=prototypes.device)
+        self._prototypes[classes] = prototypes
+        self._known = torch.zeros(num_classes, 1, device=prototypes.device)
+        self._known[classes] = 1.0
+
+    def value(self, batch: Batch) -> Tensor:
+        """Return the term on one batch."""
+        features = taken(self._found)
+        if features.shape[1] != self._prototypes.shape[1]:
+            raise ValueError(f"prototypes have {self._prototypes.shape[1]} entries, features {features.shape[1]}.")
+        away = (features - self._prototypes[batch.y]) * self._known[batch.y]
+        return self.weight * away.square().mean()

@@ -10,15 +10,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from florets.task.training.class_weights import class_weights
-from florets.task.training.effort import count
-from florets.task.training.local_update import TrainSettings, local_update
-from florets.task.training.losses import per_sample_losses, targets_of
-from florets.task.training.modules import load
-from florets.task.training.networks import Network, network_of
-from florets.task.training.objective import Objective
+from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.losses import count, per_sample_losses, targets_of
+from florets.task.training.modules import Precision, load
+from florets.task.training.objective import Objective, class_weights
 from florets.task.training.optimizers import Adam, clip_rows
-from florets.task.training.precision import Precision
+from florets.task.training.vectorised import Network, network_of
 
 LEARNING_RATE = 0.01
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
@@ -126,7 +123,7 @@ def fold_changes(
     rate
         Of Adam.
     clip_norm, precision, augment
-        See `florets.task.training.local_update.TrainSettings` and `florets.task.training.objective.Objective`. With
+        See `florets.task.training.loop.TrainSettings` and `florets.task.training.objective.Objective`. With
         bfloat16 or augmentation each fold is computed alone.
 
     Returns

@@ -3,7 +3,7 @@
 On all samples the first layer's gradient is a sum of the inputs, the same inputs at every step. So its weights need
 not be moved from step to step: what the layer returns for the samples moves by their inner products, which do not
 change, and of n samples of d values those are n x n numbers in place of n x d. Results agree to rounding with those
-of `florets.task.training.local_update`.
+of `florets.task.training.loop`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from florets.task.training.local_update import TrainSettings, plain_optimizer
+from florets.task.training.loop import TrainSettings, plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
-from florets.task.training.networks import Dense
-from florets.task.training.stacked import Share, Trained
+from florets.task.training.vectorised import Dense, Share, Trained
 
 _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications the plain one is as fast."""
@@ -49,7 +48,7 @@ def pays(
 
 
 def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
-    """Train each client's model on its own data; see `florets.task.training.stacked.stacked_update`.
+    """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
     Parameters
     ----------

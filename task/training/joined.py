@@ -14,12 +14,10 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.block_size import device_samples
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
-from florets.task.training.modules import load, set_mode
-from florets.task.training.networks import Convolutions, Dense, Network, network_of
+from florets.task.training.modules import load, on_host, set_mode
 from florets.task.training.scores import Scores, scores_of
-from florets.task.training.transfers import on_host
+from florets.task.training.vectorised import Convolutions, Dense, Network, device_samples, network_of
 
 _CHUNK = 2000
 """Samples of one forward pass: those of small clients together, where a call costs more than its arithmetic."""

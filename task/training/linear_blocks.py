@@ -1,4 +1,4 @@
-"""Full-batch steps of several clients' linear models at once, in NumPy; see `florets.task.training.linear_steps`.
+"""Full-batch steps of several clients' linear models at once, in NumPy; see `florets.task.training.linear`.
 
 Of models this small stacks in torch cost as much as NumPy does client by client: autograd's calls are as many for a
 stack of 64 as for one.
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.training.linear_steps import (
+from florets.task.training.linear import (
     Float32,
     LinearModels,
     LinearNames,
@@ -19,19 +19,19 @@ from florets.task.training.linear_steps import (
     output_slopes,
     sample_losses,
 )
-from florets.task.training.local_update import TrainSettings
-from florets.task.training.stacked import Share, Trained
+from florets.task.training.loop import TrainSettings
+from florets.task.training.vectorised import Share, Trained
 
 
 def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
-    """Train each client's model on its own data; see `florets.task.training.stacked.stacked_update`.
+    """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
     Parameters
     ----------
     names
         Of the models' entries.
     shares, loss, settings
-        Such that `florets.task.training.linear_steps.takes_full_steps` holds for each of them.
+        Such that `florets.task.training.linear.takes_full_steps` holds for each of them.
     """
     alike: dict[int, list[int]] = {}
     for row, share in enumerate(shares):

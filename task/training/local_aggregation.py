@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from florets.task.training.effort import count
-from florets.task.training.losses import per_sample_losses, targets_of
-from florets.task.training.precision import Precision, outputs_of
+from florets.task.training.losses import count, per_sample_losses, targets_of
+from florets.task.training.modules import Precision, outputs_of
 
 Tensors = Mapping[str, Tensor]
 
@@ -102,7 +101,7 @@ def learned_weights(
     sample_weights
         (n,), weights of the samples in the loss; None: 1 each.
     augment, precision
-        See `florets.task.training.objective.Objective` and `florets.task.training.local_update.TrainSettings`.
+        See `florets.task.training.objective.Objective` and `florets.task.training.loop.TrainSettings`.
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1 (the weights' update and its repetition until they
     converge). Deviation: a pass's mean loss is what converges, in eval mode; the part of the samples is drawn.

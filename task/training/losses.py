@@ -1,7 +1,10 @@
-"""Losses of models on data: the hot path of every clustering round."""
+"""Losses of models on data, the count of samples computed, and the record of each step's loss."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,10 +14,108 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn import functional as F
 
-from florets.task.training.effort import count
-from florets.task.training.modules import load, set_mode
+from florets.task.training.modules import load, on_host, set_mode
 from florets.task.training.scores import Scores, scores_of
-from florets.task.training.transfers import on_host
+
+
+@dataclass
+class Effort:
+    """Passes of samples through models.
+
+    Parameters
+    ----------
+    gradients
+        Gradient evaluations: passes forward and back, one for each sample and model.
+    losses
+        Loss evaluations: passes forward alone.
+    """
+
+    gradients: int = 0
+    losses: int = 0
+
+
+_counting: ContextVar[Effort | None] = ContextVar("effort", default=None)
+
+
+class counted:
+    """Count what is computed within the block, which is given an `Effort`."""
+
+    def __enter__(self) -> Effort:
+        """Begin to count."""
+        effort = Effort()
+        self._token: Token[Effort | None] = _counting.set(effort)
+        return effort
+
+    def __exit__(self, *_: object) -> None:
+        """Go on with the count that was taken before."""
+        _counting.reset(self._token)
+
+
+def count(gradients: int = 0, losses: int = 0) -> None:
+    """Add to the count, where one is taken."""
+    if (effort := _counting.get()) is not None:
+        effort.gradients += gradients
+        effort.losses += losses
+
+
+_recorded: ContextVar[list[Tensor | float] | None] = ContextVar("step_losses", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[float]]:
+    """Record the mean loss of each step's batch, as seen before the step, within the block; read them after it."""
+    losses: list[float] = []
+    found: list[Tensor | float] = []
+    token = _recorded.set(found)
+    try:
+        yield losses
+    finally:
+        _recorded.reset(token)
+    # All at once: a number that is asked of a device at each step waits for the step.
+    fetched = iter(on_host(*(loss for loss in found if isinstance(loss, Tensor))))
+    losses += [next(fetched).item() if isinstance(loss, Tensor) else loss for loss in found]
+
+
+def recording() -> bool:
+    """Return whether losses are being recorded."""
+    return _recorded.get() is not None
+
+
+def record(loss: Tensor | float) -> None:
+    """Add the loss of a step, where losses are being recorded."""
+    if (losses := _recorded.get()) is not None:
+        losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+
+
+def in_parts(losses: Sequence[float], number: int) -> NDArray[np.float64]:
+    """Return the mean loss of each of a number of equal parts of a training, from its first step to its last.
+
+    Of as many steps as parts these are the steps' losses; of fewer some stand for several parts, so that trainings
+    of different lengths can be compared.
+
+    Parameters
+    ----------
+    losses
+        Of each of T steps.
+    number
+        S, at least 1.
+
+    Returns
+    -------
+    (S,) float64
+        Part s begins with step floor(s T / S), has at least one, and ends before the next part's.
+
+    Raises
+    ------
+    ValueError
+        If there is no loss, or `number` is below 1.
+    """
+    if not losses or number < 1:
+        raise ValueError(f"{len(losses)} losses of steps cannot make {number} parts: both must be at least 1.")
+    starts = np.arange(number + 1) * len(losses) // number
+    values = np.array(losses, dtype=np.float64)
+    return np.array([values[a : max(a + 1, b)].mean() for a, b in pairwise(starts)])
+
 
 Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.task.training.effort import count
-from florets.task.training.losses import CHUNK, Evaluated, evaluated, per_sample_losses, targets_of
+from florets.task.training.losses import CHUNK, Evaluated, count, evaluated, per_sample_losses, targets_of
 
 _MOST_STEPS = 1000
 _RESTS = 1e-6

@@ -41,7 +41,7 @@ class Sgd:
     parameters
         What is trained; their gradients are read at each step, and one without gradient stays as it is.
     learning_rate, momentum, weight_decay
-        See `florets.task.training.local_update.TrainSettings`.
+        See `florets.task.training.loop.TrainSettings`.
     """
 
     def __init__(

@@ -11,28 +11,24 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.incoming import clip_norm, objective_of, precision, train_settings
-from florets.client_app.outgoing import Number, packed, reported
+from florets.client_app.messages import Number, clip_norm, objective_of, packed, precision, reported, train_settings
 from florets.client_app.session import State, consent_of
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.augmentation import KEY, Augmentation
-from florets.task.training.class_weights import ClassWeights, class_weights
-from florets.task.training.effort import count
-from florets.task.training.linear_steps import (
+from florets.task.training.linear import (
     LinearModels,
+    exact_proximal,
     flat,
     linear_losses,
     linear_test,
     linear_update,
     takes_full_steps,
 )
-from florets.task.training.local_update import TrainSettings, gradient, local_update
-from florets.task.training.losses import Evaluated, evaluated, loss_vector
-from florets.task.training.modules import load, state_of
-from florets.task.training.objective import Objective, Proximal
-from florets.task.training.proximal import exact_proximal
-from florets.task.training.transfers import on_host
+from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.losses import Evaluated, count, evaluated, loss_vector
+from florets.task.training.modules import load, on_host, state_of
+from florets.task.training.objective import ClassWeights, Objective, Proximal, class_weights
 from florets.task.wire import kinds
 from florets.task.wire.compression import quantise
 

@@ -1,17 +1,20 @@
-"""Read a message's settings and arrays; what is missing or of a wrong type is named."""
+"""A message's settings and arrays, read with their types checked, and the records of replies."""
 
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
-from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
+from numpy.typing import NDArray
 
-from florets.task.training.local_update import TrainSettings
+from florets.task.training.loop import TrainSettings
+from florets.task.training.modules import Precision
 from florets.task.training.objective import PLAIN, Objective, Proximal
-from florets.task.training.precision import Precision
 from florets.task.wire import kinds
-from florets.task.wire.records import entries
+from florets.task.wire.layout import write_array
+from florets.task.wire.records import Record, array_record, entries, metric_record, record_dict
 from florets.task.wire.schedule import Schedule
 
 Config = Mapping[str, ConfigRecordValues]
@@ -170,3 +173,31 @@ def objective_of(config: Config) -> Objective:
         return PLAIN
     mu = number(config, kinds.PROXIMAL_MU, 0.0)
     return Objective(terms=(Proximal(mu),) if mu else (), frozen=tuple(names(config, kinds.FROZEN)))
+
+
+Loss = TypeVar("Loss", float, NDArray[np.float64])
+Number = int | float | list[int] | list[float]
+
+
+def reply(arrays: ArrayRecord | None, metrics: Mapping[str, Number], **others: ArrayRecord) -> RecordDict:
+    """Return a reply of arrays, numbers and further array records by name."""
+    records: dict[str, Record] = {kinds.METRICS: metric_record(metrics), **others}
+    if arrays is not None:
+        records[kinds.ARRAYS] = arrays
+    return record_dict(records)
+
+
+def packed(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:
+    """Return arrays as they are sent; their values are copied."""
+    return array_record(
+        {name: values if isinstance(values, Array) else write_array(values) for name, values in arrays.items()}
+    )
+
+
+def reported(losses: Loss) -> Loss:
+    """Return losses as they may be sent: diverged losses are clipped to a sentinel."""
+    if isinstance(losses, float) and 0 < losses < kinds.DIVERGED:
+        return float(losses)
+    # Written so that a NaN, of which no comparison holds, is the worst as well.
+    clipped = np.where(np.less(losses, kinds.DIVERGED), np.maximum(losses, 0.0), kinds.DIVERGED)
+    return clipped if isinstance(losses, np.ndarray) else float(clipped)

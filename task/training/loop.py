@@ -15,15 +15,21 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from florets.task.layers import frozen_layers
-from florets.task.training.effort import count
-from florets.task.training.losses import CHUNK, per_sample_losses, targets_of
-from florets.task.training.modules import draws, named_parameters, normalises, set_mode, state_of
+from florets.task.training.losses import CHUNK, count, per_sample_losses, record, targets_of
+from florets.task.training.modules import (
+    Precision,
+    draws,
+    named_parameters,
+    normalises,
+    on_host,
+    outputs_of,
+    set_mode,
+    state_of,
+    torch_random,
+    torch_seed,
+)
 from florets.task.training.objective import PLAIN, Batch, Objective
 from florets.task.training.optimizers import CLASSES, Adam, Sgd, torch_optimizer
-from florets.task.training.precision import Precision, outputs_of
-from florets.task.training.seeding import torch_random, torch_seed
-from florets.task.training.step_losses import record
-from florets.task.training.transfers import on_host
 
 
 @dataclass(frozen=True)
