@@ -20,7 +20,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from florets.conf.aliases import modernise, old_names, renamed
 from florets.conf.class_names import as_written
 from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.folders import file_of, files_below, names_of, own_dir
@@ -74,7 +73,7 @@ def compose(overrides: Sequence[str]) -> Config:
         names code by an import path, and `trust=true` is not among the overrides.
     """
     problems: list[str] = []
-    given = [full(renamed(entry)) for entry in read_overrides(overrides, problems)]
+    given = [full(entry) for entry in read_overrides(overrides, problems)]
     problems += _twice(given)
     trust = any(read_trust(entry.value, entry.text, problems) for entry in given if entry.key == TRUST)
     given = [entry for entry in given if entry.key != TRUST]
@@ -116,7 +115,6 @@ def compose(overrides: Sequence[str]) -> Config:
         raise ConfigError(problems + faults)
     values["strategy"].update(own)
     overlay(values, nest([Given(key, value, f"{key}={show(value)}") for key, value in own_run.items()]))
-    modernise(values, values["strategy"])
     for group in ("task", "train"):
         if group in groups:
             # The preset was laid over the file that was chosen by hand; what is given by hand wins.
@@ -172,7 +170,7 @@ def _with_length(config: Config) -> Config:
 
 
 def _twice(given: Sequence[Given]) -> list[str]:
-    """Return a problem for each key that was given two values, once under an old name."""
+    """Return a problem for each key that was given two values, once by its short name."""
     found: dict[str, Given] = {}
     problems = []
     for entry in given:
@@ -238,7 +236,7 @@ def _own_keys(
             problems.append(f"{preset}: for_strategy.{name}: no such strategy.{did_you_mean(name, STRATEGIES)}")
             continue
         for key in settings:
-            if not {f"strategy.{key}", key} & {*known_keys(name), *old_names(settings)}:
+            if not {f"strategy.{key}", key} & {*known_keys(name)}:
                 problems.append(f"{preset}: for_strategy.{name}.{key}: {_no_such_key(f'strategy.{key}', name)}")
     chosen, settings_only = own.get(strategy, {}), {f.name for f in dataclasses.fields(settings_type(strategy))}
     of_run = {key for key in chosen if key not in settings_only and key in known_keys(strategy)}
@@ -249,7 +247,7 @@ def _own_keys(
 
 
 def _check_preset(values: Mapping[str, Any], strategy: str, preset: str, problems: list[str]) -> None:
-    known = {*known_keys(strategy), "strategy.name", *old_names(values["strategy"])}
+    known = {*known_keys(strategy), "strategy.name"}
     for key, _ in dotted(values):
         if key not in known and not is_option(key):
             problems.append(f"{preset}: {key}: {_no_such_key(key, strategy)}")

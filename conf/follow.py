@@ -8,8 +8,8 @@ from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
 from florets.conf.typed import show, words_of
 from florets.strategies import STRATEGIES
-from florets.strategies.key_types import type_hints
 from florets.strategies.settings import Settings
+from florets.task.keys import type_hints
 
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
 GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}

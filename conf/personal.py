@@ -3,7 +3,8 @@
 from florets.conf.schema import Config
 from florets.conf.typed import read_settings, show
 from florets.strategies.registry import personal_settings_type
-from florets.strategies.settings import Settings, range_problems
+from florets.strategies.settings import Settings
+from florets.task.keys import range_problems
 
 _PREFIX = "personal_options."
 _NOT_ITS_OWN = "fraction_train"

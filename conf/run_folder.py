@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from florets.conf.aliases import renamed
 from florets.conf.consent import TRUST
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
@@ -51,7 +50,7 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
         If the overrides cannot be read.
     """
     problems: list[str] = []
-    given = [renamed(entry, hint=False) for entry in read_overrides(overrides, problems)]
+    given = read_overrides(overrides, problems)
     if problems:
         raise ConfigError(problems)
     texts = [f"{entry.key}-{show(entry.value)}" for entry in given if entry.key not in _LEFT_OUT]

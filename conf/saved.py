@@ -6,7 +6,6 @@ from pathlib import Path
 
 import yaml
 
-from florets.conf.aliases import modernise, renamed
 from florets.conf.consent import import_paths, require_trust
 from florets.conf.layers import nest, overlay
 from florets.conf.overrides import Given
@@ -52,13 +51,11 @@ def saved_config(
         raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
     if not isinstance(values.get("strategy", {}), dict):
         values["strategy"] = {"name": values["strategy"]}
-    if strategy := values.get("strategy"):
-        modernise(values, strategy)
     if not trust:
         named = import_paths(values)
         require_trust(f"{folder}: the run", {key: path for key, path in named.items() if key not in unused})
     saved = copy.deepcopy(values)
-    overlay(values, nest([renamed(entry) for entry in given]))
+    overlay(values, nest(given))
     config, problems = checked_config(values)
     if config is None or problems:
         # Only what the file has wrong by itself is the file's fault.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from florets.strategies.key_types import type_hints
 from florets.strategies.registry import DEFAULT, settings_type
-from florets.strategies.settings import RunKeys, Settings, setting
+from florets.strategies.settings import RunKeys, Settings
+from florets.task.keys import setting, type_hints
 
 Optimizer = Literal[
     "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"

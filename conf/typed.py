@@ -7,9 +7,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Chosen, Config
-from florets.strategies.key_types import Mismatch, convert, describe, type_hints
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
 from florets.strategies.settings import Settings
+from florets.task.keys import Mismatch, convert, describe, type_hints
 
 
 def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config | None, list[str]]:

@@ -16,7 +16,8 @@ from florets.conf.schema import AUTO, Config, TaskConfig, TrainConfig
 from florets.conf.trackers import tracker_problems
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
-from florets.strategies.settings import Settings, range_problems
+from florets.strategies.settings import Settings
+from florets.task.keys import range_problems
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
@@ -56,9 +57,6 @@ def find_problems(config: Config) -> list[str]:
     own = config.strategy.settings
     return [
         *range_problems(config),
-        *range_problems(config.task, "task."),
-        *range_problems(config.task.drift, "task.drift."),
-        *range_problems(config.train, "train."),
         *range_problems(own, "strategy."),
         *_run(config),
         *_participation(config),

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from florets.strategies.base.per_client import PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
-    from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted, setting
+    from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
     from florets.task.data.dataset import Dataset
     from florets.task.declared import dataset, handler, model, partition
+    from florets.task.keys import setting
     from florets.task.partitions.shard import Shard
     from florets.task.training.objective import Anchored, LinearTerm, Objective, Proximal, Term
     from florets.task.wire.replies import Update
@@ -133,7 +134,7 @@ _HOMES = {
     "prepare": "api.prepare",
     "reproduce": "api.reproduce",
     "run": "api.run",
-    "setting": "strategies.settings",
+    "setting": "task.keys",
     "sweep": "api.sweep",
     "tune": "api.tune",
 }

@@ -1,14 +1,13 @@
-"""Settings of an algorithm: how keys are declared and checked, by the standard library alone, without Flower."""
+"""Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
-T = TypeVar("T")
+from florets.task.keys import setting
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
@@ -17,41 +16,6 @@ ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "silhouette_repeated
 LossData = Literal["train", "held_out"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
-
-
-def setting(
-    default: T,
-    text: str,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
-    note: str = "",
-) -> T:
-    """Declare a key with its default, its help text and its range.
-
-    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is. The range applies to
-    numbers alone: a key that also takes null or a word is not checked for those.
-
-    Parameters
-    ----------
-    least, most
-        Smallest and largest value.
-    above, below
-        Bounds that the value must not reach.
-    note
-        What the error adds to the rule, e.g. "null leaves nobody out".
-    """
-    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note}
-    metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
-    if isinstance(default, list | dict):
-        # The copy keeps two configurations from sharing one mutable default.
-        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
-    else:
-        field = dataclasses.field(default=default, metadata=metadata)
-    declared: T = field
-    return declared
 
 
 @dataclass(frozen=True)
@@ -312,49 +276,6 @@ class Weighted(ManyModels):
         "weights of an average: by examples, uniform, or relative to all participants, of whom those with another "
         "model count as unchanged",
     )
-
-
-def range_problems(values: Any, prefix: str = "") -> list[str]:
-    """Return one line for each number of a dataclass that lies outside the range of its key.
-
-    Parameters
-    ----------
-    values
-        An instance of a dataclass whose fields are declared with `setting`.
-    prefix
-        What stands before a key's name, e.g. "strategy.".
-    """
-    problems = []
-    for field in dataclasses.fields(values):
-        value = getattr(values, field.name)
-        if (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and (rule := _broken(value, field.metadata))
-        ):
-            problems.append(f"{prefix}{field.name}={value}: {rule}.")
-    return problems
-
-
-def _broken(value: float, bounds: Mapping[str, Any]) -> str:
-    """Return the rule that a value breaks, or an empty string."""
-    names = {"least": "at least {}", "above": "greater than {}", "most": "at most {}", "below": "less than {}"}
-    given = {name: bounds[name] for name in names if name in bounds}
-    if not given:
-        return ""
-    holds = {
-        "least": lambda bound: value >= bound,
-        "above": lambda bound: value > bound,
-        "most": lambda bound: value <= bound,
-        "below": lambda bound: value < bound,
-    }
-    # Not math.isfinite: an integer may be too large for it.
-    finite = -math.inf < value < math.inf
-    if finite and all(holds[name](bound) for name, bound in given.items()):
-        return ""
-    words = " and ".join(names[name].format(bound) for name, bound in given.items())
-    extra = "" if finite else ", and a finite number"
-    return f"must be {words}{extra}" + (f"; {bounds['note']}" if "note" in bounds else "")
 
 
 def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:

@@ -6,7 +6,8 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, ManyModels, setting
+from florets.strategies.settings import Experiment, ManyModels
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
 

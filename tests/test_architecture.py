@@ -19,6 +19,7 @@ OURS = ("api", "commands", "engines", "reports", "server_app", "client_app", "st
 _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+    "florets.task.keys",
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
@@ -26,7 +27,6 @@ ALLOWED = {
         "florets.strategies.base",
         "florets.strategies.core",
         "florets.strategies.settings",
-        "florets.strategies.key_types",
         "florets.task.data.tables.description",
         "florets.task.given",
         *_ROUND,
@@ -99,7 +99,7 @@ ALLOWED = {
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",
-        "florets.strategies.key_types",
+        "florets.task.keys",
         "florets.strategies.settings",
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
@@ -152,7 +152,7 @@ WIRES_BOTH_APPS = "engines/engine.py"
 ALGORITHMS = sorted(
     path.stem
     for path in (ROOT / "strategies").iterdir()
-    if path.stem not in ("__init__", "__pycache__", "key_types", "settings", "registry", "base", "core", "shared")
+    if path.stem not in ("__init__", "__pycache__", "settings", "registry", "base", "core", "shared")
 )
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""

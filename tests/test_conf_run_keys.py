@@ -1,17 +1,10 @@
 """Run-level keys that describe the experiment: every strategy follows them, or says why it cannot."""
 
-import logging
-from pathlib import Path
-
 import pytest
-import yaml
 from flwr.app import ConfigRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_config import run_config_overrides
-from florets.conf.saved import saved_config
-from florets.conf.schema import as_plain
 from florets.server_app.build import build_strategy, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.averaging import Averaging, GradientAveraging, ModelAveraging
@@ -130,71 +123,3 @@ def test_the_batch_of_a_gradient_reaches_the_clients(batch: str, expected: int) 
         assert isinstance(found, GradientAveraging)
         message = ConfigRecord({kinds.LEARNING_RATE: 0.1, kinds.BATCH_SIZE: 100})
         assert found.in_round(message, 1).batch == default
-
-
-OLD = {
-    "strategy.averaging=gradients": ("averaging", "gradients"),
-    "strategy.first_round=evaluate": ("first_round", "evaluate"),
-    "strategy.choose_k=elbow": ("choose_k", "elbow"),
-}
-
-
-@pytest.mark.parametrize("old", OLD)
-def test_an_old_name_works_and_the_new_one_is_told(old: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="florets")
-    key, value = OLD[old]
-    assert compose([old]) == compose([f"{key}={value}"])
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{old}: the key is now {key}={value}; the old name will go with the next release"
-    ]
-
-
-@pytest.mark.parametrize(("old", "new"), [("group_n", "examples"), ("group", "uniform"), ("all", "all_participants")])
-def test_old_words_of_the_weighting_work(old: str, new: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="florets")
-    assert compose([f"strategy.normaliser={old}"]) == compose([f"strategy.weighting={new}"])
-    assert f"strategy.normaliser={old}: the key is now strategy.weighting={new};" in caplog.text
-    settings = compose(["strategy.absurd_loss=50"]).strategy.settings
-    assert settings.outlier_loss == 50.0  # type: ignore[attr-defined]
-
-
-def test_an_old_and_a_new_name_with_two_values_are_an_error_and_with_one_are_not() -> None:
-    assert problem("averaging=gradients", "strategy.averaging=models") == (
-        "averaging: given twice with two values, averaging=gradients and strategy.averaging=models; keep one."
-    )
-    assert problem("strategy.normaliser=all", "strategy.weighting=examples").startswith(
-        "strategy.weighting: given twice with two values, strategy.normaliser=all and strategy.weighting=examples"
-    )
-    assert compose(["averaging=gradients", "strategy.averaging=gradients"]).averaging == "gradients"
-
-
-@pytest.mark.parametrize("overrides", ["strategy.averaging=gradients", "averaging=gradients"])
-def test_flowers_run_config_takes_both_names(overrides: str) -> None:
-    assert compose(run_config_overrides({"overrides": overrides})).averaging == "gradients"
-
-
-def test_a_folder_of_the_last_release_is_read_under_the_new_names(tmp_path: Path) -> None:
-    values = as_plain(compose(["strategy=ifca", "averaging=gradients", "strategy.weighting=uniform"]))
-    # There IFCA had no rule for K.
-    values["choose_k"] = None
-    new = saved_config(_written(tmp_path, values))
-    for name in (
-        "averaging",
-        "gradient_batch",
-        "server_learning_rate",
-        "server_optimizer",
-        "first_round",
-        "choose_k",
-    ):
-        value = values.pop(name)
-        if name != "choose_k":
-            values["strategy"][name] = value
-    values["strategy"]["normaliser"] = {"uniform": "group"}[values["strategy"].pop("weighting")]
-    old = saved_config(_written(tmp_path, values))
-    assert old == new
-    assert (old.averaging, old.strategy.settings.weighting) == ("gradients", "uniform")  # type: ignore[attr-defined]
-
-
-def _written(folder: Path, values: dict[str, object]) -> Path:
-    (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    return folder

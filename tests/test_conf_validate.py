@@ -7,7 +7,7 @@ import pytest
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, TrainConfig
-from florets.strategies.settings import range_problems
+from florets.task.keys import range_problems
 
 WRONG = {
     "seed=-1": "seed=-1: must be at least 0.",

@@ -27,8 +27,9 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
-from florets.strategies.settings import RunKeys, Settings, setting
+from florets.strategies.settings import RunKeys, Settings
 from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.keys import setting
 from tests.fakes import FakeClients, models, thetas
 
 ROOT = Path(__file__).parents[1]

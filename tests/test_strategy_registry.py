@@ -208,7 +208,8 @@ def test_faulty_settings_of_an_own_strategy_are_named(
     body: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
-        "from dataclasses import dataclass\nfrom florets.strategies.settings import ManyModels, setting\n"
+        "from dataclasses import dataclass\nfrom florets.strategies.settings import ManyModels\n"
+        "from florets.task.keys import setting\n"
         "from tests.own_strategy import EvenOdd\n"
         f"{body}\nclass Mine(EvenOdd):\n    pass\nMine.Settings = Settings\n"
     )

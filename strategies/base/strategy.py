@@ -27,8 +27,8 @@ from florets.strategies.base.report import Evaluation, RoundReport
 from florets.strategies.base.snapshot import snapshot
 from florets.strategies.base.wrapper import refuse_wrapper
 from florets.strategies.core import FloatArray
-from florets.strategies.key_types import as_declared
-from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys, range_problems
+from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys
+from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update

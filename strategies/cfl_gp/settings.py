@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Experiment, SharedLayers, idle, setting
+from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
+from florets.task.keys import setting
 
 Quantise = Literal["none", "round", "truncate"]
 

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, SharedLayers, setting
+from florets.strategies.settings import Compared, SharedLayers
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

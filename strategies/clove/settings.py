@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Experiment, idle, setting
+from florets.strategies.settings import Experiment, idle
 from florets.strategies.shared.restart_settings import Restarted
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import SharedLayers, setting
+from florets.strategies.settings import SharedLayers
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import Settings, setting
+from florets.strategies.settings import Settings
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

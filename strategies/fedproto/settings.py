@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import setting
 from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import SharedLayers, setting
+from florets.strategies.settings import SharedLayers
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import Experiment, SharedLayers, setting
+from florets.strategies.settings import Experiment, SharedLayers
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

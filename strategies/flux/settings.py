@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Experiment, Settings, idle, setting
+from florets.strategies.settings import Compared, Experiment, Settings, idle
 from florets.strategies.shared.tree_settings import problems_of_k
+from florets.task.keys import setting
 
 _ROUND_KEYS = ("slope", "least_rounds", "latest")
 

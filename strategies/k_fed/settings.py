@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import Experiment, ManyModels, idle, setting
+from florets.strategies.settings import Experiment, ManyModels, idle
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

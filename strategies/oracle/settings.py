@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Experiment, Weighted, setting
+from florets.strategies.settings import Experiment, Weighted
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

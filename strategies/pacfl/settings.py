@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from florets.strategies.settings import setting
 from florets.strategies.shared.tree_settings import TreeSettings
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

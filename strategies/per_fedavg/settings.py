@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import OneModel, setting
+from florets.strategies.settings import OneModel
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from florets.strategies.settings import Compared, Experiment, Settings, idle, setting
+from florets.strategies.settings import Compared, Experiment, Settings, idle
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

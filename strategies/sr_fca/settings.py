@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from florets.strategies.settings import setting
 from florets.strategies.shared.tree_settings import TreeSettings
+from florets.task.keys import setting
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Types of keys: values are held to the types that their fields declare, by the standard library alone."""
+"""Keys of a configuration, declared as fields of dataclasses: type, default, help and range; the check of values."""
 
 import dataclasses
 import math
@@ -12,6 +12,42 @@ T = TypeVar("T")
 
 type_hints = cache(get_type_hints)
 """As `typing.get_type_hints`, which evaluates every annotation anew."""
+
+
+def setting(
+    default: T,
+    text: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    note: str = "",
+) -> T:
+    """Declare a key with its default, its help text and its range.
+
+    The declared return type is the value's and not `Field`, as that of `dataclasses.field` is. The range applies to
+    numbers alone: a key that also takes null or a word is not checked for those.
+
+    Parameters
+    ----------
+    least, most
+        Smallest and largest value.
+    above, below
+        Bounds that the value must not reach.
+    note
+        What the error adds to the rule, e.g. "null leaves nobody out".
+    """
+    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note}
+    metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
+    if isinstance(default, list | dict):
+        # The copy keeps two configurations from sharing one mutable default.
+        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
+    else:
+        field = dataclasses.field(default=default, metadata=metadata)
+    declared: T = field
+    return declared
+
 
 _WORDS: dict[Any, str] = {
     int: "an integer",
@@ -101,3 +137,46 @@ def as_declared(values: T) -> tuple[T, list[str]]:
             if type(found) is not type(value) or found != value:
                 converted[field.name] = found
     return (dataclasses.replace(values, **converted) if converted else values), problems  # type: ignore[type-var]
+
+
+def range_problems(values: Any, prefix: str = "") -> list[str]:
+    """Return one line for each number of a dataclass that lies outside the range of its key.
+
+    Parameters
+    ----------
+    values
+        An instance of a dataclass whose fields are declared with `setting`; of nested ones the keys are checked too.
+    prefix
+        What stands before a key's name, e.g. "strategy.".
+    """
+    problems = []
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value) and field.metadata:
+            problems += range_problems(value, f"{prefix}{field.name}.")
+        elif rule := _broken(value, field.metadata):
+            problems.append(f"{prefix}{field.name}={value}: {rule}.")
+    return problems
+
+
+def _broken(value: Any, bounds: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, or an empty string; only numbers have a range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    names = {"least": "at least {}", "above": "greater than {}", "most": "at most {}", "below": "less than {}"}
+    given = {name: bounds[name] for name in names if name in bounds}
+    if not given:
+        return ""
+    holds = {
+        "least": lambda bound: value >= bound,
+        "above": lambda bound: value > bound,
+        "most": lambda bound: value <= bound,
+        "below": lambda bound: value < bound,
+    }
+    # Not math.isfinite: an integer may be too large for it.
+    finite = -math.inf < value < math.inf
+    if finite and all(holds[name](bound) for name, bound in given.items()):
+        return ""
+    words = " and ".join(names[name].format(bound) for name, bound in given.items())
+    extra = "" if finite else ", and a finite number"
+    return f"must be {words}{extra}" + (f"; {bounds['note']}" if "note" in bounds else "")
