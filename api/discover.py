@@ -115,7 +115,7 @@ class Groups:
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
             raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
-        from florets.server_app.results.evidence_plot import evidence_figure
+        from florets.reports.evidence_plot import evidence_figure
 
         return evidence_figure(self.evidence)
 

@@ -143,7 +143,7 @@ def _of_words(given: Sequence[str]) -> int:
         import_from(caller)
         return reproduce(rest, Engine(engine.run, engine.resume))
     if word == "show-partition":
-        from florets.server_app.partition_view.command import main as show_partition
+        from florets.commands.show_partition import main as show_partition
 
         import_from(caller)
         return show_partition(rest, caller)

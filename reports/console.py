@@ -26,6 +26,33 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def size(num_bytes: float) -> str:
+    """Return a number of bytes in the unit that suits it, decimal as networks count."""
+    # Rounded first: 999.6 kB in three digits is 1 MB, not 1000 kB.
+    rounded = float(f"{num_bytes:.3g}")
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= factor:
+            return f"{rounded / factor:g} {unit}"
+    return f"{rounded:g} B"
+
+
+def number(count: float) -> str:
+    """Return a count in three digits, with the word that suits it."""
+    rounded = float(f"{count:.3g}")
+    for unit, factor in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
+        if rounded >= factor:
+            return f"{rounded / factor:g} {unit}"
+    return f"{rounded:g}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the units that suit it."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line at once, by default on standard output.
 

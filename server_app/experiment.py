@@ -13,26 +13,25 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
 from florets.conf.schema import Config, as_plain
-from florets.reports.console import counted
-from florets.reports.folder import FolderLock, WriteFailed
-from florets.reports.summary import RoundLine, RunSummary, reaches
-from florets.server_app.build import build_checked, build_task, refused
-from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
-from florets.server_app.data_agreement import agree_on_data, saved_data
-from florets.server_app.diagnostics import (
+from florets.reports.console import counted, size
+from florets.reports.diagnostics import (
     chance_level,
     divergence,
     refusals,
     too_few_models,
     worse_than_constant,
 )
+from florets.reports.folder import FolderLock, WriteFailed
+from florets.reports.summary import RoundLine, RunSummary, reaches
+from florets.server_app.build import build_checked, build_task, refused
+from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
+from florets.server_app.data_agreement import agree_on_data, saved_data
 from florets.server_app.ground_truth import Truth
 from florets.server_app.loss_matrix import loss_matrix
 from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.own_code import record_code
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder
-from florets.server_app.results.report_figures import size
 from florets.server_app.resume import Parent, find_checkpoint, finished_summary, read_parent, refuse_interrupted
 from florets.server_app.tracker import Tracker
 from florets.server_app.tracking import Tracking, make_trackers

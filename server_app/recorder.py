@@ -258,7 +258,7 @@ class Recorder:
         self._rows.finish()
         self._embeddings.finish()
 
-        from florets.server_app.results.report import (
+        from florets.reports.report import (
             write_report,  # matplotlib takes a second that only the end needs
         )
 

@@ -75,26 +75,13 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        "florets.commands",
-        "florets.api",
-        "florets.engines",
-        "florets.server_app",
-        "florets.reports",
-        "florets.task",
-        "florets.conf",
+        *("florets.commands", "florets.api", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.task", "florets.conf"),
+        "numpy",
     },
     "reports": {
-        "florets.reports",
-        "florets.strategies",
-        "florets.task.training",
-        "florets.task.wire",
-        "florets.conf",
-        "safetensors",
-        "numpy",
-        "pandas",
-        "scipy",
-        "sklearn",
-        "matplotlib",
+        *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
+        *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
     },
     "conf": {
         "florets.conf",
@@ -114,8 +101,6 @@ ALLOWED = {
         "sklearn",
     },
 }
-# Quantiles and tests of the tables.
-ALLOWED["server_app/results"] = ALLOWED["server_app"] | {"scipy"}
 # What runs several runs to answer one question.
 for _studies in ("advise", "check", "new_client", "partition_view", "plan", "reproduce", "sweep"):
     ALLOWED[f"server_app/{_studies}"] = ALLOWED["server_app"] | {"scipy", "florets.engines"}
@@ -143,8 +128,8 @@ LAZY = {
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
-DRAWS = "reports/picture.py"
-"""Is a class of matplotlib's; others in reports/ and api/ import it where they draw."""
+DRAWING = ("picture", "plots", "heatmap", "spectrum_plot", "evidence_plot", "report", "partition")
+"""Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
 WRITES_EVENTS = "server_app/tracker_stores.py"
 """PyTorch's writer of TensorBoard's files."""
 WIRES_BOTH_APPS = "engines/engine.py"
@@ -225,10 +210,10 @@ def test_a_file_imports_only_what_its_folder_may() -> None:
 
 
 def test_slow_packages_are_imported_inside_functions() -> None:
-    wrong = {}
-    for path in files():
-        if (lazy := LAZY.get(area(path).split("/")[0], ())) and name_of(path) != DRAWS:
-            lazy = (*lazy, "florets.reports.picture") if "matplotlib" in lazy else lazy
+    wrong, drawing = {}, ["florets.reports.watch", *(f"florets.reports.{name}" for name in DRAWING)]
+    for name, path in modules().items():
+        if (lazy := LAZY.get(area(path).split("/")[0], ())) and not is_under(name, drawing):
+            lazy = (*lazy, *drawing) if "matplotlib" in lazy else lazy
             nodes = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
             if found := [module for module in imports(ast.Module(nodes, [])) if is_under(module, lazy)]:
                 wrong[name_of(path)] = found

@@ -9,10 +9,10 @@ import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
 from florets.engines import jobs
+from florets.reports.evidence_plot import draw_evidence
 from florets.reports.summary import RunSummary, last_evidence, round_line
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
-from florets.server_app.results.evidence_plot import draw_evidence
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
 from florets.strategies.shared.evidence import MOST_SHOWN, Evidence

@@ -15,7 +15,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
 from florets.reports.folder import FINISHED, MARKER
 from florets.reports.summary import RoundLine, RunSummary, round_seconds
-from florets.server_app.watch.history import ClientHistory
+from florets.reports.watch.history import ClientHistory
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
 OVER = ("ended", "finished")

@@ -1,21 +1,137 @@
-"""Texts and tables of the report, computed from the files of a run's folder."""
+"""The page that shows a run: one HTML file with its pictures inside, readable without a server."""
 
 from __future__ import annotations
 
+import base64
+import csv
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from florets.reports.console import counted
+import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
+
+from florets.reports.console import counted, duration, number, size
+from florets.reports.evidence_plot import draw_evidence
+from florets.reports.folder import naming, write_whole
+from florets.reports.heatmap import draw_loss_matrix
+from florets.reports.plots import draw_curves
+from florets.reports.report_template import CSS, PAGE
+from florets.reports.spectrum_plot import draw_spectra, spectra_of
 from florets.reports.summary import (
     RoundLine,
     RunSummary,
     ari_words,
     last,
+    last_evidence,
+    read_lines,
     round_seconds,
     stability_words,
     unplaced_words,
 )
+
+NO_PICTURES: dict[str, dict[str, Any] | None] = dict.fromkeys(("curves", "heatmap", "discovery", "spectrum"))
+"""The page's pictures where nothing is drawn."""
+
+
+def _rows(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def embedded(path: Path) -> dict[str, Any]:
+    """Return a picture as it goes into a page: its data in base64, and its width in pixels of the page."""
+    png = path.read_bytes()
+    # The header of a PNG has its width in bytes 16 to 19; 1.5 dots for each pixel of the page keep it sharp.
+    return {"data": base64.b64encode(png).decode("ascii"), "width": int.from_bytes(png[16:20], "big") * 2 // 3}
+
+
+def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
+    """Draw a run's pictures into its folder; return those that there are, for the page."""
+    images: dict[str, dict[str, Any] | None] = dict(NO_PICTURES)
+    if lines and draw_curves(lines, folder / "curves.png"):
+        images["curves"] = embedded(folder / "curves.png")
+    evidence = last_evidence(lines)
+    if evidence and draw_evidence(evidence, folder / "discovery.png"):
+        images["discovery"] = embedded(folder / "discovery.png")
+    if draw_spectra(spectra_of(lines, folder), folder / "spectrum.png"):
+        images["spectrum"] = embedded(folder / "spectrum.png")
+    rows = _rows(folder / "loss_matrix.csv")
+    if rows:
+        models = [name for name in rows[0] if name.startswith("model_")]
+        truth = {row["client"]: int(row["true_cluster"]) for row in clients if row["true_cluster"]}
+        losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
+        found = {row["client"]: int(row["found_cluster"]) for row in clients if row["found_cluster"]}
+        if draw_loss_matrix([row["client"] for row in rows], losses, truth, found, folder / "loss_matrix.png"):
+            images["heatmap"] = embedded(folder / "loss_matrix.png")
+    return images
+
+
+@cache
+def _page() -> Template:
+    # Client names come from other machines: autoescape keeps them text.
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
+
+
+def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
+    """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
+
+    Parameters
+    ----------
+    folder : Path
+        A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
+    title : str
+        The page's heading; the name of the experiment where it is empty.
+    pictures : bool
+        Whether the plots are drawn: they take most of a small run's end.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    OSError
+        If one of those files is missing: only a run that came to its end has them all.
+    """
+    summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+    lines = read_lines(folder)
+    clients = _rows(folder / "clients.csv")
+    num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
+    verdict, recovered = verdict_of(summary, clients, num_models)
+    head, table = client_table(clients)
+    with naming(folder):
+        plots = draw_plots(folder, lines, clients) if pictures else dict(NO_PICTURES)
+    html = _page().render(
+        style=CSS,
+        summary=summary,
+        title=title,
+        verdict=verdict,
+        recovered=recovered,
+        tiles=tiles(summary, lines),
+        found=summary.discovery,
+        confusion=confusion(clients, num_models),
+        scores=scores(summary),
+        predictions=predictions(_rows(folder / "confusion.csv")),
+        parts=parts(lines),
+        phases=phases(lines),
+        replies=replies(lines),
+        client_head=head,
+        clients=table,
+        num_clients=len(clients),
+        config=(folder / "config.yaml").read_text(encoding="utf-8"),
+        **plots,
+    )
+    path = folder / "report.html"
+    # A page that is there is whole, and says that the run has come to its end.
+    write_whole(path, html)
+    return path
+
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -27,25 +143,6 @@ MOST_COLUMNS = 30
 
 Row = dict[str, str]
 """One line of clients.csv or loss_matrix.csv; what is not known is empty."""
-
-
-def size(num_bytes: float) -> str:
-    """Return a number of bytes in the unit that suits it, decimal as networks count."""
-    # Rounded first: 999.6 kB in three digits is 1 MB, not 1000 kB.
-    rounded = float(f"{num_bytes:.3g}")
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if rounded >= factor:
-            return f"{rounded / factor:g} {unit}"
-    return f"{rounded:g} B"
-
-
-def number(count: float) -> str:
-    """Return a count in three digits, with the word that suits it."""
-    rounded = float(f"{count:.3g}")
-    for unit, factor in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
-        if rounded >= factor:
-            return f"{rounded / factor:g} {unit}"
-    return f"{rounded:g}"
 
 
 def scores(summary: RunSummary) -> list[list[str]]:
@@ -80,15 +177,7 @@ def predictions(counts: Sequence[Row]) -> list[dict[str, Any]]:
     return tables
 
 
-def duration(seconds: float) -> str:
-    """Return a time in the units that suit it."""
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def verdict(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
+def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
     """Return in one sentence whether the clusters were found, and whether they were."""
     known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
     truth, placed = set(known), len(known)

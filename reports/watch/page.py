@@ -12,15 +12,15 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from florets.reports.console import counted
+from florets.reports.console import counted, duration, size
+from florets.reports.plots import BOUNDED, TITLES, panels_of
+from florets.reports.report import replies
+from florets.reports.report_template import CSS
 from florets.reports.summary import RoundLine, last
-from florets.server_app.results.plots import BOUNDED, TITLES, panels_of
-from florets.server_app.results.report_figures import duration, replies, size
-from florets.server_app.results.report_template import STYLE
-from florets.server_app.watch.charts import curve
-from florets.server_app.watch.history import LOSS, ClientHistory, Move
-from florets.server_app.watch.page_template import MAIN, PAGE, WATCH_STYLE
-from florets.server_app.watch.state import RunState
+from florets.reports.watch.charts import curve
+from florets.reports.watch.history import LOSS, ClientHistory, Move
+from florets.reports.watch.page_template import MAIN, PAGE, WATCH_STYLE
+from florets.reports.watch.state import RunState
 
 MOST_NAMED = 300
 """With more clients than this the groups show sizes alone."""
@@ -42,7 +42,7 @@ def _templates() -> Environment:
 def whole_page(state: RunState, clients: ClientHistory, nonce: str) -> str:
     """Return the page; `nonce` marks its one script as its own."""
     title = state.names.experiment or state.folder.name
-    style = Markup(STYLE + WATCH_STYLE)
+    style = Markup(CSS + WATCH_STYLE)
     main = Markup(main_part(state, clients))
     return _templates().from_string(PAGE).render(title=title, style=style, nonce=nonce, main=main)
 

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from florets.reports.folder import FINISHED
-from florets.server_app.watch.page import main_part, whole_page
-from florets.server_app.watch.state import OVER, RunState, Watched
+from florets.reports.watch.page import main_part, whole_page
+from florets.reports.watch.state import OVER, RunState, Watched
 
 ADDRESS = "127.0.0.1"
 _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")

@@ -17,12 +17,11 @@ from florets.engines import jobs
 from florets.engines.own_nodes import own_nodes
 from florets.reports.console import counted, say
 from florets.reports.folder import whole_file, write_whole
+from florets.reports.partition import Holdings, holdings_of, holdings_of_nodes, partition_page
+from florets.reports.report import embedded
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_task
 from florets.server_app.data_agreement import agree_here
-from florets.server_app.partition_view.holdings import Holdings, holdings_of, holdings_of_nodes
-from florets.server_app.partition_view.page import page
-from florets.server_app.results.report import embedded
 from florets.task.task import Task
 from florets.task.wire import kinds
 
@@ -172,7 +171,7 @@ def _lines(config: Config, held: Holdings) -> list[str]:
 
 def _write(folder: Path, config: Config, task: Task, held: Holdings) -> None:
     """Write table, pictures and page."""
-    from florets.server_app.partition_view.pictures import draw_holdings, draw_samples  # matplotlib takes a second
+    from florets.reports.partition import draw_holdings, draw_samples  # matplotlib takes a second
 
     with whole_file(folder / "partition.csv") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -201,4 +200,6 @@ def _write(folder: Path, config: Config, task: Task, held: Holdings) -> None:
     ]
     settings = yaml.safe_dump(as_plain(config)["task"], sort_keys=False)
     above = f"{config.experiment}, seed {config.seed}"
-    write_whole(folder / "partition.html", page(_title(config), above, tiles(held), pictures, tables, settings))
+    write_whole(
+        folder / "partition.html", partition_page(_title(config), above, tiles(held), pictures, tables, settings)
+    )

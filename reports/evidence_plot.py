@@ -11,9 +11,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from florets.reports.heatmap import short
 from florets.reports.look import COLOURS, GRID, INK, QUIET, STYLE, shown_figure
 from florets.reports.picture import Picture
-from florets.server_app.results.heatmap import short
 
 _MOST_NAMES = 25
 

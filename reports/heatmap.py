@@ -14,7 +14,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from florets.reports.look import COLOURS, INK, QUIET, STYLE
-from florets.server_app.results.plots import new_figure
+from florets.reports.plots import new_figure
 
 MOST_NAMES = 60
 """With more clients than this their names would be too small to read; the clusters' names stay."""

@@ -4,7 +4,7 @@ It is a string in a module, not a file of its own: Flower packs only a few kinds
 ``.html``, no ``.j2``), and a run through ``flwr run`` would not find it.
 """
 
-STYLE = """
+CSS = """
 :root { color-scheme: light; --ink: #1f2933; --quiet: #5a6673; --line: #e3e8ed; --paper: #fff;
   --ground: #f5f7f9; --accent: #0072b2; --good: #00734f; }
 * { box-sizing: border-box; }
