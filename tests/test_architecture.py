@@ -38,7 +38,7 @@ ALLOWED = {
         "florets.strategies.settings",
         *_ROUND,
     },
-    "strategies": {"florets.strategies", *_ROUND},
+    "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
         *("datasets", "flwr_datasets", "cloudpickle"),
@@ -142,9 +142,6 @@ ALGORITHMS = sorted(
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
 
-PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
-"""What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
-
 
 def files() -> list[Path]:
     return sorted(path for folder in OURS for path in (ROOT / folder).rglob("*.py"))
@@ -182,8 +179,6 @@ def allowed(path: Path) -> set[str]:
         found.add("florets.client_app")
     if name_of(path) == WRITES_EVENTS:
         found.add("torch.utils.tensorboard")
-    if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
-        found |= PURE
     return found
 
 

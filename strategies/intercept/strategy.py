@@ -10,12 +10,26 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray
 from florets.strategies.core.random_intercepts import NO_INFORMATION, residual_variance, shrunk
-from florets.strategies.intercept.settings import InterceptSettings
+from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.wire import kinds
 from florets.task.wire.intercept import offset_basis, read_intercept
 from florets.task.wire.layout import Entry
 from florets.task.wire.replies import TestResult, Update
+
+
+@dataclass(frozen=True)
+class InterceptSettings(Settings):
+    """The group's model, with an own output bias of each client that is shrunk towards the common one."""
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a task whose outputs have no intercept."""
+        if run.task.loss != "reconstruction":
+            return []
+        return [
+            "personal=intercept: shifts logits or one value, and task.loss=reconstruction has neither; use another "
+            "strategy."
+        ]
 
 
 @dataclass
