@@ -22,8 +22,7 @@ from florets.engines.messages import Answer, MessageReader, MessageWriter, Sent,
 from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
 from florets.strategies.base.garbage import seldom_collected
 from florets.task import given
-from florets.task.shared_clients import SharedTask, share_clients
-from florets.task.shared_file import Place, SharedFile
+from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.threads import one_thread_for_good
 

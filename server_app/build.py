@@ -1,6 +1,5 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,9 +25,8 @@ from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
 from florets.task.task import Task, TaskSpec
 from florets.task.training.augmentation import check_augmentation
-from florets.task.training.loop import TrainSettings, check_optimizer
+from florets.task.training.loop import check_optimizer
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.schedule import Schedule
 
 _kept: list[Task] | None = None
 """The last task that was built, within `one_task_kept`; None: tasks are not kept."""
@@ -134,16 +132,10 @@ def check_training(config: Config, task: Task) -> None:
     ValueError
         If the optimiser's class does not take its options, or the augmentation does not fit the task.
     """
-    train = config.train
-    if train.optimizer_options:
-        settings = TrainSettings(
-            *(train.learning_rate, train.local_epochs, train.batch_size, train.optimizer),
-            *(train.momentum, train.weight_decay),
-            optimizer_options=train.optimizer_options,
-        )
-        check_optimizer(settings)
-    if train.augment is not None:
-        check_augmentation(train.augment, task.input_shape)
+    if config.train.optimizer_options:
+        check_optimizer(config.train)
+    if config.train.augment is not None:
+        check_augmentation(config.train.augment, task.input_shape)
 
 
 def make_data(config: Config) -> None:
@@ -221,43 +213,18 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
 
 def message_settings(config: Config, task: Task) -> ConfigRecord:
     """Return the settings that travel with every message."""
-    train = config.train
     settings = ConfigRecord(
         {
             kinds.TASK: task.spec.to_json(),
             kinds.SEED: config.seed,
             kinds.DEVICE: config.device,
-            kinds.LEARNING_RATE: train.learning_rate,
-            kinds.LOCAL_EPOCHS: train.local_epochs,
-            kinds.BATCH_SIZE: train.batch_size,
-            kinds.OPTIMIZER: train.optimizer,
-            kinds.MOMENTUM: train.momentum,
-            kinds.WEIGHT_DECAY: train.weight_decay,
+            **config.train.record(),
         }
     )
     # Only what is there: every message costs its bytes.
     if untrained := untrained_entries(task.build_model()):
         settings[kinds.UNTRAINED] = untrained
-    if train.local_steps is not None:
-        settings[kinds.LOCAL_STEPS] = train.local_steps
-    if train.class_weights != "none":
-        settings[kinds.CLASS_WEIGHTS] = train.class_weights
-    if train.optimizer_options:
-        settings[kinds.OPTIMIZER_OPTIONS] = json.dumps(train.optimizer_options, sort_keys=True)
-    if train.clip_norm is not None:
-        settings[kinds.CLIP_NORM] = train.clip_norm
-    if train.augment is not None:
-        settings[kinds.AUGMENT] = train.augment
-    if train.precision != "float32":
-        settings[kinds.PRECISION] = train.precision
-    settings.update(_schedule(config).settings)
     return settings
-
-
-def _schedule(config: Config) -> Schedule:
-    train = config.train
-    factor = 0.0 if train.schedule_factor is None else train.schedule_factor
-    return Schedule(train.schedule, train.schedule_rounds or 1, factor)
 
 
 def _true_models(task: Task, shape: tuple[int, ...]) -> FloatArray:

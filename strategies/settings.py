@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 from florets.task.keys import setting
+from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
@@ -115,35 +116,6 @@ class TaskFacts(Protocol):
     def num_clusters(self) -> int: ...  # noqa: D102
 
 
-class TrainFacts(Protocol):
-    """What a check may ask about local training."""
-
-    @property
-    def learning_rate(self) -> float: ...  # noqa: D102 - the keys of `train`, see conf/schema.py
-    @property
-    def local_epochs(self) -> float: ...  # noqa: D102
-    @property
-    def local_steps(self) -> int | None: ...  # noqa: D102
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-    @property
-    def optimizer(self) -> str: ...  # noqa: D102
-    @property
-    def momentum(self) -> float: ...  # noqa: D102
-    @property
-    def weight_decay(self) -> float: ...  # noqa: D102
-    @property
-    def optimizer_options(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def clip_norm(self) -> float | None: ...  # noqa: D102
-    @property
-    def augment(self) -> str | None: ...  # noqa: D102
-    @property
-    def precision(self) -> str: ...  # noqa: D102
-    @property
-    def schedule(self) -> str: ...  # noqa: D102
-
-
 class Experiment(Protocol):
     """The keys of a run, which `Settings.problems` is given: what a check may ask about it, by the keys' names."""
 
@@ -168,7 +140,7 @@ class Experiment(Protocol):
     @property
     def task(self) -> TaskFacts: ...  # noqa: D102
     @property
-    def train(self) -> TrainFacts: ...  # noqa: D102
+    def train(self) -> Training: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ SPEC = TaskSpec(
     partition_options={"input_shape": [3], "num_outputs": 2},
     model_options={"hidden": [4]},
 )
-TRAIN = {kinds.LEARNING_RATE: 0.1, kinds.LOCAL_EPOCHS: 1.0, kinds.BATCH_SIZE: 4, kinds.SERVER_ROUND: 1}
+TRAIN = {"learning-rate": 0.1, "local-epochs": 1.0, "batch-size": 4, kinds.SERVER_ROUND: 1}
 
 
 @pytest.fixture
@@ -159,8 +159,8 @@ def test_anchors_that_are_too_many_or_too_large_are_refused(
 
 def test_an_owner_raises_and_lowers_a_cap(node: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^local-epochs=3: this node does at most 2.5 \(passes"):
-        sent({**node, "max-epochs": 2.5}, kinds.TRAIN, {kinds.LOCAL_EPOCHS: 3})
-    assert sent({**node, "max-epochs": 20_000}, kinds.TRAIN, {kinds.LOCAL_EPOCHS: 10_001, kinds.LOCAL_STEPS: 1})
+        sent({**node, "max-epochs": 2.5}, kinds.TRAIN, {"local-epochs": 3})
+    assert sent({**node, "max-epochs": 20_000}, kinds.TRAIN, {"local-epochs": 10_001, "local-steps": 1})
 
 
 @pytest.mark.parametrize("value", ["many", 0, -1, True, float("nan")])
@@ -173,7 +173,7 @@ def test_a_simulation_has_no_caps() -> None:
     session.adopt(None)
     spec = replace(SPEC, data="digits", partition="rotation", num_clients=4, num_clusters=2, partition_options={})
     context = {"partition-id": 0, "num-partitions": 4}
-    assert sent(context, kinds.HELLO, {kinds.LOCAL_EPOCHS: 10**9}, spec)
+    assert sent(context, kinds.HELLO, {"local-epochs": 10**9}, spec)
 
 
 def test_the_time_of_a_message_has_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +205,9 @@ def test_no_preset_comes_near_a_cap(experiment: str) -> None:
     limits = caps.Limits({})
     limits.check_task(TaskSpec(**task_spec(config)))
     settings = {
-        kinds.LOCAL_EPOCHS: config.train.local_epochs,
-        kinds.BATCH_SIZE: config.train.batch_size,
-        kinds.LOCAL_STEPS: config.train.local_steps or 0,
+        "local-epochs": config.train.local_epochs,
+        "batch-size": config.train.batch_size,
+        "local-steps": config.train.local_steps or 0,
         kinds.FINE_TUNE_EPOCHS: config.fine_tune_epochs,
     }
     limits.check_message(RecordDict(), {key: 10 * value for key, value in settings.items()})

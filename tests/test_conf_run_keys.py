@@ -9,7 +9,6 @@ from florets.server_app.build import build_strategy, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.averaging import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.registry import settings_type
-from florets.task.wire import kinds
 
 CHOICES = {
     "averaging": ("models", "gradients"),
@@ -121,5 +120,5 @@ def test_the_batch_of_a_gradient_reaches_the_clients(batch: str, expected: int) 
     for strategy, default in (("clove", 0), ("cfl_gp", 100)):
         found = averaging(f"strategy={strategy}", "averaging=gradients")
         assert isinstance(found, GradientAveraging)
-        message = ConfigRecord({kinds.LEARNING_RATE: 0.1, kinds.BATCH_SIZE: 100})
+        message = ConfigRecord({"learning-rate": 0.1, "batch-size": 100})
         assert found.in_round(message, 1).batch == default

@@ -4,10 +4,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import clip_norm, precision, reply
+from florets.client_app.messages import reply
 from florets.client_app.training import augmentation, update
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes
+from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes, on_folds
 from florets.task.wire import kinds
 from florets.task.wire.folds import RowForm
 
@@ -42,6 +42,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         parts = [np.arange(len(data.y_train), dtype=np.int64)]
     else:
         parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
+    rate, steps = client.number(kinds.FOLD_RATE, LEARNING_RATE), int(client.number(kinds.FOLD_STEPS))
     changes = fold_changes(
         client.module,
         client.states(record)[0],
@@ -49,12 +50,9 @@ def _rows(client: Client, record: str) -> ArrayRecord:
         data.y_train,
         client.loss,
         parts,
-        int(client.number(kinds.FOLD_STEPS)),
+        on_folds(client.training, steps, rate),
         rng,
         client.names(kinds.UNTRAINED),
-        client.number(kinds.FOLD_RATE, LEARNING_RATE),
-        clip_norm(client.config),
-        precision(client.config),
         augmentation(client),
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])

@@ -6,10 +6,10 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import objective_of, packed, reply, train_settings
+from florets.client_app.messages import packed, reply
 from florets.client_app.training import augmentation, sample_weights, values_of
 from florets.task.randomness import Purpose
-from florets.task.training.loop import local_update
+from florets.task.training.loop import train
 from florets.task.training.modules import load
 from florets.task.wire import kinds
 
@@ -32,7 +32,7 @@ def train_pooled(client: Client) -> RecordDict:
     x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
     load(client.module, client.states()[0])
     weights, augment = sample_weights(client, y), augmentation(client)
-    objective = replace(objective_of(client.config), weights=weights, augment=augment)
+    objective = replace(client.objective, weights=weights, augment=augment)
     rng = client.random(Purpose.LOCAL_TRAINING)
-    mean = local_update(client.module, x, y, client.loss, train_settings(client.config), rng, objective)
+    mean = train(client.module, x, y, client.loss, client.training, rng, objective)
     return reply(packed(values_of(client.module)), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples})

@@ -11,9 +11,9 @@ from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import Columns, Rows, ScaledRows, apply_step, average_gradients, average_models
 from florets.strategies.settings import Settings, Weighting
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
-from florets.task.wire.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,10 @@ class GradientAveraging(Averaging):
 
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging with its learning rate in a round: the clients', where it has none of its own."""
-        rate = float(str(config[kinds.LEARNING_RATE])) if self.learning_rate is None else self.learning_rate
-        batch = int(str(config[kinds.BATCH_SIZE])) if self.batch is None else self.batch
-        return replace(self, learning_rate=rate * Schedule.of(config).at(server_round), batch=batch)
+        training = Training.received(config)
+        rate = training.learning_rate if self.learning_rate is None else self.learning_rate
+        batch = training.batch_size if self.batch is None else self.batch
+        return replace(self, learning_rate=rate * training.rate_factor(server_round), batch=batch)
 
     def _next(
         self,

@@ -10,6 +10,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core.outliers import lower_median
+from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
 from florets.task.wire.replies import Update, read_update
 
@@ -46,12 +47,12 @@ def ask_estimates(
     layout = sent_layout(start, layers)
     settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, **first_rate(context)}
     if epochs is not None:
-        settings[kinds.LOCAL_EPOCHS] = epochs
-        if kinds.LOCAL_STEPS in context.config:
+        settings[KEYS["local_epochs"]] = epochs
+        if KEYS["local_steps"] in context.config:
             # The run's steps are those of a round; an estimate takes its own epochs.
-            settings[kinds.LOCAL_STEPS] = 0
+            settings[KEYS["local_steps"]] = 0
     if steps is not None:
-        settings[kinds.LOCAL_STEPS] = steps
+        settings[KEYS["local_steps"]] = steps
     if layers:
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)
@@ -74,7 +75,7 @@ def first_rate(context: Round) -> dict[str, str]:
     A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the
     start, and be unlike all of them.
     """
-    return {kinds.SCHEDULE: "constant"} if kinds.SCHEDULE in context.config else {}
+    return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in context.config else {}
 
 
 def last_layer(models: Models) -> list[str]:

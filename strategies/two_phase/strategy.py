@@ -16,6 +16,7 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent, num_anchors
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
 from florets.task.wire.soft import SoftUpdate, read_soft_update
@@ -76,7 +77,7 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     """
     message: dict[str, float] = {}
     if settings.local_solver == "fedprox":
-        learning_rate = float(str(context.config[kinds.LEARNING_RATE]))
+        learning_rate = Training.received(context.config).learning_rate
         message = {kinds.PROXIMAL_MU: 1 / learning_rate, kinds.EXACT_PROXIMAL: 1}
     if settings.labels == "hard":
         return context.train_selected(message)
