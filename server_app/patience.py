@@ -12,7 +12,7 @@ from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
 from florets.strategies.base.report import Evaluation
-from florets.strategies.base.snapshot import snapshot
+from florets.strategies.base.state import snapshot
 from florets.strategies.base.strategy import Strategy
 from florets.task.wire.sums import MIN_RECORDS
 
