@@ -19,7 +19,7 @@ from florets.engines.local_grid import as_flowers_process
 from florets.engines.messages import MessageReader, MessageWriter
 from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
 from florets.engines.processes import answered_unit
-from florets.strategies.base.garbage import seldom_collected
+from florets.strategies.base.loop import seldom_collected
 from florets.task import given
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
