@@ -272,7 +272,7 @@ def _starts(
 
 
 def _chosen(losses: NDArray[np.float64]) -> int:
-    """Return the model that a client chooses; see `florets.client_app.handlers.select`."""
+    """Return the model that a client chooses; see `florets.client_app.handlers.train`."""
     return int(np.argmin(reported(losses)))
 
 
