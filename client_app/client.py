@@ -14,8 +14,7 @@ from torch.nn import Module
 from florets.client_app.caps import Limits
 from florets.client_app.messages import Config
 from florets.client_app.session import State, client_key, device_of, has_owner, is_simulated, num_partitions, session
-from florets.task.client_data import ClientData, Part
-from florets.task.held_out import draw_samples, hold_out
+from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.task import Task
 from florets.task.training.linear import LinearModels, LinearNames

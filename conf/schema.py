@@ -143,7 +143,6 @@ class Config(RunKeys):
     """One experiment, complete and checked."""
 
     experiment: str = setting("quickstart", "name of the preset, a file in conf/experiment/")
-    seed: int = setting(0, "every draw of a run follows from it", least=0)
     k: int | Literal["auto"] = setting(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = setting(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = setting(20, "clients of the federation", least=1)
@@ -180,11 +179,6 @@ class Config(RunKeys):
     cluster_test: bool = setting(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
-    )
-    statistics: bool = setting(
-        False,
-        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
-        "figures over all clients' records together follow (tests.json)",
     )
     measure: Literal["auto", "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"] = (
         setting("auto", "figure by which models are compared on validation data; auto: the loss")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,12 @@ from florets.conf.personal import personal_settings
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.strategies.base.averaging import averaging_of
-from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.registry import personal_method, strategy_class
+from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
 from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
@@ -63,42 +62,20 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
 def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     cls = strategy_class(config.strategy.name)
-    # Those of the configuration were read without importing the strategy.
-    settings = cls.Settings(**vars(config.strategy.settings))
-    learning_rate = config.server_learning_rate
     personal = personal_settings(config, [])
+    run = {field.name: getattr(config, field.name) for field in fields(RunKeys)}
+    if config.task.partition == "own":
+        # Simulated clients are exactly as many; of nodes with data of their own more may come.
+        run |= {"num_clients": None, "min_clients": config.min_clients or config.num_clients}
     strategy: Strategy[Any, Any] = cls(
-        settings,
-        k=config.k,
-        averaging=averaging_of(
-            settings,
-            config.averaging,
-            config.train.learning_rate if learning_rate is None else learning_rate,
-            config.server_optimizer,
-            0 if config.gradient_batch == "full" else config.gradient_batch,
-        ),
-        first_round=config.first_round,
-        choose_k=config.choose_k,
-        loss_data=config.loss_data,
-        loss_batch=config.loss_batch,
+        # Those of the configuration were read without importing the strategy.
+        cls.Settings(**vars(config.strategy.settings)),
+        RunKeys(**run),
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
         loss=config.task.loss,
-        # Simulated clients are exactly as many; of nodes with data of their own more may come.
-        num_clients=None if config.task.partition == "own" else config.num_clients,
-        min_clients=config.num_clients if config.min_clients is None else config.min_clients,
-        seed=config.seed,
-        eval_every=config.eval_every,
-        eval_clients=config.eval_clients,
-        fine_tune_epochs=config.fine_tune_epochs,
         validation=config.task.validation_fraction > 0,
-        statistics=config.statistics,
         personal=None if personal is None else personal_method(str(config.personal), personal),
-        quorum=config.quorum,
-        start_timeout=config.start_timeout,
-        round_timeout=config.round_timeout,
-        grace=config.grace,
-        round_tries=config.round_tries,
         fingerprint=code_fingerprint(cls.client_handlers),
     )
     if task.drifts:

@@ -24,10 +24,9 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
-from florets.task.models.autoencoder import autoencoder
+from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.mlp import linear, mlp
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
 from florets.task.training.linear import LinearNames, linear_names, linear_updates
 from florets.task.training.loop import train

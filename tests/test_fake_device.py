@@ -13,10 +13,9 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
-from florets.task.models.autoencoder import autoencoder
+from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, train

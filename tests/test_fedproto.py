@@ -10,7 +10,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.core.prototypes import global_prototypes
+from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.statistics.class_features import class_means
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch

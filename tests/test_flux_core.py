@@ -7,8 +7,8 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from sklearn.cluster import DBSCAN
 from torch import nn
 
+from florets.strategies.base.placement import RowScale, nearest
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.descriptors import RowScale, nearest
 from florets.strategies.flux.strategy import density_clusters, knee
 from florets.task.layers import with_head
 from florets.task.models import cnn, mlp

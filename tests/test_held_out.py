@@ -19,7 +19,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg, FedAvgSettings
 from florets.strategies.ifca.strategy import IFCA, IFCASettings
-from florets.task.held_out import hold_out
+from florets.task.client_data import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData

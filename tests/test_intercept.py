@@ -21,8 +21,13 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
 from florets.server_app.engine import run
 from florets.server_app.local_grid import LocalGrid
-from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
-from florets.strategies.intercept.strategy import InterceptClients, InterceptKept
+from florets.strategies.intercept.strategy import (
+    InterceptClients,
+    InterceptKept,
+    between_variance,
+    residual_variance,
+    shrunk,
+)
 from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.intercept import offset_basis, read_intercept

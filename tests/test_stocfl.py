@@ -6,10 +6,9 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
+from florets.strategies.core.agglomerative import joined
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.joining import joined
-from florets.strategies.core.similar import merge_similar
-from florets.strategies.stocfl.strategy import StoCFL
+from florets.strategies.stocfl.strategy import StoCFL, merge_similar
 from florets.task.training.loop import train
 from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.training.settings import Training

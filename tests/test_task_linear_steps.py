@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from florets.task.models.linear import linear
+from florets.task.models.mlp import linear
 from florets.task.training.linear import (
     LinearModels,
     flat,

@@ -9,9 +9,8 @@ from torch import nn
 
 import florets.task.statistics.moments
 import florets.task.statistics.sample_gradients
-from florets.task.models.autoencoder import autoencoder
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.autoencoders import autoencoder
+from florets.task.models.mlp import linear, mlp
 from florets.task.statistics.anchor_step import StepSettings, anchor_step, moment_matrix
 from florets.task.statistics.moments import LocalMoments
 from florets.task.statistics.sample_gradients import sample_moments, unflatten

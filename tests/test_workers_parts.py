@@ -24,8 +24,7 @@ from florets.server_app.workers.message_pickling import pickled, unpickled
 from florets.server_app.workers.number import num_workers
 from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
 from florets.task.client_data import ClientData
-from florets.task.shared_clients import SharedTask, share_clients
-from florets.task.shared_file import Place, SharedFile
+from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.wire import kinds
 from tests.own_functions import SPEC

@@ -14,8 +14,7 @@ from florets.strategies.base.state import State
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer, sent_layout
-from florets.strategies.shared.one_group import OneGroup
-from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.mixed import MixedUpdate, mix_layout, read_mixed_update

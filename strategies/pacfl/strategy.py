@@ -13,8 +13,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.shared.linked_groups import LinkedGroups
-from florets.strategies.shared.tree_settings import TreeSettings
+from florets.strategies.shared.linked_groups import LinkedGroups, TreeSettings
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.principal_vectors import read_principal_vectors

@@ -199,7 +199,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         try:
             result = super().aggregate_train(server_round, replies)
         except RoundFailed as failure:
-            last_try = self.context.meter.tries >= self.round_tries
+            last_try = self.context.meter.tries >= self.run.round_tries
             if self.state.phase != FIRST_PHASE or not last_try or not self.descent.end(self.context.models.count):
                 raise
             log.warning(
