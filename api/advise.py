@@ -12,7 +12,7 @@ from florets.api.keys import overrides_of
 from florets.server_app import engine
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.threads import one_thread_within
 
 

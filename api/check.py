@@ -15,7 +15,7 @@ from florets.server_app.check.checked import check as check_data
 from florets.server_app.check.findings import Finding, worst
 from florets.server_app.data_agreement import is_own, lines
 from florets.server_app.jobs import absolute
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.request import read_request
 from florets.server_app.reproduce.table import Table
 from florets.server_app.reproduce.written import result_table, state_words
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     import pandas as pd

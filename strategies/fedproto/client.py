@@ -5,11 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from florets.client_app.class_features import class_labels, copied, own_features
 from florets.client_app.client import Client
 from florets.client_app.messages import packed, reply
 from florets.client_app.training import sample_weights, trained
-from florets.task.statistics.class_features import class_means
+from florets.strategies.shared.client import class_labels, class_means, copied, own_features
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds

@@ -1,12 +1,30 @@
-"""Principal vectors of a client's inputs, for PACFL."""
+"""PACFL's clients: principal vectors of their inputs."""
 
 import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
+from florets.client_app.client import Client
+from florets.client_app.messages import reply
 from florets.task.threads import one_thread
+from florets.task.wire import kinds
 
 _NOTHING = 1e-9
 """Relative to the largest singular value: below it a vector is rounding error, and any direction would do."""
+
+
+def principal_vectors(client: Client) -> RecordDict:
+    """Return the first p principal vectors of each class's inputs, or of all inputs, and the place of each.
+
+    Source: Vahidian et al. 2023, the client's truncated singular value decomposition.
+    """
+    inputs = client.data.x_train.flatten(1).cpu().numpy().astype(np.float64)
+    labels = client.data.y_train.cpu().numpy()
+    if client.config.get(kinds.VECTORS_OF) != "class" or client.loss != "cross_entropy":
+        labels = np.zeros(len(inputs), dtype=np.int64)
+    vectors, places = principal_directions(inputs, labels, int(client.number(kinds.VECTORS)))
+    record = ArrayRecord({kinds.PRINCIPAL: Array(vectors.astype(np.float32))})
+    return reply(record, {kinds.PLACES: places.tolist()})
 
 
 def principal_directions(

@@ -7,13 +7,12 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from florets.client_app.class_features import class_labels, copied, own_features
 from florets.client_app.client import Client
 from florets.client_app.messages import packed, reply
 from florets.client_app.training import sample_weights, trained
+from florets.strategies.shared.client import class_labels, class_means, copied, own_features, shares_and_spread
 from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
-from florets.task.statistics.class_features import class_means, shares_and_spread
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds

@@ -1,12 +1,22 @@
-"""`evaluate.closest`: for how many of a client's samples each of K models has the least loss, for FedSoft."""
+"""FedSoft's clients: training near another model, and the count of the samples that each model explains best."""
 
 import numpy as np
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.messages import reply
+from florets.strategies.shared.client import trained_near
 from florets.task.training.mixture import sample_losses
 from florets.task.wire import kinds
+
+
+def train_anchored(client: Client) -> RecordDict:
+    """Return the model that came after training near the other one, and its loss.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft), the clients' proximal problem.
+    """
+    arrays, metrics = trained_near(client)
+    return reply(arrays, metrics)
 
 
 def closest(client: Client) -> RecordDict:

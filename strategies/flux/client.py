@@ -5,8 +5,8 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.messages import reply
+from florets.task.descriptors import describe, projection
 from florets.task.randomness import Purpose
-from florets.task.statistics.descriptors import describe, projection
 from florets.task.training.features import features
 from florets.task.wire import kinds
 
