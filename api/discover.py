@@ -25,7 +25,7 @@ from florets.task.imported import import_from
 from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 _DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
 _ROUNDS = 45
@@ -115,7 +115,7 @@ class Groups:
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
             raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
-        from florets.reports.evidence_plot import evidence_figure
+        from florets.reports.run_figures import evidence_figure
 
         return evidence_figure(self.evidence)
 

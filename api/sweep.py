@@ -25,7 +25,7 @@ from florets.task.threads import one_thread_within
 if TYPE_CHECKING:
     import pandas as pd
 
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 _STRATEGY, _ROUND = "strategy", "round"
 INTERRUPTED = 130
@@ -233,7 +233,7 @@ class Sweep:
             If there is no such key, measure or job, or nothing to draw.
         """
         # matplotlib takes a second
-        from florets.server_app.sweep.sweep_plots import settings_figure, sweep_figure
+        from florets.reports.run_figures import settings_figure, sweep_figure
 
         jobs = self._where(where)
         if x == _ROUND:

@@ -236,4 +236,4 @@ class LocalGrid(Grid):
 
 
 def _best_size(config: Config, task: Task) -> int:
-    return block_size(task.build_model(), find_device(config.device))
+    return block_size(task.build_model(), find_device(config.device), task.input_shape)

@@ -28,6 +28,7 @@ from florets.reports.folder import (
 )
 from florets.reports.pooled import FILE as TESTS
 from florets.reports.pooled import statistics_of, to_json
+from florets.reports.run_page import write_report
 from florets.reports.scores import TEST_CELLS, test_cells
 from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, Embeddings
@@ -257,10 +258,6 @@ class Recorder:
         write_whole(self.folder / "summary.json", summary.to_json())
         self._rows.finish()
         self._embeddings.finish()
-
-        from florets.reports.report import (
-            write_report,  # matplotlib takes a second that only the end needs
-        )
 
         write_report(self.folder, self._task_title, pictures)
         if left_out:
