@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.papers.command import run_item, table_of
 from florets.papers.measures import read_measure
 from florets.papers.request import read_request
 from florets.papers.table import Table
 from florets.papers.written import result_table, state_words
 from florets.reports.tables import ResultTable
-from florets.server_app import engine
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
     ConfigError
         If there is no such item, or a key is wrong.
     """
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
 
     words = [item, *overrides_of(None, keys)]
     caller = Path.cwd()

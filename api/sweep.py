@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from florets.api.federation import clients_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.engines import engine
 from florets.reports.tables import Cell, ResultTable
-from florets.server_app import engine
 from florets.strategies import TITLES
 from florets.studies.sweep.best import Best, best_of
 from florets.studies.sweep.jobs import SUMMARY, Group, JobResult, group_jobs, read_jobs, short
@@ -332,7 +332,7 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     KeyboardInterrupt
         If it is interrupted, once the summary of the jobs that ran is written.
     """
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
 
     caller = Path.cwd()

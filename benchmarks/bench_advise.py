@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from florets.deploy.demo_hospitals import CASES, write_folders
-from florets.server_app.engine import run_in
+from florets.engines.engine import run_in
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer

@@ -9,8 +9,8 @@ from florets.api.chosen_model import refuse_one_model, trained_on
 from florets.api.read_data import FORM_KEYS, NewData, read_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
+from florets.reports.folder import write_arrays
 from florets.server_app.given_keys import read_keys
-from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.run_models import RunModels, load_run
 from florets.task.imported import import_from
 

@@ -10,13 +10,13 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
+from florets.engines import jobs
+from florets.engines.cores import num_workers
+from florets.engines.own_nodes import check_device, own_nodes
 from florets.reports.console import counted, number, say, size
 from florets.reports.tables import markdown_table
-from florets.server_app import jobs
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here
-from florets.server_app.own_nodes import check_device, own_nodes
-from florets.server_app.workers.number import num_workers
 from florets.strategies.registry import find_strategy
 from florets.task.imported import import_from
 from florets.task.task import Task

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
+from florets.engines import engine
+from florets.engines.go_on import Engine
 from florets.papers.command import list_items, run_item
 from florets.papers.page import remake
-from florets.server_app import engine
-from florets.server_app.resume.go_on import Engine
 from florets.task.imported import import_from
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
+from florets.engines import jobs
+from florets.engines.cores import crowded
+from florets.engines.go_on import Engine
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.item_file import find_item, item_names
 from florets.papers.items import Item
@@ -20,9 +23,6 @@ from florets.papers.table import Found, Table
 from florets.papers.written import markdown, state_words, verdict_words, write_table
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
-from florets.server_app import jobs
-from florets.server_app.cores import crowded
-from florets.server_app.resume.go_on import Engine
 
 _OF_LIST = ("scale", "stored")
 _MOST_SHOWN = 4

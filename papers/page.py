@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.engines import jobs
 from florets.papers.cells import Progress, in_order, places, progress_of
 from florets.papers.item_file import find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
@@ -29,7 +30,6 @@ from florets.papers.written import (
 from florets.reports.console import counted, say
 from florets.reports.folder import write_whole
 from florets.reports.tables import markdown_table
-from florets.server_app import jobs
 from florets.studies.sweep.jobs import read_jobs
 from florets.studies.sweep.report import store_sweeps, sweep_text
 

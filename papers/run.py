@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.go_on import Engine, go_on
+from florets.engines.processes import cpu_seconds, end_with_parent
 from florets.papers.cells import Cell, Progress, folder_of, progress_of, write_record
 from florets.papers.measures import values_of
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
-from florets.server_app import jobs
 from florets.server_app.build import build_task
-from florets.server_app.cpu_time import cpu_seconds
-from florets.server_app.parent_process import end_with_parent
-from florets.server_app.resume.go_on import Engine, go_on
 from florets.task.registry import check_options, reads_files, resolve
 
 WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news": 127_600}

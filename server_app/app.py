@@ -16,8 +16,8 @@ from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.reports.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
-from florets.server_app.flower.run_end import end_hung_clients, end_with_flower
-from florets.server_app.resume.resume import read_resume
+from florets.server_app.resume import read_resume
+from florets.server_app.run_end import end_hung_clients, end_with_flower
 from florets.strategies.base.federation import WrongNodeCount
 from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer

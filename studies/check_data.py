@@ -8,12 +8,12 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.engines.own_nodes import own_nodes
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, render
 from florets.server_app.data_agreement import agreement, declaration_of, describe_here
 from florets.server_app.data_findings import Finding, find
-from florets.server_app.own_nodes import own_nodes
 from florets.task.data.own import holds_data
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from florets.server_app.results.sums_of_tests import PartStatistics, TestStatistics
+from florets.reports.pooled import PartStatistics, TestStatistics
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import Name

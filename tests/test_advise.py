@@ -14,8 +14,8 @@ from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.app import advise as advise_nodes
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.federation import TrainingDiverged
 from florets.studies.advise.advice import Evidence, advise
 from florets.studies.advise.causes import ColumnShift, Reason

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from advise_examples import NONE, constant_of, given, outcome, part, values_part
 
-from florets.server_app.results.sums_of_tests import PartStatistics
+from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import advise
 from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites
 from florets.studies.advise.measures import amount, gain, is_better, suitable, value

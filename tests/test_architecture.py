@@ -14,7 +14,7 @@ from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 OURS = (
-    *("api", "commands", "papers", "studies", "reports", "server_app", "client_app"),
+    *("api", "commands", "papers", "studies", "engines", "reports", "server_app", "client_app"),
     *("strategies", "task", "conf", "deploy"),
 )
 
@@ -59,21 +59,27 @@ ALLOWED = {
         "florets.strategies",
         "florets.task",
         "florets.conf",
-        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
+        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+    },
+    "engines": {
+        *("florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf"),
+        *("flwr", "numpy", "ray"),
     },
     "studies": {
-        *("florets.studies", "florets.server_app", "florets.reports", "florets.strategies", "florets.task"),
-        *("florets.conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib", "scipy", "pandas"),
+        *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
+        *("florets.task", "florets.conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib", "scipy", "pandas"),
     },
     "papers": {
-        *("florets.papers", "florets.studies", "florets.server_app", "florets.reports", "florets.strategies"),
-        *("florets.task", "florets.conf", "numpy", "matplotlib", "pandas"),
+        *("florets.papers", "florets.studies", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf", "numpy", "matplotlib", "pandas"),
     },
     "api": {
         *(
             "florets.api",
             "florets.papers",
             "florets.studies",
+            "florets.engines",
             "florets.server_app",
             "florets.reports",
             "florets.strategies",
@@ -83,8 +89,8 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.server_app"),
-        *("florets.engines", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
+        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.engines"),
+        *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
     },
     "reports": {
         *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
@@ -99,12 +105,16 @@ ALLOWED = {
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
     },
-    "deploy": {"florets.deploy", "florets.server_app", "florets.reports", "florets.task", "numpy", "sklearn"},
+    "deploy": {
+        "florets.deploy",
+        "florets.engines",
+        "florets.server_app",
+        "florets.reports",
+        "florets.task",
+        "numpy",
+        "sklearn",
+    },
 }
-# Quantiles and tests of the tables.
-ALLOWED["server_app/results"] = ALLOWED["server_app"] | {"scipy"}
-# PyTorch's writer of TensorBoard's files.
-ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
 HEAVY = (
     "flwr",
     "torch",
@@ -123,7 +133,8 @@ HEAVY = (
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
-    "server_app": ("scipy", "ray"),
+    "server_app": ("scipy",),
+    "engines": ("ray",),
     "studies": ("scipy", "pandas", "hydra_plugins"),
     "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
@@ -132,7 +143,9 @@ LAZY = {
 }
 DRAWING = ("figures", "run_figures")
 """Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
-WIRES_BOTH_APPS = "server_app/engine.py"
+WRITES_EVENTS = "server_app/tracker_stores.py"
+"""PyTorch's writer of TensorBoard's files."""
+WIRES_BOTH_APPS = "engines/engine.py"
 STARTS_STUDIES = "server_app/app.py"
 """Flower's entry point, which starts what is asked of it: a run, or advice."""
 
@@ -195,6 +208,8 @@ def allowed(path: Path) -> set[str]:
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
+    if name_of(path) == WRITES_EVENTS:
+        found.add("torch.utils.tensorboard")
     if name_of(path) == STARTS_STUDIES:
         found.add("florets.studies.advise")
     return found

@@ -19,9 +19,9 @@ from florets.commands import assign
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app import run_models
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
 from florets.server_app.run_models import CLUSTERS, load_run
 from florets.server_app.saved_groups import pack_groups, unpack_groups
 from florets.strategies.core.cluster import nearest_centroid

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from florets.api.predictions import Predictions, _harmless
 from florets.commands.main import main
-from florets.server_app.results.sums_of_tests import read_test_statistics
+from florets.reports.pooled import read_test_statistics
 from florets.task.new_client import predict
 from florets.task.task import Task, TaskSpec
 

@@ -7,9 +7,9 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.papers.page import _natural, overview_block
 from florets.papers.references import UNDECIDED
-from florets.server_app import engine
 from tests import fake_cells
 
 ITEM = """

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_architecture import OURS
+
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_strategy"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -21,7 +23,7 @@ SMALL = ["num_clients=8", "k=2", "task.num_clusters=2", "task.model_options.hidd
 # Against a SuperLink of the environment's own.
 FLWR_RUN = """
 import sys
-from florets.server_app.flower.superlink import NAME, SuperLink
+from florets.engines.flower_run import NAME, SuperLink
 
 app, nodes, run_config = sys.argv[1:]
 with SuperLink() as superlink:

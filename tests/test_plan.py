@@ -8,9 +8,9 @@ import torch
 from florets.commands.main import main
 from florets.commands.plan import plan_of
 from florets.conf.compose import compose
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.engine import client_side
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 
 SMALL = ["num_clients=40", "task.model_options.hidden=[16]", "loss_matrix=false", "train.local_epochs=1"]

@@ -13,6 +13,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.papers import command
 from florets.papers.cells import Place
 from florets.papers.item_file import read_item
@@ -20,7 +21,6 @@ from florets.papers.items import Line
 from florets.papers.plot import row_lines
 from florets.papers.store import CurveStore
 from florets.papers.table import Table
-from florets.server_app import engine
 from tests import fake_cells
 
 ITEM = """

@@ -10,8 +10,8 @@ from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import sweep_block, with_block
+from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
 from florets.strategies import STRATEGIES
 from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.keys import check_jobs, expand, read_sweep

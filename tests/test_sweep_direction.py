@@ -15,7 +15,7 @@ from florets.studies.sweep.keys import direction, read_sweep
 from florets.studies.tune import tune_overrides
 from tests.test_command import summary_of
 
-ENGINE = "florets.server_app.engine.run"
+ENGINE = "florets.engines.engine.run"
 OPTUNA = ["hydra/sweeper=optuna"]
 HELD_OUT = "task.validation_fraction=0.2"
 BY_ACCURACY = [HELD_OUT, "measure=accuracy"]

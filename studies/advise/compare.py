@@ -8,14 +8,7 @@ from statistics import NormalDist, median
 import numpy as np
 import numpy.typing as npt
 
-from florets.server_app.results.sums_of_tests import (
-    Constant,
-    PartStatistics,
-    TestStatistics,
-    constant,
-    pooled,
-    total_squares,
-)
+from florets.reports.pooled import Constant, PartStatistics, TestStatistics, constant, pooled, total_squares
 from florets.studies.advise.measures import (
     FORMS,
     NOT_ADDITIVE,

@@ -8,13 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.reports.pooled import PartStatistics, TestStatistics, read_test_statistics
 from florets.reports.summary import last_evidence, read_lines, round_seconds
 from florets.server_app.data_agreement import DESCRIPTION
-from florets.server_app.results.sums_of_tests import (
-    PartStatistics,
-    TestStatistics,
-    read_test_statistics,
-)
 from florets.studies.advise.measures import FloatArray
 from florets.task.data.tables.description import Description
 

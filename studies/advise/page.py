@@ -7,7 +7,7 @@ from typing import Any
 from florets.reports.console import counted, duration, size
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, embedded, render
-from florets.server_app.results.sums_of_tests import constant, read_test_statistics
+from florets.reports.pooled import constant, read_test_statistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.compare import FEW_RECORDS, Criterion
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, beside, value

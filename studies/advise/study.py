@@ -18,16 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.run_folder import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole
+from florets.reports.pooled import TestStatistics, pooled, read_test_statistics, with_sums
 from florets.reports.summary import RoundLine, RunSummary, read_lines, round_seconds
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
-from florets.server_app.jobs import absolute
-from florets.server_app.results.progress import listening
-from florets.server_app.results.sums_of_tests import TestStatistics, pooled, read_test_statistics, with_sums
+from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of

@@ -15,8 +15,8 @@ from florets.conf.compose import compose
 from florets.conf.measure import lacks_sums
 from florets.conf.overrides import GROUPS, parse
 from florets.conf.problems import ConfigError
-from florets.reports.client_scores import HIGHER_IS_BETTER
-from florets.server_app import jobs
+from florets.engines import jobs
+from florets.reports.scores import HIGHER_IS_BETTER
 
 _MAXIMISE = {
     "optuna": ("hydra.sweeper.direction", "maximize"),

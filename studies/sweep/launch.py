@@ -21,19 +21,20 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.compose import CONFIG_DIR
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.run_folder import absolute, results_folder
 from florets.conf.schema import Config
 from florets.conf.sweep_block import with_block
+from florets.engines import jobs
+from florets.engines.cores import crowded
+from florets.engines.go_on import Engine, finished_run, go_on, plain
 from florets.reports.console import counted, say
 from florets.reports.folder import WriteFailed
 from florets.reports.summary import RunSummary
-from florets.server_app import jobs
-from florets.server_app.cores import crowded
-from florets.server_app.extras import require
-from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
-from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
-from florets.server_app.trackers.of_sweep import end_sweep, part_of
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.tracker import part_of
+from florets.server_app.tracker_stores import end_sweep
 from florets.studies.sweep.best import write_best
 from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.keys import check_jobs, count_jobs, decode, direction, encode, read_sweep, values_of
@@ -279,7 +280,7 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
     for override in parsed:
         if override.key_or_group == "results_dir" and not override.is_sweep_override():
             results_dir = str(override.value())
-    stem = jobs.absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    stem = absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in itertools.count(1):
         folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
         try:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
-from florets.reports.client_scores import HIGHER_IS_BETTER, WORST
 from florets.reports.console import counted
 from florets.reports.folder import naming, whole_file, write_whole
+from florets.reports.scores import HIGHER_IS_BETTER, WORST
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
 from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
-from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.jobs import (
     PARTICIPATION,
     SUMMARY,
