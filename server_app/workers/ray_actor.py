@@ -14,9 +14,9 @@ from florets.server_app.workers.shared_messages import MessageReader
 from florets.server_app.workers.worker import answered_unit
 from florets.strategies.base.loop import seldom_collected
 from florets.task import given
+from florets.task.device import one_thread_for_good
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
-from florets.task.threads import one_thread_for_good
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from florets.server_app.workers.message_pickling import Answer, Sent, pickled
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.strategies.base.loop import seldom_collected
 from florets.task import given
+from florets.task.device import one_thread_for_good
 from florets.task.shared_file import Place, SharedFile, SharedTask
-from florets.task.threads import one_thread_for_good
 
 
 @dataclass(frozen=True)
