@@ -16,7 +16,6 @@ from florets.conf.schema import Config
 from florets.engines import engine, jobs
 from florets.reports import frames
 from florets.reports.summary import RunSummary
-from florets.server_app import engine, jobs
 from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 
