@@ -23,7 +23,7 @@ from florets.strategies.base.loop import seldom_collected
 from florets.task import given
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
-from florets.task.threads import one_thread_for_good
+from florets.task.device import one_thread_for_good
 
 
 @dataclass(frozen=True)
