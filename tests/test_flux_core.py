@@ -10,9 +10,9 @@ from torch import nn
 from florets.strategies.base.placement import RowScale, nearest
 from florets.strategies.core.cluster import canonical
 from florets.strategies.flux.strategy import density_clusters, knee
+from florets.task.descriptors import describe, projection
 from florets.task.layers import with_head
 from florets.task.models import cnn, mlp
-from florets.task.statistics.descriptors import describe, projection
 from florets.task.training.features import features
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.descriptor import read_descriptor

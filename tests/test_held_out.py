@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
@@ -25,7 +25,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_losses, read_selected_update, read_update
-from tests.fakes import FakeClients, models, thetas
+from tests.fakes import FakeClients, message_to, models, thetas
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
 TASK = build_task(CONFIG)
@@ -42,7 +42,7 @@ def ask() -> Ask:
 
     def ask(kind: str, arrays: ArrayRecord, **others: object) -> RecordDict:
         config = ConfigRecord({**settings, kinds.SERVER_ROUND: 1, **HELD_OUT, **others})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([Message(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
+        (reply,) = grid.send_and_receive([message_to(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 

@@ -410,15 +410,15 @@ class Round:
         others: Mapping[str, ArrayRecord] | None = None,
         category: Literal["train", "evaluate", "query"] = "train",
     ) -> Request:
-        """Build a message to one of the algorithm's own client handlers; see `request`.
+        """Build a message to a client handler, an algorithm's or an author's own; see `request`.
 
         Raises
         ------
         ValueError
-            If the algorithm does not declare the handler: clients would not have been asked whether they allow it.
+            If it is the author's and not declared: clients would not have been asked whether they allow it.
         """
         path = handler_path(handler)
-        if path not in self.client_handlers:
+        if path not in self.client_handlers and not kinds.is_built_in(path):
             raise ValueError(f"handler {path!r} is not in the strategy's client_handlers={self.client_handlers}")
         own = {**(settings or {}), kinds.HANDLER: path}
         return self.request(f"{category}.{kinds.CUSTOM}", client, arrays, own, others)

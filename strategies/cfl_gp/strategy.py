@@ -12,6 +12,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, SPECTRUM, Detail
 from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.profile import ClientProfiles, GradientProfile
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.core import FloatArray, IntArray
@@ -353,7 +354,7 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
                 requests.append(context.request(kinds.TRAIN, client, own, plain))
             else:
                 settings = {**plain, **probe_message(self.settings, self.seed)}
-                requests.append(context.request(kinds.TRAIN_PROBE, client, own, settings, others))
+                requests.append(context.request_custom(TRAIN_PROBE, client, own, settings, others))
         self.state.probes += 1
 
         def read(key: str, content: RecordDict) -> Update:

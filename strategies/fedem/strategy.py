@@ -13,6 +13,7 @@ from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
+from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE
 from florets.strategies.settings import SharedLayers
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
@@ -85,8 +86,8 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         """Let every participant find its shares and train all K models."""
         uniform = np.full(context.models.count, 1.0 / context.models.count)
         requests = [
-            context.request(
-                kinds.TRAIN_MIXTURE,
+            context.request_custom(
+                TRAIN_MIXTURE,
                 client,
                 context.models.record,
                 {**context.averaging.settings, **self._told(self.state.shares.get(client.key, uniform))},
@@ -118,11 +119,12 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         """Let every tester that has shares test its mixture."""
         besides, shares = context.evaluation, self.state.shares
         requests = [
-            context.request(
-                kinds.EVALUATE_MIXTURE,
+            context.request_custom(
+                EVALUATE_MIXTURE,
                 client,
                 context.models.record,
                 {**besides.settings, **self._told(shares[client.key])},
+                category="evaluate",
             )
             for client in context.testers
             if client.key in shares

@@ -9,6 +9,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray
+from florets.strategies.intercept.messages import INTERCEPT
 from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.wire import kinds
@@ -167,7 +168,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
         models, kept, width = context.models, self.kept, offset_basis(self.num_outputs).shape[1]
         settings = {kinds.HEAD: last_layer(models)}
         requests = [
-            context.request(kinds.QUERY_INTERCEPT, client, models.one(groups[client.key]), settings)
+            context.request_custom(INTERCEPT, client, models.one(groups[client.key]), settings, category="query")
             for client in testers
         ]
         for key, found in context.ask(requests, lambda _, content: read_intercept(content, width)).ok:

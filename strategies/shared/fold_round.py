@@ -16,6 +16,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core.folds import discover
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.evidence import Evidence
+from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -248,7 +249,7 @@ class FoldRound:
         for client in context.participants:
             if client.key in new:
                 settings = {**context.averaging.settings, **self._settings(new[client.key])}
-                requests.append(context.request(kinds.TRAIN_FOLDS, client, model, settings, extra))
+                requests.append(context.request_custom(TRAIN_FOLDS, client, model, settings, extra))
             else:
                 requests.append(context.request(kinds.TRAIN, client, model, context.averaging.settings))
 
@@ -267,7 +268,9 @@ class FoldRound:
 
     def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: Round) -> Replies[FoldRows]:
         requests = [
-            context.request(kinds.QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]))
+            context.request_custom(
+                QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]), category="query"
+            )
             for client in clients
         ]
         return context.ask(requests, lambda key, content: read_fold_rows(content, self.form, self._folds(sizes[key])))

@@ -17,6 +17,7 @@ from florets.strategies.core.cluster import canonical
 from florets.strategies.core.threads import one_thread
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import ask_estimates, usual_size
+from florets.strategies.shared.messages import TRAIN_BILEVEL
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
@@ -136,7 +137,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         shared = {kinds.GLOBAL: state.shared.one(0)}
         settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
         requests = [
-            context.request(kinds.TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
+            context.request_custom(TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
             for client in context.participants
             if client.key in self.assignment
         ]
