@@ -5,8 +5,8 @@ from pathlib import Path
 
 from florets.conf.consent import imported_functions
 from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.engines import jobs
 from florets.reports.console import say
-from florets.server_app import jobs
 from florets.server_app.given_keys import key_texts
 
 HELP = """florets extend run=<folder> data_dir=<folder> [num_rounds=<n>] [to=<new folder>] [prepare=true] [<key>=..]
@@ -25,13 +25,7 @@ _PREPARE = "prepare=true"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Extend a run and return the exit code.
-
-    Raises
-    ------
-    ConfigError
-        If a key is wrong, or the run cannot be extended.
-    """
+    """Extend a run and return the exit code."""
     from florets.api.extend import extend_overrides, prepare_extension
 
     given = key_texts("extend", arguments)

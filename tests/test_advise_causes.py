@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from florets.server_app.advise.causes import cross_losses, differences, rule_of
-from florets.server_app.advise.site_data import Moments, Site
+from florets.studies.advise.causes import cross_losses, differences, rule_of
+from florets.studies.advise.outcomes import Moments, Site
 
 HALF = np.array([100.0, 100.0])
 

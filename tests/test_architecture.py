@@ -13,7 +13,10 @@ import pytest
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+OURS = (
+    *("api", "commands", "papers", "studies", "engines", "reports", "server_app", "client_app"),
+    *("strategies", "task", "conf", "deploy"),
+)
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -56,11 +59,27 @@ ALLOWED = {
         "florets.strategies",
         "florets.task",
         "florets.conf",
-        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
+        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+    },
+    "engines": {
+        *("florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf"),
+        *("flwr", "numpy", "ray"),
+    },
+    "studies": {
+        *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
+        *("florets.task", "florets.conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib", "scipy", "pandas"),
+    },
+    "papers": {
+        *("florets.papers", "florets.studies", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf", "numpy", "matplotlib", "pandas"),
     },
     "api": {
         *(
             "florets.api",
+            "florets.papers",
+            "florets.studies",
+            "florets.engines",
             "florets.server_app",
             "florets.reports",
             "florets.strategies",
@@ -70,8 +89,8 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.server_app", "florets.reports", "florets.task", "florets.conf"),
-        "numpy",
+        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.engines"),
+        *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
     },
     "reports": {
         *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
@@ -86,12 +105,16 @@ ALLOWED = {
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
     },
-    "deploy": {"florets.deploy", "florets.server_app", "florets.reports", "florets.task", "numpy", "sklearn"},
+    "deploy": {
+        "florets.deploy",
+        "florets.engines",
+        "florets.server_app",
+        "florets.reports",
+        "florets.task",
+        "numpy",
+        "sklearn",
+    },
 }
-# Quantiles and tests of the tables.
-ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
-# PyTorch's writer of TensorBoard's files.
-ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
 HEAVY = (
     "flwr",
     "torch",
@@ -110,14 +133,21 @@ HEAVY = (
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
-    "server_app": ("scipy", "ray"),
+    "server_app": ("scipy",),
+    "engines": ("ray",),
+    "studies": ("scipy", "pandas", "hydra_plugins"),
+    "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
 DRAWING = ("figures", "run_figures")
 """Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
-WIRES_BOTH_APPS = "server_app/engine.py"
+WRITES_EVENTS = "server_app/tracker_stores.py"
+"""PyTorch's writer of TensorBoard's files."""
+WIRES_BOTH_APPS = "engines/engine.py"
+STARTS_STUDIES = "server_app/app.py"
+"""Flower's entry point, which starts what is asked of it: a run, or advice."""
 
 ALGORITHMS = sorted(
     path.stem
@@ -178,6 +208,10 @@ def allowed(path: Path) -> set[str]:
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
+    if name_of(path) == WRITES_EVENTS:
+        found.add("torch.utils.tensorboard")
+    if name_of(path) == STARTS_STUDIES:
+        found.add("florets.studies.advise")
     return found
 
 
@@ -304,7 +338,7 @@ def test_nobody_outside_of_the_strategies_knows_one_of_them() -> None:
     imported = {name_of(path): [m for m in imports_of(path) if is_under(m, algorithms)] for path in outside()}
     assert not {name: found for name, found in imported.items() if found}
     # Advice compares methods by their names: that is what it is about.
-    general = [path for path in outside() if not name_of(path).startswith("server_app/advise/")]
+    general = [path for path in outside() if not name_of(path).startswith("studies/advise/")]
     by_name = {name_of(path): list(asked_by_name(tree_of(path))) for path in general}
     wrong = {name: found for name, found in by_name.items() if found}
     assert not wrong, "ask the settings or the strategy; the default's name is registry.DEFAULT"

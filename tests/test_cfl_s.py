@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from florets.conf.compose import compose
-from florets.server_app.new_client.run_models import load_run
+from florets.server_app.run_models import load_run
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.cfl_s.strategy import CFLS, Split
 from florets.strategies.fedavg.strategy import FedAvg

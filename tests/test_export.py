@@ -21,7 +21,7 @@ from florets.api.exported import Exported, _names_of
 from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.run_models import RunModels, load_run
 from florets.task.data.new_data import read_new_table
 from florets.task.data.tables.declaration import MISSING, Declaration
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale
@@ -150,7 +150,7 @@ def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:
 def test_a_missing_extra_is_named_before_anything_is_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florets.server_app.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("florets.conf.extras.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"onnx=true: needs onnx and onnxscript; .*florets\[onnx\]"):
         export(run, tmp_path / "new", onnx=True)
     assert not list(tmp_path.iterdir())

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from florets.conf.problems import ConfigError
-from florets.server_app.reproduce.item_file import read_item
-from florets.server_app.reproduce.items import Item
+from florets.papers.item_file import read_item
+from florets.papers.items import Item
 
 BASE = """
 title: Three methods

@@ -7,8 +7,7 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.server_app.reproduce.measures import MEASURES
-from florets.server_app.reproduce.mixtures import read_mixtures, share_error
+from florets.papers.measures import MEASURES, read_mixtures, share_error
 from tests.method_runs import SMALL, play
 
 

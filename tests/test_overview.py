@@ -7,9 +7,9 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app import engine
-from florets.server_app.reproduce.overview import _natural, overview_block
-from florets.server_app.reproduce.reasons import UNDECIDED
+from florets.engines import engine
+from florets.papers.page import _natural, overview_block
+from florets.papers.references import UNDECIDED
 from tests import fake_cells
 
 ITEM = """
@@ -58,7 +58,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page of items of the test's own, of which runs do no work."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "run", fake_cells.run)
-    monkeypatch.setattr("florets.server_app.reproduce.item_file.FOLDER", tmp_path / "items")
+    monkeypatch.setattr("florets.papers.item_file.FOLDER", tmp_path / "items")
     for name in ("ours/table_2", "ours/table_10", "other/figure_1"):
         path = tmp_path / "items" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)

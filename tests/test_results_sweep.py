@@ -6,9 +6,8 @@ import pytest
 from results_examples import record
 
 from florets.reports.summary import RunSummary
-from florets.server_app.sweep.sweep_groups import JobResult, group_jobs
-from florets.server_app.sweep.sweep_measures import mean_std
-from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
+from florets.studies.sweep.jobs import JobResult, group_jobs
+from florets.studies.sweep.report import mean_std, summary_markdown, write_sweep
 
 BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")
 

@@ -10,12 +10,12 @@ from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import sweep_block, with_block
+from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_keys import check_jobs, expand, read_sweep
-from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.strategies import STRATEGIES
+from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.keys import check_jobs, expand, read_sweep
+from florets.studies.sweep.report import summary_markdown
 from tests import fake_cells
 
 HEAD = (
@@ -53,7 +53,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(engine, "run", run)
     monkeypatch.setattr(engine, "resume", resume)
-    monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)
+    monkeypatch.setattr("florets.studies.sweep.report._draw", lambda *_: None)
     return told
 
 

@@ -11,12 +11,11 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.reports.summary import RunSummary
-from florets.server_app.sweep.sweep_direction import direction
-from florets.server_app.sweep.sweep_keys import read_sweep
-from florets.server_app.sweep.tune import tune_overrides
+from florets.studies.sweep.keys import direction, read_sweep
+from florets.studies.tune import tune_overrides
 from tests.test_command import summary_of
 
-ENGINE = "florets.server_app.engine.run"
+ENGINE = "florets.engines.engine.run"
 OPTUNA = ["hydra/sweeper=optuna"]
 HELD_OUT = "task.validation_fraction=0.2"
 BY_ACCURACY = [HELD_OUT, "measure=accuracy"]

@@ -10,8 +10,7 @@ import florets
 from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell, ResultTable
-from florets.server_app.sweep.sweep_csv import read_jobs, write_jobs
-from florets.server_app.sweep.sweep_groups import JobResult
+from florets.studies.sweep.jobs import SUMMARY, JobResult, read_jobs, write_jobs
 from tests.results_examples import record
 
 BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")
@@ -53,7 +52,7 @@ def test_jobs_are_read_as_they_were_written(tmp_path: Path) -> None:
     scores = {"accuracy": {"mean": 0.5, "worst_tenth": 0.25}, "auc": {"mean": None}}
     jobs = [job("clove", 2, 0, 0.5, final_metrics=scores, first_round_ari_90=None, best_round=7), JOBS[-2]]
     write_jobs(tmp_path / "summary.csv", jobs)
-    done, failed = read_jobs(tmp_path)
+    done, failed = read_jobs(tmp_path / SUMMARY)
     assert jobs[0].summary is not None
     assert done.summary == replace(
         jobs[0].summary, final_metrics={"accuracy": scores["accuracy"], "auc": {"mean": None}}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from florets.conf.schema import Config
+from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
 from tests import fake_cells
 from tests.reproduce_item import ITEM
 
@@ -23,7 +23,7 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def no_plot(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out the plot, which takes longer than runs that do no work, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:
-        monkeypatch.setattr("florets.server_app.reproduce.plot.draw", lambda *_: [])
+        monkeypatch.setattr("florets.papers.plot.draw", lambda *_: [])
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app.reproduce.cells import places
-from florets.server_app.reproduce.item_file import find_item, item_names, read_item
+from florets.papers.cells import places
+from florets.papers.item_file import find_item, item_names, read_item
 from tests.reproduce_item import ITEM
 
 BRIEFLY = ("discovery/recovery", "clove/table_5", "mixed_regression/figure_1")
