@@ -66,8 +66,10 @@ _LABEL_GAP = 0.085
 class Picture(Figure):
     """A figure of matplotlib that a notebook shows; without pyplot, whose global state is not made for threads."""
 
-    def save(self, path: str | Path) -> list[Path]:
+    def save(self, path: str | Path, **notes: str) -> list[Path]:
         """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names.
+
+        A PNG has the notes among its texts.
 
         Raises
         ------
@@ -80,14 +82,17 @@ class Picture(Figure):
         known = path.suffix.lower().removeprefix(".") in self.canvas.get_supported_filetypes()
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:
-            self._write(one, one.suffix.lower(), 160)
+            self._write(one, one.suffix.lower(), 160, notes)
         return paths
 
-    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int) -> None:
+    def _write(
+        self, target: Path | io.BytesIO, suffix: str, dots: int, notes: Mapping[str, str] | None = None
+    ) -> None:
+        metadata = _METADATA.get(suffix, {}) | ((notes or {}) if suffix == ".png" else {})
         with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
             # A client may be called by letters that no font of ours has: they are drawn as boxes.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=_METADATA.get(suffix))
+            self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=metadata or None)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()

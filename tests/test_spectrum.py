@@ -9,7 +9,6 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.papers.item_file import read_item
 from florets.reports.run_figures import spectra_of
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.report import ADVICE, RoundReport
