@@ -34,7 +34,7 @@ from florets.studies.sweep.report import store_sweeps, sweep_text
 
 if TYPE_CHECKING:
     from florets.papers.items import Line
-    from florets.papers.store import CurveStore
+    from florets.papers.store import CurveStore, LinesOf
 
 
 class PageTables:
@@ -298,7 +298,8 @@ class PagePictures:
         # matplotlib takes a second, which pages without pictures do not need.
         from florets.papers.plot import pictures, run_lines, without_folders
 
-        lacking, kind, lines_of = without_folders(table), table.item.plot["kind"], run_lines
+        lacking, kind = without_folders(table), table.item.plot["kind"]
+        lines_of: LinesOf = run_lines
         of_before = any(self._path(name, row).is_file() for row in (None, *table.item.rows))
         reason = ""
         if kind in _OF_FOLDERS:

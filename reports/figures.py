@@ -85,10 +85,8 @@ class Picture(Figure):
             self._write(one, one.suffix.lower(), 160, notes)
         return paths
 
-    def _write(
-        self, target: Path | io.BytesIO, suffix: str, dots: int, notes: Mapping[str, str] | None = None
-    ) -> None:
-        metadata = _METADATA.get(suffix, {}) | ((notes or {}) if suffix == ".png" else {})
+    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int, notes: Mapping[str, str]) -> None:
+        metadata = _METADATA.get(suffix, {}) | (notes if suffix == ".png" else {})
         with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
             # A client may be called by letters that no font of ours has: they are drawn as boxes.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -96,7 +94,7 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self._write(buffer, ".png", 110)
+        self._write(buffer, ".png", 110, {})
         return buffer.getvalue()
 
 
