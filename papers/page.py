@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 class PageTables:
     """Returns the table that a block's words ask for; cells of runs that are here are stored on the way.
 
-    Parameters
-    ----------
-    given
-        Keys of the whole page, such as data_dir: they say where the runs are, those of a block which table it is.
-    caller
-        The working directory that relative folders are meant from.
+    Keys of the whole page (`given`), such as data_dir, say where the runs are; those of a block, which table it is.
     """
 
     def __init__(self, folder: Path, given: Sequence[str], caller: Path) -> None:
@@ -97,16 +92,9 @@ _OF_A_PART = ("rows", "columns", "seeds", "measures", "layout", "plot")
 
 
 def overview_block(words: Sequence[str], text: str, asked_of: Callable[[Sequence[str]], Asked]) -> tuple[str, str]:
-    """Return a table of all items, and what it says of itself.
+    """Return a table of all items, or of those whose names begin so, and what it says of itself.
 
-    Parameters
-    ----------
-    words
-        Which items: first parts of their names, as ``clove``; none: all.
-    text
-        The page: an item is linked to the heading above its first block.
-    asked_of
-        Returns what the words of an item's block ask for.
+    An item is linked to the heading above its first block in the page's text.
     """
     papers = list(dict.fromkeys(name.partition("/")[0] for name in item_names()))
     if unknown := [word for word in words if word not in papers]:
@@ -171,10 +159,7 @@ _WORDS = ("where", "columns")
 def remake(words: Sequence[str], caller: Path) -> int:
     """Make the tables of a page anew, and store what they are made of in the folder that is named as the page.
 
-    Parameters
-    ----------
-    words
-        The page; keys of all its items; ``sweep.<name>=<folder>,...`` of sweeps that are to be stored anew.
+    The words are the page, keys of all its items, and ``sweep.<name>=<folder>,...`` of sweeps to be stored anew.
     """
     names = [word for word in words if "=" not in word]
     if len(names) != 1:
@@ -202,7 +187,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
 
     asked_of = PageTables(folder, given, caller)
     pictures, described = PagePictures(folder), set[str]()
-    made = made_page(
+    text, told = made_page(
         text,
         {
             "reproduce": lambda block: item_block(block, asked_of, pictures, described),
@@ -210,8 +195,8 @@ def remake(words: Sequence[str], caller: Path) -> int:
             "overview": lambda block: overview_block(block, text, asked_of),
         },
     )
-    write_whole(path, made.text)
-    for line in made.told:
+    write_whole(path, text)
+    for line in told:
         say(line)
     say(f"Page: {path}")
     if not folder.is_dir():
@@ -363,10 +348,6 @@ Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
 
 
-OnPage = Callable[[Table, str], Drawn]
-"""Draws a table's pictures beside the page under a name."""
-
-
 @dataclass(frozen=True)
 class Asked:
     """The table that a block's words name but for its measures, the command that makes it, and its name in files."""
@@ -376,23 +357,10 @@ class Asked:
     name: str
 
 
-@dataclass(frozen=True)
-class Made:
-    """A page's new text, and of every block its words with what it says or why it was left."""
-
-    text: str
-    told: tuple[str, ...]
-
-
-def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
-    """Return a page with its blocks made anew.
+def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
+    """Return a page with its blocks made anew, and of each block its words with what it says or why it was left.
 
     A block begins with ``<!-- <kind> <words> -->`` on a line of its own, and ends with ``<!-- end of <kind> -->``.
-
-    Parameters
-    ----------
-    blocks
-        What makes a block, by its kind: ``overview``, ``reproduce`` and ``sweep``.
     """
     told: list[str] = []
     if wrong := _unpaired(text):
@@ -408,7 +376,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
         told.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
-    return Made(_BLOCK.sub(block, text), tuple(told))
+    return _BLOCK.sub(block, text), told
 
 
 def _unpaired(text: str) -> list[str]:
@@ -442,16 +410,11 @@ def outside(text: str) -> str:
 
 
 def item_block(
-    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: OnPage, described: set[str]
+    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: PagePictures, described: set[str]
 ) -> tuple[str | None, str]:
     """Return the tables of an item as a block's text; None where no cell is finished: the page is not emptied.
 
-    Parameters
-    ----------
-    asked_of
-        Returns what the words without the last three ask for.
-    described
-        What the page has told of items' settings already; this one's `about` is added.
+    `described` is what the page has said of items' settings already; this one's `about` is added.
     """
     own = {key: value for key, _, value in (word.partition("=") for word in words) if key in _OWN_WORDS}
     for key, value in _ONLY.items():

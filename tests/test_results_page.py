@@ -29,7 +29,7 @@ DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code
 def remade(text: str) -> str:
     """Return a page with its sweeps' tables made anew, its items' left."""
     left = dict.fromkeys(("reproduce", "overview"), lambda words: (None, ""))
-    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))}).text
+    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))})[0]
 
 
 @pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
