@@ -85,7 +85,7 @@ class Picture(Figure):
             self._write(one, one.suffix.lower(), 160, notes)
         return paths
 
-    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int, notes: Mapping[str, str]) -> None:
+    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int, notes: dict[str, str]) -> None:
         metadata = _METADATA.get(suffix, {}) | (notes if suffix == ".png" else {})
         with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
             # A client may be called by letters that no font of ours has: they are drawn as boxes.
@@ -355,8 +355,8 @@ def heat_map(
     **options: Any,
 ) -> AxesImage:
     """Draw a matrix in shades of one tone under its names, if any; what is not finite stays blank."""
-    clients = rows if isinstance(rows, ClientRows) else None
-    names, fonts = (rows, fonts) if clients is None else (clients.names, clients.fonts)
+    names = rows.names if isinstance(rows, ClientRows) else rows
+    fonts = rows.fonts if isinstance(rows, ClientRows) else fonts
     image = axes.imshow(
         np.ma.masked_invalid(values),
         **{"aspect": "auto", "interpolation": "nearest", "cmap": cmap, **options},
@@ -365,8 +365,8 @@ def heat_map(
     tidy(axes, None)
     axes.set_yticks(range(len(names)), names, fontsize=fonts)
     axes.set_xticks(range(len(columns)), columns)
-    if clients is not None:
-        clients.part(axes)
+    if isinstance(rows, ClientRows):
+        rows.part(axes)
     return image
 
 
@@ -374,7 +374,7 @@ def write_cells(
     axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]], size: float, quiet: NDArray[np.bool_] | None = None
 ) -> None:
     """Write texts into the cells of a heat map, white where they are dark."""
-    values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
+    values: NDArray[np.float64] = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
     shades = np.ma.filled(image.norm(values), 0.0)
     for i, line in enumerate(texts):
         for j, text in enumerate(line):
@@ -392,8 +392,8 @@ def part_columns(axes: Axes, count: int, width: float = 1.2) -> None:
 
 def colour_bar(figure: Figure, axes: Axes, image: AxesImage, length: float, label: str = "") -> None:
     """Draw the bar of a heat map's colours, `length` inches long."""
-    height = axes.get_figure(root=True).get_figheight()  # type: ignore[union-attr]
-    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=length / (height - 1.0))
+    shrink = length / (figure.get_figheight() - 1.0)
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=shrink)
     bar.outline.set_visible(False)  # type: ignore[operator]
     if isinstance(image.norm, LogNorm):
         bar.ax.yaxis.set_major_locator(LogLocator(subs=_log_ticks(image.norm, length)))
