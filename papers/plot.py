@@ -5,6 +5,7 @@ from pathlib import Path
 from textwrap import fill
 
 import numpy as np
+from matplotlib.colors import Normalize
 
 from florets.conf.problems import ConfigError
 from florets.papers import items
@@ -104,8 +105,8 @@ def _grid(table: Table, measure: str) -> Picture | None:
     entries = [[matrix.entries.get((row.name, column.name)) for column in columns] for row in rows]
     means = np.array([[np.nan if entry is None else entry.spread.mean for entry in line] for line in entries])
     picture, (axes,) = stacked(2.6 + 1.15 * len(columns), 1.5 + 0.36 * len(rows))
-    limits = {"vmin": 0.0, "vmax": 1.0} if is_bounded(measure) else {}
-    image = heat_map(axes, means, [row.label for row in rows], (), fonts=9, **limits)
+    scale = Normalize(0, 1) if is_bounded(measure) else None
+    image = heat_map(axes, means, [row.label for row in rows], (), norm=scale, fonts=9)
     axes.set_xticks(range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9)
     # What stands in brackets gets a line of its own: a column is narrow.
     texts = [["" if entry is None else _broken(entry.text) for entry in line] for line in entries]
@@ -142,9 +143,9 @@ def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
         label_ends(axes, list(lines.values()))
     labels = [fill(row.label, _LINE) for row in table.item.rows]
     crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
-    rows[-1].set_xticks(
-        range(len(labels)), labels, fontsize=9, **({"rotation": 30, "ha": "right"} if crowded else {})
-    )
+    rows[-1].set_xticks(range(len(labels)), labels, fontsize=9)
+    for text in rows[-1].get_xticklabels() if crowded else ():
+        text.set(rotation=30, ha="right")
     rows[-1].set_xlabel("band: ± std over seeds")
     return picture
 

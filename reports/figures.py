@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -98,9 +99,11 @@ class Picture(Figure):
         return buffer.getvalue()
 
 
-def styled() -> Any:
-    """Return what gives figures their style: a context, or the decorator of a function that draws."""
-    return rc_context(_STYLE)
+@contextmanager
+def styled() -> Iterator[None]:
+    """Give figures their style, within a block or as the decorator of a function that draws."""
+    with rc_context(_STYLE):
+        yield
 
 
 def new_picture(width: float, height: float) -> Picture:
@@ -352,16 +355,12 @@ def heat_map(
     norm: Normalize | None = None,
     cmap: str = "YlGnBu",
     fonts: float | None = None,
-    **options: Any,
+    aspect: Literal["auto", "equal"] = "auto",
 ) -> AxesImage:
     """Draw a matrix in shades of one tone under its names, if any; what is not finite stays blank."""
     names = rows.names if isinstance(rows, ClientRows) else rows
     fonts = rows.fonts if isinstance(rows, ClientRows) else fonts
-    image = axes.imshow(
-        np.ma.masked_invalid(values),
-        **{"aspect": "auto", "interpolation": "nearest", "cmap": cmap, **options},
-        norm=norm,
-    )
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=cmap, norm=norm, aspect=aspect, interpolation="nearest")
     tidy(axes, None)
     axes.set_yticks(range(len(names)), names, fontsize=fonts)
     axes.set_xticks(range(len(columns)), columns)
