@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from florets.task.operators import with_torchvision
-
 _VARIABLE = "FLORETS_CALLERS_FOLDER"
 
 
@@ -58,6 +56,9 @@ def imported(what: str, path: str) -> Function:
     ValueError
         If the path has another form, or leads to no function.
     """
+    # torch, which takes seconds that `--help` should not.
+    from florets.task.operators import with_torchvision
+
     module_name, function_name = module_of(what, path), path.partition(":")[2]
     try:
         module = with_torchvision(lambda: importlib.import_module(module_name))
