@@ -8,8 +8,8 @@ from typing import Any
 
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
+from florets.engines import engine
 from florets.reports import pages
-from florets.server_app import engine
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
 from florets.task.imported import import_from

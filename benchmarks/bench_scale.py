@@ -41,7 +41,7 @@ ROUNDS = 4
 def command(num_clients: int, participants: int, strategy: str, workers: int) -> dict[str, float]:
     """Run the command; return the seconds up to its second round, those of a later round, and the peak in MB."""
     from florets.commands.main import main
-    from florets.server_app.results.recorder import Recorder
+    from florets.server_app.recorder import Recorder
 
     marks: list[tuple[float, float]] = []
     note = Recorder.round

@@ -12,8 +12,8 @@ from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
