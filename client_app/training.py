@@ -11,7 +11,16 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.messages import Number, clip_norm, objective_of, packed, precision, reported, train_settings
+from florets.client_app.messages import (
+    Number,
+    clip_norm,
+    objective_of,
+    packed,
+    precision,
+    quantise,
+    reported,
+    train_settings,
+)
 from florets.client_app.session import State, consent_of
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
@@ -30,7 +39,6 @@ from florets.task.training.losses import Evaluated, count, evaluated, loss_vecto
 from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.objective import ClassWeights, Objective, Proximal, class_weights
 from florets.task.wire import kinds
-from florets.task.wire.compression import quantise
 
 Arrays = dict[str, NDArray[Any]]
 

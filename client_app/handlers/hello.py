@@ -13,7 +13,7 @@ from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
 from florets.task.wire.description import pack_description
-from florets.task.wire.magnitude import Magnitude
+from florets.task.wire.introduction import Magnitude
 
 
 def hello(client: Client) -> RecordDict:

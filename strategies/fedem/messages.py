@@ -3,5 +3,14 @@
 FedRC also sends each model's class shares, and the reply then holds the client's responsibilities summed by class.
 """
 
+from dataclasses import dataclass
+
+from florets.strategies.shared.messages import AllModelsUpdate
+
 TRAIN_MIXTURE = "florets.strategies.fedem.client:train_mixture"
 EVALUATE_MIXTURE = "florets.strategies.fedem.client:evaluate_mixture"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureUpdate(AllModelsUpdate):
+    """Reply to `TRAIN_MIXTURE`; `train_loss` is the mixture's mean loss on the training data before training."""
