@@ -17,8 +17,8 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.reports.summary import last_evidence, read_lines
 from florets.server_app import engine, jobs
-from florets.server_app.results.summary import last_evidence, read_lines
 from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.strategies.registry import find_strategy
 from florets.task.callers_folder import import_from
@@ -115,7 +115,7 @@ class Groups:
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
             raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
-        from florets.server_app.results.evidence_plot import evidence_figure
+        from florets.reports.evidence_plot import evidence_figure
 
         return evidence_figure(self.evidence)
 

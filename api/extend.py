@@ -19,13 +19,13 @@ from florets.conf.run_folder import resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.reports.embedding import EMBEDDINGS
+from florets.reports.folder import FINISHED, MARKER, write_whole
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
+from florets.reports.summary import RunSummary
 from florets.server_app import engine
 from florets.server_app.jobs import absolute
 from florets.server_app.new_folder import refuse_taken, whole_folder
-from florets.server_app.results.folder import FINISHED, MARKER, write_whole
 from florets.server_app.results.recorder import read_summary
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.own_code import CODE, look_for_given
 from florets.server_app.resume.parent import Parent
 from florets.server_app.resume.resume import CHANGEABLE, read_accept, refuse_changed_code

@@ -9,7 +9,7 @@ from florets.api.objects import is_strategy, path_of, strategy_keys
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.schema import OPTION_KEYS
-from florets.server_app.console import say
+from florets.reports.console import say
 from florets.task.callers_folder import import_from
 from florets.task.edited_modules import note, reload_edited
 

@@ -14,8 +14,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder, resume_command
 from florets.conf.schema import Config
 from florets.reports import frames
+from florets.reports.summary import RunSummary
 from florets.server_app import engine, jobs
-from florets.server_app.results.summary import RunSummary
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_within
 
@@ -263,7 +263,7 @@ def run_overrides(
 
 
 def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
-    from florets.server_app.console import say
+    from florets.reports.console import say
     from florets.server_app.resume.resume import finished_summary, read_resume
 
     found = read_resume(overrides, caller)

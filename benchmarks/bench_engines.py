@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.bench_workers import ray_nodes
 from benchmarks.deployed_exchange import exchange_parts
 from florets.deploy.demo import rounds_of
-from florets.server_app.results.folder import MARKER
+from florets.reports.folder import MARKER
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ("engines", "deployed")

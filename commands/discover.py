@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from florets.api.discover import discover_overrides
-from florets.server_app.console import say
+from florets.reports.console import say
 from florets.server_app.given_keys import key_texts
 
 HELP = """florets discover [<key>=<value> ...]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from florets.server_app.console import say
+from florets.reports.console import say
 from florets.server_app.given_keys import read_keys
 from florets.task.callers_folder import import_from
 

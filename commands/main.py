@@ -15,10 +15,10 @@ import yaml
 from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
+from florets.reports.console import say
+from florets.reports.summary import RunSummary
 from florets.server_app import engine, jobs
-from florets.server_app.console import say
 from florets.server_app.flower.app_folder import version
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.signals import end_in_order
 from florets.task.callers_folder import import_from
 from florets.task.threads import one_thread_for_good
@@ -143,7 +143,7 @@ def _of_words(given: Sequence[str]) -> int:
         import_from(caller)
         return reproduce(rest, Engine(engine.run, engine.resume))
     if word == "show-partition":
-        from florets.server_app.partition_view.command import main as show_partition
+        from florets.commands.show_partition import main as show_partition
 
         import_from(caller)
         return show_partition(rest, caller)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.console import say
+from florets.reports.console import say
 
 HELP = """florets new: a folder to start from, which runs as it is.
 

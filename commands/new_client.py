@@ -6,7 +6,7 @@ from pathlib import Path
 
 from florets.api.predictions import predict_data
 from florets.conf.problems import ConfigError
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.server_app.given_keys import read_keys
 from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
 from florets.server_app.new_client.chosen_model import chosen_model, trained_on

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.console import say
+from florets.reports.console import say
 from florets.server_app.jobs import absolute
 
 if TYPE_CHECKING:
-    from florets.server_app.watch.server import WatchServer
+    from florets.reports.watch.server import WatchServer
 
 _KEYS = ("port", "until_end")
 _LOOK_SECONDS = 0.5
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     """
     folder, port, until_end = _read(arguments)
     # They load what reads a run: --help needs none of it.
-    from florets.server_app.watch.server import WatchServer
-    from florets.server_app.watch.state import Watched
+    from florets.reports.watch.server import WatchServer
+    from florets.reports.watch.state import Watched
 
     try:
         server = WatchServer(Watched(folder), port)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _wait(server: "WatchServer") -> int:
     """Wait for the run's end, and until a page has shown it or none seems to be open; return the exit code."""
-    from florets.server_app.watch.state import OVER
+    from florets.reports.watch.state import OVER
 
     while (state := server.state()).status not in OVER:
         time.sleep(_LOOK_SECONDS)

@@ -14,9 +14,9 @@ from florets.conf.run_config import config_from_json, quote, run_config_override
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
+from florets.reports.console import log, log_to_console
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
-from florets.server_app.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
 from florets.server_app.flower.run_end import end_hung_clients, end_with_flower
 from florets.server_app.resume.resume import read_resume

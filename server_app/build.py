@@ -64,9 +64,10 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
 
 def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
-    settings = config.strategy.settings
-    learning_rate = config.server_learning_rate
     cls = strategy_class(config.strategy.name)
+    # Those of the configuration were read without importing the strategy.
+    settings = cls.Settings(**vars(config.strategy.settings))
+    learning_rate = config.server_learning_rate
     personal = personal_settings(config, [])
     strategy: Strategy[Any, Any] = cls(
         settings,

@@ -15,9 +15,9 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import AUTO, Config, as_plain
 from florets.conf.validate import find_problems
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
 from florets.server_app.check.findings import Finding, find
-from florets.server_app.console import counted
-from florets.server_app.results.folder import write_whole
 from florets.strategies.base.describing import describe_sites
 from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration

@@ -10,9 +10,9 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
+from florets.reports.summary import RunSummary
 from florets.server_app.extras import require
 from florets.server_app.fork_server import start_fork_server
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.workers.ray_address import check_address
 
 if TYPE_CHECKING:

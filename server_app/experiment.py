@@ -13,25 +13,24 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
 from florets.conf.schema import Config, as_plain
-from florets.server_app.blocks import choose_blocks
-from florets.server_app.build import build_checked, build_task, refused
-from florets.server_app.console import counted
-from florets.server_app.data_agreement import agree_on_data, saved_data
-from florets.server_app.new_client.run_models import save_clusters, save_own_models
-from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.results.diagnostics import (
+from florets.reports.console import counted, size
+from florets.reports.diagnostics import (
     chance_level,
     divergence,
     refusals,
     too_few_models,
     worse_than_constant,
 )
-from florets.server_app.results.folder import FolderLock, WriteFailed
+from florets.reports.folder import FolderLock, WriteFailed
+from florets.reports.summary import RoundLine, RunSummary, reaches
+from florets.server_app.blocks import choose_blocks
+from florets.server_app.build import build_checked, build_task, refused
+from florets.server_app.data_agreement import agree_on_data, saved_data
+from florets.server_app.new_client.run_models import save_clusters, save_own_models
+from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.results.ground_truth import Truth
 from florets.server_app.results.loss_matrix import loss_matrix
 from florets.server_app.results.recorder import Recorder
-from florets.server_app.results.report_figures import size
-from florets.server_app.results.summary import RoundLine, RunSummary, reaches
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.own_code import record_code

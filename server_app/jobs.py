@@ -8,10 +8,10 @@ from florets.conf.compose import compose
 from florets.conf.libraries import FLOWER, HUGGING_FACE
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.console import counted
+from florets.reports.console import counted
+from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.extras import require
 from florets.server_app.results.progress import truth_words, with_clients
-from florets.server_app.results.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.strategies.base.waiting import named
 from florets.task.raised_in import raised_in
 

@@ -7,8 +7,8 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from florets.conf.schema import Config
-from florets.server_app.results.client_scores import HIGHER_IS_BETTER
-from florets.server_app.results.summary import RoundLine
+from florets.reports.client_scores import HIGHER_IS_BETTER
+from florets.reports.summary import RoundLine
 from florets.server_app.results.sums_of_tests import pooled, statistics_of
 from florets.server_app.resume.checkpoint import Best
 from florets.strategies.base.report import Evaluation

@@ -1,8 +1,7 @@
 """The strategies, one folder per algorithm, and their registry.
 
-A folder holds `settings.py` (keys, defaults, ranges, checks; it imports the standard library alone, so that a
-mistyped key costs no Flower), `strategy.py` (the algorithm: its state and `plan`), and the functions that it alone
-uses. Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
+`strategy.py` of a folder holds an algorithm: its settings (keys, defaults, ranges, checks), its state, and `plan`.
+Parts of several algorithms are in `shared/`, the machinery of a round in `base/`, array functions in `core/`.
 
 The classes are attributes of this package by their names, `florets.strategies.CLoVE`, imported when first used.
 """
@@ -75,10 +74,10 @@ STRATEGIES = {
     "fedrc": "FedRC",
     "fedsoft": "FedSoft",
 }
-"""The registry: a strategy's name, which is its folder's, and its class; `<class>Settings` are its settings."""
+"""The registry: a strategy's name, which is its folder's, and its class."""
 
 PERSONAL = {"intercept": "Intercept"}
-"""Personal methods that are no strategies of their own: `<class>Clients` in `personal.py`, `<class>Settings`."""
+"""Personal methods that are no strategies of their own, and the `<class>Clients` in their folder's `strategy.py`."""
 
 TITLES = STRATEGIES | {
     "cfl_gp": "CFL-GP",

@@ -1,12 +1,15 @@
-"""Finding a strategy by its name: a registry name, an installed entry point, or an import path."""
+"""Strategies by their names (registry name, installed entry point or import path), and their settings."""
 
 import contextlib
 import hashlib
 import importlib
+import re
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from types import CodeType
 from typing import Any
 
 from florets.strategies import PERSONAL, STRATEGIES
@@ -95,7 +98,7 @@ def usable_settings() -> dict[str, type[Settings]]:
 
 
 def settings_type(name: str) -> type[Settings]:
-    """Return the settings of a strategy; of our own ones this imports the settings alone.
+    """Return the settings of a strategy; of our own ones without importing it, and Flower with it.
 
     Raises
     ------
@@ -104,8 +107,7 @@ def settings_type(name: str) -> type[Settings]:
     """
     found = find_strategy(name)
     if found.id in STRATEGIES:
-        module = importlib.import_module(f"{_PACKAGE}.{found.id}.settings")
-        own: type[Settings] = getattr(module, f"{STRATEGIES[found.id]}Settings")
+        own: type[Settings] = _settings_of(*found.path.split(":"))
         return own
     settings: Any = getattr(strategy_class(name), "Settings", None)
     # A class that only inherits would keep its parent's fields and lose its own.
@@ -146,14 +148,77 @@ def personal_settings_type(name: str) -> type[Settings]:
     """Return the settings of a personal method, one of our own strategies or of `PERSONAL`."""
     if name not in PERSONAL:
         return settings_type(name)
-    own: type[Settings] = getattr(importlib.import_module(f"{_PACKAGE}.{name}.settings"), f"{PERSONAL[name]}Settings")
+    own: type[Settings] = _settings_of(f"{_PACKAGE}.{name}.strategy", f"{PERSONAL[name]}Clients")
     return own
 
 
 def personal_method(name: str, settings: Settings) -> Any:
     """Return the `PersonalMethod` of that name, to run within the groups of a strategy."""
-    module = importlib.import_module(f"{_PACKAGE}.{name}.personal")
-    return getattr(module, f"{(STRATEGIES | PERSONAL)[name]}Clients")(settings)
+    module = importlib.import_module(f"{_PACKAGE}.{name}.strategy")
+    method = getattr(module, f"{(STRATEGIES | PERSONAL)[name]}Clients")
+    return method(method.Settings(**vars(settings)))
+
+
+def _settings_of(module: str, cls: str) -> Any:
+    if module in sys.modules:
+        return getattr(sys.modules[module], cls).Settings
+    return _Source.of(module).settings(cls)
+
+
+_STATEMENT = re.compile(r"^(?:@.*\n)*[A-Za-z_].*\n(?:[^A-Za-z_@\n].*\n|\n)*", re.MULTILINE)
+_DEFINES = re.compile(r"(?:@.*\n)*(?:class |def )?(\w+)")
+_IMPORTS = re.compile(r"from (\S+) import (.*)|import (.*)", re.DOTALL)
+
+
+class _Source:
+    """A module of which only those statements run that the settings need.
+
+    `--help` lists the settings of all strategies, and a mistyped key ends a command, without the half second that
+    importing Flower takes. What a needed statement imports from outside of the strategies is imported.
+    """
+
+    def __init__(self, module: str) -> None:
+        spec = find_spec(module)
+        assert spec is not None
+        text: str = spec.loader.get_source(module)  # type: ignore[union-attr]  # the loader of a file has it
+        self.values: dict[str, Any] = {"__name__": module}
+        self.statements: dict[str, str] = {}
+        for statement in _STATEMENT.findall(text):
+            if found := _IMPORTS.match(statement):
+                names = [name.split(" as ")[-1].strip() for name in (found[2] or found[3]).strip("( \n)").split(",")]
+            else:
+                names = [_DEFINES.match(statement)[1]]  # type: ignore[index]  # a statement begins with a name
+            self.statements.update(dict.fromkeys(names, statement))
+
+    @staticmethod
+    @cache
+    def of(module: str) -> "_Source":
+        return _Source(module)
+
+    def settings(self, cls: str) -> Any:
+        """Return `Settings` of one of the module's classes."""
+        named = re.search(r"^    Settings = (\w+)", self.statements[cls], re.MULTILINE)
+        assert named is not None
+        return self.value(named[1])
+
+    def value(self, name: str) -> Any:
+        """Return a name's value, after those of all names that its statement mentions."""
+        statement = self.statements.pop(name, "")
+        if statement.startswith(f"from {_PACKAGE}."):
+            module = statement.split()[1]
+            loaded = sys.modules.get(module)
+            self.values[name] = getattr(loaded, name) if loaded else _Source.of(module).value(name)
+        elif statement:
+            code = compile(statement, str(self.values["__name__"]), "exec")
+            for mentioned in _names(code):
+                self.value(mentioned)
+            exec(code, self.values)
+        return self.values.get(name)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*inner)
 
 
 def _class_path(name: str) -> str:

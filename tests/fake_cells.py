@@ -10,7 +10,7 @@ import yaml
 
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config, as_plain
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 
 ACCURACIES = {"clove": 0.90, "ifca": 0.80, "fedavg": 0.70}
 

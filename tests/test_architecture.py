@@ -38,7 +38,7 @@ ALLOWED = {
         "florets.strategies.settings",
         *_ROUND,
     },
-    "strategies": {"florets.strategies", *_ROUND},
+    "strategies": {"florets.strategies", "scipy", "sklearn", *_ROUND},
     "task": {
         *("florets.task", "numpy", "torch", "torchvision", "scipy", "sklearn", "pandas"),
         *("datasets", "flwr_datasets", "cloudpickle"),
@@ -68,8 +68,14 @@ ALLOWED = {
         ),
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
-    "commands": {"florets.commands", "florets.api", "florets.server_app", "florets.task", "florets.conf"},
-    "reports": {"florets.reports", "florets.conf", "numpy", "pandas", "scipy", "sklearn", "matplotlib"},
+    "commands": {
+        *("florets.commands", "florets.api", "florets.server_app", "florets.reports", "florets.task", "florets.conf"),
+        "numpy",
+    },
+    "reports": {
+        *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
+        *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
+    },
     "conf": {
         "florets.conf",
         "florets.strategies.STRATEGIES",
@@ -78,7 +84,7 @@ ALLOWED = {
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
     },
-    "deploy": {"florets.deploy", "florets.server_app", "florets.task", "numpy", "sklearn"},
+    "deploy": {"florets.deploy", "florets.server_app", "florets.reports", "florets.task", "numpy", "sklearn"},
 }
 # Quantiles and tests of the tables.
 ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
@@ -107,8 +113,8 @@ LAZY = {
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
-DRAWS = "reports/picture.py"
-"""Is a class of matplotlib's; others in reports/ and api/ import it where they draw."""
+DRAWING = ("picture", "plots", "heatmap", "spectrum_plot", "evidence_plot", "report", "partition")
+"""Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
 WIRES_BOTH_APPS = "server_app/engine.py"
 
 ALGORITHMS = sorted(
@@ -126,9 +132,6 @@ CLIENT_HALF = {
 """Law of `strategies/<name>/client.py`, which runs in a client's process; its own messages are allowed as well."""
 MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
 """Law of `strategies/<name>/messages.py`, which both halves import."""
-
-PURE = {"numpy", "scipy", "sklearn", "florets.strategies.core"}
-"""What the files of an algorithm's folder may add to the law of `strategies`: its own functions on arrays."""
 
 
 def files() -> list[Path]:
@@ -173,8 +176,6 @@ def allowed(path: Path) -> set[str]:
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
-    if area(path) == "strategies" and len(path.relative_to(ROOT).parts) == 3 and path.stem != "strategy":
-        found |= PURE
     return found
 
 
@@ -201,11 +202,11 @@ def test_a_file_imports_only_what_its_folder_may() -> None:
 
 
 def test_slow_packages_are_imported_inside_functions() -> None:
-    wrong = {}
-    for path in files():
+    wrong, drawing = {}, ["florets.reports.watch", *(f"florets.reports.{name}" for name in DRAWING)]
+    for name, path in modules().items():
         folder = "client_app" if path.stem == "client" else area(path).split("/")[0]
-        if (lazy := LAZY.get(folder, ())) and name_of(path) != DRAWS:
-            lazy = (*lazy, "florets.reports.picture") if "matplotlib" in lazy else lazy
+        if (lazy := LAZY.get(folder, ())) and not is_under(name, drawing):
+            lazy = (*lazy, *drawing) if "matplotlib" in lazy else lazy
             nodes = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
             if found := [module for module in imports(ast.Module(nodes, [])) if is_under(module, lazy)]:
                 wrong[name_of(path)] = found

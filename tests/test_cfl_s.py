@@ -8,8 +8,7 @@ import pytest
 from florets.conf.compose import compose
 from florets.server_app.new_client.run_models import load_run
 from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.cfl_s.strategy import CFLS
-from florets.strategies.cfl_s.tree import Split
+from florets.strategies.cfl_s.strategy import CFLS, Split
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests import method_runs

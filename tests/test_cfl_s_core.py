@@ -7,7 +7,7 @@ import pytest
 
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_s.bipartition import Halves, Norms, bipartition
-from florets.strategies.cfl_s.tree import Split, Tree
+from florets.strategies.cfl_s.strategy import Split, Tree
 from florets.strategies.core.cosine import cosines
 from tests.fakes import models
 

@@ -12,8 +12,7 @@ from florets.server_app.build import build_models, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
-from florets.strategies.cfl_gp.settings import CFLGPSettings
-from florets.strategies.cfl_gp.upload import decimals, probe_message, profile_entries
+from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.probe import read_probe_update
 from florets.task.wire.replies import read_update

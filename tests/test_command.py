@@ -17,9 +17,9 @@ from florets.commands.main import main, read_arguments
 from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
+from florets.reports.summary import RunSummary
 from florets.server_app import jobs
 from florets.server_app.command_help import help_text
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.trackers.protocol import Tracker
 from florets.strategies import STRATEGIES
 

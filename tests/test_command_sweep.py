@@ -12,9 +12,9 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.schema import Config
+from florets.reports.summary import RunSummary
 from florets.server_app import engine
 from florets.server_app.results.recorder import read_summary
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine
 from florets.server_app.sweep import launch
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job

@@ -11,7 +11,7 @@ from florets.conf.compose import CONFIG_DIR, compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, nearest
 from florets.conf.schema import Chosen, Config, Optimizer, TrainConfig
-from florets.strategies.clove.settings import CLoVESettings
+from florets.strategies.clove.strategy import CLoVESettings
 
 
 def problems(*overrides: str) -> tuple[str, ...]:

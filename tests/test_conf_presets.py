@@ -12,9 +12,9 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
-from florets.strategies.cfl_gp.settings import CFLGPSettings
-from florets.strategies.clove.settings import CLoVESettings
-from florets.strategies.local.settings import LocalSettings
+from florets.strategies.cfl_gp.strategy import CFLGPSettings
+from florets.strategies.clove.strategy import CLoVESettings
+from florets.strategies.local.strategy import LocalSettings
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names

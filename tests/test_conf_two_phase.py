@@ -5,8 +5,7 @@ import pytest
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_strategy, build_task
-from florets.strategies.two_phase.settings import TwoPhaseSettings
-from florets.strategies.two_phase.strategy import TwoPhase
+from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings
 
 WRONG = {
     "strategy.inner_steps=3": "must be even and at least 2, because it multiplies by Y^T and by Y in turn; use 4",

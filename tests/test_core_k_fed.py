@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.k_fed.centres import group_centres, main_group
+from florets.strategies.k_fed.strategy import group_centres, main_group
 
 
 def rng() -> np.random.Generator:

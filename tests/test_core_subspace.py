@@ -4,15 +4,21 @@ import numpy as np
 import pytest
 
 from florets.strategies.core.aggregate import average_models
-from florets.strategies.two_phase.anchors import centres, group_exactly, group_within, largest_groups, num_anchors
-from florets.strategies.two_phase.orthogonal_iteration import (
+from florets.strategies.two_phase.moment_descent import (
+    centres,
+    group_exactly,
+    group_within,
+    largest_groups,
+    num_anchors,
+)
+from florets.strategies.two_phase.strategy import average_soft
+from florets.strategies.two_phase.subspace import (
     Factors,
     leading_bases,
     orthonormal_columns,
     random_bases,
     weighted_mean,
 )
-from florets.strategies.two_phase.soft_average import average_soft
 
 
 def rng() -> np.random.Generator:

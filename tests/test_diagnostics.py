@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from results_examples import FOUND, report
 
-from florets.server_app.results.diagnostics import chance_level, refusals
+from florets.reports.diagnostics import chance_level, refusals
+from florets.reports.summary import round_line
 from florets.server_app.results.progress import describe
-from florets.server_app.results.summary import round_line
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.strategies.base.report import STABLE_FROM

@@ -8,7 +8,7 @@ import torch
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.server_app.results.diagnostics import divergence, too_few_models, worse_than_constant
+from florets.reports.diagnostics import divergence, too_few_models, worse_than_constant
 from florets.strategies.base.report import Evaluation
 
 

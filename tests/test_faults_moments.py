@@ -9,14 +9,16 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from benchmarks.bench_faults import play
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
-from florets.strategies.two_phase.moment_scale import (
+from florets.strategies.two_phase.subspace import (
     MOMENT_FACTOR,
     MomentScale,
     factors_size,
     longest_columns,
+    orthonormal_columns,
+    random_bases,
     term_size,
+    weighted_mean,
 )
-from florets.strategies.two_phase.orthogonal_iteration import orthonormal_columns, random_bases, weighted_mean
 from florets.task.wire import kinds
 from tests.mixed_regression import Watched, run
 

@@ -8,8 +8,7 @@ import pytest
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from florets.strategies.base.report import RoundReport
-from florets.strategies.feddrift.concepts import concept_distances, losses_on_groups, merged_models
-from florets.strategies.feddrift.strategy import FedDrift
+from florets.strategies.feddrift.strategy import FedDrift, concept_distances, losses_on_groups, merged_models
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 from tests.method_runs import play

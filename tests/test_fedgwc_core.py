@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 
 from florets.strategies.core.cluster import canonical
-from florets.strategies.fedgwc.interactions import MEAN_RATE, Interactions, resting_change
-from florets.strategies.fedgwc.rewards import gaussian_rewards
-from florets.strategies.fedgwc.settings import FedGWCSettings
-from florets.strategies.fedgwc.splitting import affinities, best_split
+from florets.strategies.fedgwc.interactions import (
+    MEAN_RATE,
+    Interactions,
+    affinities,
+    best_split,
+    gaussian_rewards,
+    resting_change,
+)
+from florets.strategies.fedgwc.strategy import FedGWCSettings
 
 # Rewards
 

@@ -11,8 +11,8 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.fedpac.head_weights import head_weights, known_spreads
 from florets.strategies.fedpac.messages import TRAIN_SPLIT
+from florets.strategies.fedpac.strategy import head_weights, known_spreads
 from florets.strategies.shared.client import shares_and_spread
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.split import read_split_update

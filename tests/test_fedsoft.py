@@ -15,9 +15,8 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_task
 from florets.server_app.engine import run
 from florets.strategies.base.models import Models
-from florets.strategies.fedsoft.importance import aggregation_weights, draw_clients, importance
 from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
-from florets.strategies.fedsoft.strategy import FedSoft
+from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
 from florets.task.training.mixture import sample_losses
 from florets.task.training.objective import Anchored
 from florets.task.wire import MalformedMessage, kinds

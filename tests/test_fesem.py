@@ -10,8 +10,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.core.cluster import cluster
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.fesem.centres import layer_scales, matched, nearest_centres
-from florets.strategies.fesem.strategy import FeSEM
+from florets.strategies.fesem.strategy import FeSEM, layer_scales, matched, nearest_centres
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
 from tests.test_baselines import lost, play

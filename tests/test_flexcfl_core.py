@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from florets.strategies.core.cosine import cosines, unit_rows
-from florets.strategies.flexcfl.inter_group import mix_groups
-from florets.strategies.flexcfl.label_shift import label_shift
 from florets.strategies.flexcfl.measures import (
     cosine_differences,
     decomposed_cosines,
     group_updates,
+    label_shift,
+    mix_groups,
     nearest_direction,
 )
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.descriptors import RowScale, nearest
-from florets.strategies.flux.density import density_clusters, knee
+from florets.strategies.flux.strategy import density_clusters, knee
 from florets.task.descriptors import describe, projection
 from florets.task.layers import with_head
 from florets.task.models import cnn, mlp

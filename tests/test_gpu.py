@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 from torch.profiler import ProfilerActivity, profile
 
 from florets.conf.compose import compose
+from florets.reports.summary import RunSummary
 from florets.server_app.engine import run
-from florets.server_app.results.summary import RunSummary
 from florets.task.models.mlp import mlp
 from florets.task.training.loop import TrainSettings
 from florets.task.training.vectorised import DEVICE_MEMORY, Share, device_stack_size, network_of, stacked_update

@@ -17,10 +17,8 @@ from florets.server_app.results.loss_matrix import loss_matrix
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.fedavg.settings import FedAvgSettings
-from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.ifca.settings import IFCASettings
-from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.fedavg.strategy import FedAvg, FedAvgSettings
+from florets.strategies.ifca.strategy import IFCA, IFCASettings
 from florets.task.held_out import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator

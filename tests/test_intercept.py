@@ -23,7 +23,7 @@ from florets.server_app.local_grid import LocalGrid
 from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
 from florets.strategies.intercept.client import SPREAD, class_offsets, intercept, value_offset
 from florets.strategies.intercept.messages import INTERCEPT
-from florets.strategies.intercept.personal import InterceptClients, InterceptKept
+from florets.strategies.intercept.strategy import InterceptClients, InterceptKept
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.intercept import offset_basis, read_intercept
 from florets.task.wire.sums import MIN_RECORDS

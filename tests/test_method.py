@@ -9,7 +9,7 @@ import pytest
 import florets
 from florets.server_app.jobs import explain
 from florets.strategies.base.federation import FederationError
-from florets.strategies.ditto.personal import DittoClients
+from florets.strategies.ditto.strategy import DittoClients
 from florets.task.randomness import Purpose, generator
 from tests.method_runs import play
 from tests.own_methods import Asking, HalvedFedAvg, WithoutItsReturns

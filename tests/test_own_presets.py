@@ -14,7 +14,7 @@ from florets.commands.main import main
 from florets.conf.compose import choices, compose
 from florets.conf.folders import OWN_DIR
 from florets.conf.schema import Config
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 from tests import fake_cells
 
 PRESET = """# @package _global_

@@ -9,8 +9,8 @@ import yaml
 
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
+from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.resume import read_resume
 from florets.strategies import registry
 from florets.strategies.registry import find_strategy, strategy_class

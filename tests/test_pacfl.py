@@ -9,10 +9,9 @@ from scipy.linalg import subspace_angles
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.pacfl.angles import MEASURES, Directions, angle_matrix
 from florets.strategies.pacfl.client import principal_directions
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
-from florets.strategies.pacfl.strategy import PACFL
+from florets.strategies.pacfl.strategy import MEASURES, PACFL, Directions, angle_matrix
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.principal_vectors import read_principal_vectors
 from tests.method_runs import play

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.server_app.partition_view.command import client_rows, cluster_rows, tiles
-from florets.server_app.partition_view.holdings import Holdings, described
+from florets.commands.show_partition import client_rows, cluster_rows, tiles
+from florets.reports.partition import Holdings, described
 from florets.task.partitions.changes import Change
 from florets.task.partitions.rotation import turned
 

@@ -14,9 +14,9 @@ from sklearn.metrics import roc_auc_score
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.reports.summary import RunSummary, round_line
 from florets.server_app.engine import resume, run
 from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.results.summary import RunSummary, round_line
 from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import read_resume

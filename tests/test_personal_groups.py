@@ -14,10 +14,9 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
 from florets.server_app.engine import run
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.ditto.personal import DittoClients
-from florets.strategies.ditto.settings import DittoSettings
+from florets.strategies.ditto.strategy import DittoClients, DittoSettings
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.fedproto.personal import FedProtoClients, FedProtoKept
+from florets.strategies.fedproto.strategy import FedProtoClients, FedProtoKept
 from florets.task.wire import kinds
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
+from florets.reports.evidence_plot import draw_evidence
+from florets.reports.summary import RunSummary, last_evidence, round_line
 from florets.server_app import jobs
-from florets.server_app.results.evidence_plot import draw_evidence
 from florets.server_app.results.progress import describe
 from florets.server_app.results.recorder import Recorder
-from florets.server_app.results.summary import RunSummary, last_evidence, round_line
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
 from florets.strategies.shared.evidence import MOST_SHOWN, Evidence

@@ -11,12 +11,12 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.reports.summary import RunSummary
 from florets.server_app.reproduce.cells import Place, Progress
 from florets.server_app.reproduce.items import Line
 from florets.server_app.reproduce.page import made_page, outside
 from florets.server_app.reproduce.page_command import remake, sweep_block
 from florets.server_app.reproduce.store import Store
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import write_sweep
 from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs

@@ -6,10 +6,9 @@ import pytest
 from matplotlib.colors import LogNorm
 from results_examples import FOUND, TRUTH, evaluations, report
 
+from florets.reports.heatmap import _colour_scale, _order, _ticks, draw_loss_matrix
 from florets.reports.look import line_style
-from florets.reports.statistics import Spread
-from florets.server_app.results.heatmap import _colour_scale, _order, _ticks, draw_loss_matrix
-from florets.server_app.results.plots import (
+from florets.reports.plots import (
     _end_of_phase_1,
     _points,
     _spread_labels,
@@ -18,7 +17,8 @@ from florets.server_app.results.plots import (
     label_rounds,
     new_figure,
 )
-from florets.server_app.results.summary import round_line
+from florets.reports.statistics import Spread
+from florets.reports.summary import round_line
 from florets.server_app.sweep.sweep_plots import _over_runs, draw_sweep, settings_figure
 from florets.strategies.base.report import FIRST_PHASE
 

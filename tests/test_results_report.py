@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
+from florets.reports.console import size
+from florets.reports.report import write_report
+from florets.reports.report_template import CSS
 from florets.server_app.results.recorder import Recorder
-from florets.server_app.results.report import write_report
-from florets.server_app.results.report_figures import size
-from florets.server_app.results.report_template import STYLE
 from florets.strategies.base.report import Client
 
 VOID = {"meta", "img", "link", "br"}
@@ -81,7 +81,7 @@ def test_the_page_needs_no_other_file(tmp_path):
 
 def test_the_style_sheet_reaches_the_page_unescaped(tmp_path):
     record(tmp_path / "run")
-    assert STYLE in (tmp_path / "run" / "report.html").read_text()
+    assert CSS in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_the_page_can_be_written_again_from_the_folder_alone(tmp_path):

@@ -4,10 +4,8 @@ import math
 import pytest
 from results_examples import FOUND, MIXED, TRUTH, evaluations, report
 
-from florets.server_app.jobs import headline
-from florets.server_app.results.client_scores import metrics_of
-from florets.server_app.results.progress import describe
-from florets.server_app.results.summary import (
+from florets.reports.client_scores import metrics_of
+from florets.reports.summary import (
     RunSummary,
     reaches,
     round_line,
@@ -15,6 +13,8 @@ from florets.server_app.results.summary import (
     stability_words,
     summarise,
 )
+from florets.server_app.jobs import headline
+from florets.server_app.results.progress import describe
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 

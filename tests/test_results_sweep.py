@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from results_examples import record
 
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import JobResult, group_jobs
 from florets.server_app.sweep.sweep_measures import mean_std
 from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep

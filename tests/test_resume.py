@@ -28,10 +28,10 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.reports.folder import FolderLock
 from florets.server_app import engine
 from florets.server_app.app import read_run_config
 from florets.server_app.experiment import run_experiment
-from florets.server_app.results.folder import FolderLock
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.checkpointing import Checkpointing
 from florets.server_app.resume.resume import finished_summary, read_resume

@@ -14,7 +14,7 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.snapshot import snapshot
-from florets.strategies.clove.stability import Histories
+from florets.strategies.clove.strategy import Histories
 from florets.task import task as task_module
 
 

@@ -22,12 +22,11 @@ from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
-from florets.strategies.clove.settings import CLoVESettings
-from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.clove.strategy import CLoVE, CLoVESettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
-from florets.strategies.settings import RunKeys, Settings
+from florets.strategies.settings import RunKeys
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.keys import setting
 from tests.fakes import FakeClients, models, thetas
@@ -262,7 +261,29 @@ def _equal(found: object, expected: object) -> None:
         )
 
 
-def test_every_strategy_of_the_registry_declares_settings_of_its_own() -> None:
-    kinds = [settings_type(name) for name in STRATEGIES]
-    assert len(set(kinds)) == len(kinds)
-    assert all(issubclass(kind, Settings) and kind.__doc__ for kind in kinds)
+READ = """
+import dataclasses
+from florets.strategies import PERSONAL, STRATEGIES
+from florets.strategies.registry import personal_method, personal_settings_type, settings_type, strategy_class
+
+def facts(kind):
+    public = [name for name in dir(kind) if name[0] != "_" and not callable(getattr(kind, name))]
+    known = {name: getattr(kind, name) for name in public if not isinstance(getattr(kind, name), property)}
+    values = vars(kind())
+    fields = [(f.name, f.type, values[f.name], f.metadata) for f in dataclasses.fields(kind)]
+    return kind.__doc__, kind.__name__, fields, known, [b.__name__ for b in kind.__mro__], sorted(dir(kind))
+
+read = {name: settings_type(name) for name in STRATEGIES} | {name: personal_settings_type(name) for name in PERSONAL}
+assert len(set(read.values())) == len(read)
+for name in STRATEGIES:
+    own = strategy_class(name).Settings
+    assert own is settings_type(name) and own is not read[name] and facts(own) == facts(read[name]), name
+for name in PERSONAL:
+    own = type(personal_method(name, read[name]()).settings)
+    assert own is personal_settings_type(name) and facts(own) == facts(read[name]), name
+"""
+
+
+def test_settings_that_are_read_without_importing_a_strategy_are_the_strategys() -> None:
+    done = subprocess.run([sys.executable, "-c", READ], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

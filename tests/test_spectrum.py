@@ -11,8 +11,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.reproduce.item_file import read_item
-from florets.server_app.results.spectrum_plot import (
+from florets.reports.spectrum_plot import (
     Spectrum,
     draw_feature_grid,
     draw_singular_values,
@@ -20,6 +19,7 @@ from florets.server_app.results.spectrum_plot import (
     in_a_plane,
     spectra_of,
 )
+from florets.server_app.reproduce.item_file import read_item
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.report import ADVICE, RoundReport
 from florets.strategies.cfl_gp.strategy import CFLGP

@@ -6,7 +6,8 @@ from scipy.stats import trim_mean
 
 from florets.strategies.core.agglomerative import group_by_largest_gap
 from florets.strategies.core.trimmed import trimmed_mean, trimmed_means
-from florets.strategies.sr_fca.cross_losses import (
+from florets.strategies.sr_fca.strategy import (
+    SRFCA,
     by_cluster,
     distances_to_clusters,
     farthest_neighbours,
@@ -14,7 +15,6 @@ from florets.strategies.sr_fca.cross_losses import (
     mutual,
     nearest_of_large,
 )
-from florets.strategies.sr_fca.strategy import SRFCA
 from florets.task.wire import kinds
 from tests.method_runs import play
 

@@ -10,7 +10,7 @@ import yaml
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_keys import read_sweep
 from florets.server_app.sweep.tune import tune_overrides

@@ -8,8 +8,8 @@ import pytest
 
 import florets
 from florets.conf.problems import ConfigError
+from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell, ResultTable
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_csv import read_jobs, write_jobs
 from florets.server_app.sweep.sweep_groups import JobResult
 from tests.results_examples import record

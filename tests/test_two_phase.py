@@ -17,8 +17,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, RoundReport
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
-from florets.strategies.two_phase.settings import TwoPhaseSettings
-from florets.strategies.two_phase.strategy import TwoPhase
+from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings
 from florets.task.wire import bank, kinds
 from tests import mixed_regression, own_functions
 from tests.fakes import FakeClients, models, thetas

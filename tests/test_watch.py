@@ -13,12 +13,12 @@ import pytest
 from florets.commands import watch
 from florets.conf.problems import ConfigError
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
+from florets.reports.watch.charts import curve
+from florets.reports.watch.history import MOST_ROUNDS, ClientHistory, Move
+from florets.reports.watch.page import main_part, whole_page
+from florets.reports.watch.server import WatchServer
+from florets.reports.watch.state import Watched
 from florets.server_app.results.recorder import Recorder
-from florets.server_app.watch.charts import curve
-from florets.server_app.watch.history import MOST_ROUNDS, ClientHistory, Move
-from florets.server_app.watch.page import main_part, whole_page
-from florets.server_app.watch.server import WatchServer
-from florets.server_app.watch.state import Watched
 from tests.results_examples import CLIENTS, FOUND, MIXED, record, report
 
 CONFIG = "experiment: tiny\nseed: 7\nnum_rounds: 8\nstrategy: {name: clove}\ntask: {data: digits, model: mlp}\n"
@@ -101,7 +101,7 @@ def test_a_run_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     import time
 
     later = time.time() + 3600
-    monkeypatch.setattr("florets.server_app.watch.state.time.time", lambda: later)
+    monkeypatch.setattr("florets.reports.watch.state.time.time", lambda: later)
     assert Watched(tmp_path / "run").state().status == "silent"
 
 

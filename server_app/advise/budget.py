@@ -9,9 +9,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from florets.server_app.console import counted, say
-from florets.server_app.results.report_figures import duration
-from florets.server_app.results.summary import RoundLine, round_seconds
+from florets.reports.console import counted, duration, say
+from florets.reports.summary import RoundLine, round_seconds
 
 _BETWEEN = 60.0
 """Seconds after which a plain line shows that work goes on."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.reports.summary import last_evidence, read_lines
 from florets.server_app.advise.outcomes import read_outcome
-from florets.server_app.results.summary import last_evidence, read_lines
 
 Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open", "moving"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from florets.reports.summary import read_lines, round_seconds
 from florets.server_app.advise.measures import FloatArray
-from florets.server_app.results.summary import read_lines, round_seconds
 from florets.server_app.results.sums_of_tests import (
     PartStatistics,
     TestStatistics,

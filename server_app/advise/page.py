@@ -7,6 +7,9 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from florets.reports.console import counted, duration, size
+from florets.reports.folder import write_whole
+from florets.reports.report_template import CSS
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.chart import chart
 from florets.server_app.advise.compare import FEW_RECORDS, Criterion
@@ -18,10 +21,6 @@ from florets.server_app.advise.page_template import STYLE as OWN_STYLE
 from florets.server_app.advise.sites import SiteRow, alternative
 from florets.server_app.advise.speech import p_text
 from florets.server_app.advise.words import Words
-from florets.server_app.console import counted
-from florets.server_app.results.folder import write_whole
-from florets.server_app.results.report_figures import duration, size
-from florets.server_app.results.report_template import STYLE
 from florets.server_app.results.sums_of_tests import constant, read_test_statistics
 
 NAME = "advice.html"
@@ -36,7 +35,7 @@ def write_page(folder: Path, advice: Advice, question: Question, setup: Setup) -
     # Names of clients come from other machines: autoescape keeps them text.
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(PAGE)
     html = page.render(
-        style=STYLE + OWN_STYLE,
+        style=CSS + OWN_STYLE,
         title=f"{base.experiment}, seed {base.seed}",
         words=words,
         useful=advice.chosen is not None,

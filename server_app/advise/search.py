@@ -7,11 +7,11 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.reports.console import counted
 from florets.server_app.advise.compare import Criterion
 from florets.server_app.advise.measures import FORMS, is_better, value
 from florets.server_app.advise.methods import OPTIONAL, Question, Setup, candidate_run
 from florets.server_app.advise.outcomes import Outcome, read_outcome
-from florets.server_app.console import counted
 from florets.strategies.base.federation import FederationError
 
 _SMALLER = (0.1, 0.01)

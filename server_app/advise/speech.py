@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
+from florets.reports.console import counted
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.causes import ColumnShift
 from florets.server_app.advise.measures import OF_VALUES, amount, value
 from florets.server_app.advise.methods import Question, Setup
 from florets.server_app.advise.outcomes import Outcome
 from florets.server_app.advise.sites import SiteRow, alternative, site_rows
-from florets.server_app.console import counted
 
 _MOST_NAMES = 6
 

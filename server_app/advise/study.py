@@ -14,6 +14,9 @@ import numpy as np
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.reports.console import say
+from florets.reports.folder import write_whole
+from florets.reports.summary import RunSummary, read_lines
 from florets.server_app.advise.advice import Advice, Evidence, advise
 from florets.server_app.advise.budget import Budget, Meter
 from florets.server_app.advise.causes import Reason, differences, rule_of
@@ -38,12 +41,9 @@ from florets.server_app.advise.site_data import any_unscaled, read_losses, read_
 from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.check.findings import Finding as CheckFinding
-from florets.server_app.console import say
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.jobs import absolute
-from florets.server_app.results.folder import write_whole
 from florets.server_app.results.progress import listening
-from florets.server_app.results.summary import RunSummary, read_lines
 from florets.server_app.results.sums_of_tests import TestStatistics, pooled, read_test_statistics, with_sums
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 

@@ -2,14 +2,13 @@
 
 import math
 
+from florets.reports.console import counted, duration, size
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.compare import FEW_CLIENTS
 from florets.server_app.advise.measures import FORMS, amount
 from florets.server_app.advise.methods import NAMES, Question, Setup, command
 from florets.server_app.advise.reasons import Reasons
 from florets.server_app.advise.speech import Speech, p_text
-from florets.server_app.console import counted
-from florets.server_app.results.report_figures import duration, size
 
 _MOST_SITES = 8
 _NEAR = 0.05

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
 from florets.task.data.tables.names import listed, toml_key

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
+from florets.reports.report_template import CSS
 from florets.server_app.check.findings import Finding
-from florets.server_app.console import counted
-from florets.server_app.results.folder import write_whole
-from florets.server_app.results.report_template import STYLE
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description
 
@@ -79,7 +79,7 @@ def write_page(
         tables.append(_columns(shown))
     verdict = f"{errors} cannot take part as they are" if errors else "all can take part"
     head = f"{counted(len(sites), 'site')}: {verdict}"
-    html = page.render(style=STYLE + _OWN_STYLE, title=title, head=head, findings=findings, tables=tables)
+    html = page.render(style=CSS + _OWN_STYLE, title=title, head=head, findings=findings, tables=tables)
     write_whole(path, html)
     return path
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
-from florets.server_app.console import say
+from florets.reports.console import say
+from florets.reports.summary import RunSummary
 from florets.server_app.flower.app_folder import write_app
 from florets.server_app.flower.superlink import NAME, SuperLink
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.own_code import paths_of
 from florets.server_app.resume.resume import refuse_interrupted
 from florets.server_app.workers.ray_address import check_simulation

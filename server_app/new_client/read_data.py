@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from florets.conf.class_names import as_texts
 from florets.conf.problems import ConfigError
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.server_app.data_agreement import declaration_of
 from florets.server_app.new_client.chosen_model import check_client
 from florets.server_app.new_client.run_models import RunModels

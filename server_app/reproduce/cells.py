@@ -15,10 +15,10 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.reports.folder import MARKER, write_whole
 from florets.server_app import jobs
 from florets.server_app.reproduce.items import BLOCK, Item, Line
 from florets.server_app.reproduce.run_values import Values, values_of
-from florets.server_app.results.folder import MARKER, write_whole
 from florets.server_app.resume.go_on import finished_run, plain, same_settings
 from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume.resume import CHANGEABLE

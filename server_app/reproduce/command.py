@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
+from florets.reports.console import counted, say
+from florets.reports.folder import append_lines
 from florets.server_app import jobs
-from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.server_app.reproduce.data_check import check_folder, with_data
@@ -23,7 +24,6 @@ from florets.server_app.reproduce.run import BUSY, run_cells
 from florets.server_app.reproduce.store import stored_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
-from florets.server_app.results.folder import append_lines
 from florets.server_app.resume.go_on import Engine
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]

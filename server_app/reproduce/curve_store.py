@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from florets.conf.problems import ConfigError
+from florets.reports.folder import whole_file
+from florets.reports.plots import TITLES, panels_of
+from florets.reports.summary import RoundLine
 from florets.server_app.reproduce.cells import Place
-from florets.server_app.results.folder import whole_file
-from florets.server_app.results.plots import TITLES, panels_of
-from florets.server_app.results.summary import RoundLine
 
 _HEAD = ("row", "column", "seed", "settings", "quantity", "rounds", "values")
 _FIRST, _MOST = 20, 80

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.console import counted
 from florets.reports.tables import markdown_table
-from florets.server_app.console import counted
 from florets.server_app.reproduce.item_file import find_item, item_names
 from florets.server_app.reproduce.page import Asked
 from florets.server_app.reproduce.written import verdict_words

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.console import counted, say
+from florets.reports.folder import write_whole
 from florets.server_app import jobs
-from florets.server_app.console import counted, say
 from florets.server_app.reproduce.overview import overview_block
 from florets.server_app.reproduce.page import item_block, made_page
 from florets.server_app.reproduce.page_pictures import PagePictures
 from florets.server_app.reproduce.page_tables import PageTables
-from florets.server_app.results.folder import write_whole
 from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs, sweep_text
 
 _SWEEP = "sweep."

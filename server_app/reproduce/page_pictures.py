@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from florets.conf.problems import ConfigError
-from florets.server_app.console import counted
+from florets.reports.console import counted
 from florets.server_app.reproduce.table import Table
 
 if TYPE_CHECKING:

@@ -7,20 +7,20 @@ import numpy as np
 from matplotlib import rc_context
 
 from florets.conf.problems import ConfigError
+from florets.reports.folder import MARKER, naming
 from florets.reports.look import INK, QUIET, STYLE
-from florets.server_app.reproduce.cells import Place
-from florets.server_app.reproduce.curve_store import LinesOf
-from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
-from florets.server_app.reproduce.table import Table
-from florets.server_app.results.folder import MARKER, naming
-from florets.server_app.results.plots import new_figure
-from florets.server_app.results.spectrum_plot import (
+from florets.reports.plots import new_figure
+from florets.reports.spectrum_plot import (
     Spectrum,
     draw_feature_grid,
     draw_singular_values,
     read_spectra,
 )
-from florets.server_app.results.summary import RoundLine, read_lines
+from florets.reports.summary import RoundLine, read_lines
+from florets.server_app.reproduce.cells import Place
+from florets.server_app.reproduce.curve_store import LinesOf
+from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
+from florets.server_app.reproduce.table import Table
 from florets.server_app.sweep.sweep_plots import draw_sweep
 
 _OF_RUNS = {"features": draw_feature_grid, "singular_values": draw_singular_values}

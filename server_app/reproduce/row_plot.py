@@ -9,8 +9,8 @@ from matplotlib import rc_context
 
 from florets.reports.look import GRID, STYLE, line_style
 from florets.reports.picture import Picture
+from florets.reports.plots import Points, draw_curve, label_ends, new_figure
 from florets.server_app.reproduce.table import Matrix, Table
-from florets.server_app.results.plots import Points, draw_curve, label_ends, new_figure
 
 _LETTERS = 90
 """Of the names of all rows, as many as fit beside each other."""

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from florets import strategies
+from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.server_app.reproduce.mixtures import read_mixtures
-from florets.server_app.results.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
 from florets.task.fingerprint import fingerprint
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
+from florets.reports.folder import whole_file
 from florets.server_app.reproduce.cells import Place, Progress, State
-from florets.server_app.results.folder import whole_file
 
 _HEAD = ("row", "column", "seed", "settings", "state", "note")
 _WORDS = ("verdict", "code")

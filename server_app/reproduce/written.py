@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
+from florets.reports.console import counted
+from florets.reports.folder import whole_file, write_whole
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
-from florets.server_app.console import counted
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.reasons import UNDECIDED
 from florets.server_app.reproduce.references import NEVER, OFF, Reference, Verdict
 from florets.server_app.reproduce.table import LEFT_OUT, MEANINGLESS, NOT_RUN, Entry, Matrix, Table
-from florets.server_app.results.folder import whole_file, write_whole
 
 _MOST_FAILURES = 20
 _STATES = ("finished", "stopped", "failed", "refused", "not run")

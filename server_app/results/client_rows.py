@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from florets.reports.folder import append_lines, whole_file
 from florets.reports.frames import CLIENTS_OVER_ROUNDS, PARQUET
 from florets.server_app.results.client_tests import TEST_CELLS, test_cells
-from florets.server_app.results.folder import append_lines, whole_file
 from florets.strategies.base.report import Client, RoundReport
 
 HEAD = (

@@ -1,6 +1,6 @@
 """One client's test results as the columns of ``clients.csv``."""
 
-from florets.server_app.results.client_scores import HIGHER_IS_BETTER
+from florets.reports.client_scores import HIGHER_IS_BETTER
 from florets.strategies.base.report import Evaluation
 
 Cell = int | float | None

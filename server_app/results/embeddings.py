@@ -8,7 +8,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import numpy as np
 
 from florets.reports.embedding import EMBEDDINGS, UNKNOWN, Embedding, round_of
-from florets.server_app.results.folder import naming, whole_file
+from florets.reports.folder import naming, whole_file
 from florets.strategies.base.report import RoundReport
 
 PARTS = "embeddings"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from flwr.app import ArrayRecord
 
-from florets.server_app.results.summary import FIGURES
+from florets.reports.summary import FIGURES
 from florets.strategies.base.models import Models
 from florets.strategies.core.model_error import model_error
 from florets.task.task import Task

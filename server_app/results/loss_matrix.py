@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from florets.server_app.console import counted
-from florets.server_app.results.report_figures import duration, size
+from florets.reports.console import counted, duration, size
 from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client

@@ -14,8 +14,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from florets.server_app.console import say
-from florets.server_app.results.summary import RoundLine, ari_words, unplaced_words
+from florets.reports.console import say
+from florets.reports.summary import RoundLine, ari_words, unplaced_words
 from florets.strategies.base.report import EVIDENCE
 
 

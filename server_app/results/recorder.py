@@ -14,12 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.server_app.console import counted
-from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.results.client_rows import ClientRows
-from florets.server_app.results.client_tests import TEST_CELLS, test_cells
-from florets.server_app.results.embeddings import Embeddings
-from florets.server_app.results.folder import (
+from florets.reports.console import counted
+from florets.reports.folder import (
     MARKER,
     FolderLock,
     RunLog,
@@ -29,8 +25,12 @@ from florets.server_app.results.folder import (
     whole_file,
     write_whole,
 )
+from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.server_app.results.arrays_file import write_arrays
+from florets.server_app.results.client_rows import ClientRows
+from florets.server_app.results.client_tests import TEST_CELLS, test_cells
+from florets.server_app.results.embeddings import Embeddings
 from florets.server_app.results.progress import Progress
-from florets.server_app.results.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.results.sums_of_tests import FILE as TESTS
 from florets.server_app.results.sums_of_tests import statistics_of, to_json
 from florets.strategies.base.report import Client, Evaluation, RoundReport
@@ -259,7 +259,7 @@ class Recorder:
         self._rows.finish()
         self._embeddings.finish()
 
-        from florets.server_app.results.report import (
+        from florets.reports.report import (
             write_report,  # matplotlib takes a second that only the end needs
         )
 

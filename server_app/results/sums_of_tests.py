@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from florets.server_app.results.client_scores import scores_of
+from florets.reports.client_scores import scores_of
 from florets.strategies.base.report import Evaluation
 from florets.task.training.figures import binned_area
 from florets.task.wire.sums import BINS, CLASS_MEASURES, PARTS, TRAIN, VALUE_MEASURES, PartSums, places

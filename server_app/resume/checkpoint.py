@@ -20,8 +20,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 from safetensors import safe_open
 
+from florets.reports.folder import naming, whole_file
 from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.results.folder import naming, whole_file
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State

@@ -14,11 +14,11 @@ from florets.conf.defaults import default_values
 from florets.conf.layers import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
+from florets.reports.folder import FINISHED, MARKER, FolderLock
+from florets.reports.summary import RunSummary
 from florets.server_app import jobs
 from florets.server_app.data_agreement import ASKED
-from florets.server_app.results.folder import FINISHED, MARKER, FolderLock
 from florets.server_app.results.recorder import read_summary
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import CheckpointError, Checkpoints
 from florets.server_app.resume.own_code import Hashes, changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume.resume import CHANGEABLE

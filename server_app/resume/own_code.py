@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.schema import Config
-from florets.server_app.results.folder import naming, whole_file, write_whole
+from florets.reports.folder import naming, whole_file, write_whole
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task import given

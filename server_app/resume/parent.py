@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
-from florets.server_app.results.folder import write_whole
+from florets.reports.folder import write_whole
 
 PARENT = "parent.json"
 

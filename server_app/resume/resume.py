@@ -13,10 +13,10 @@ from florets.conf.run_folder import flower_resume_command, resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
+from florets.reports.folder import FINISHED, FolderLock
+from florets.reports.summary import RunSummary
 from florets.server_app.jobs import absolute
-from florets.server_app.results.folder import FINISHED, FolderLock
 from florets.server_app.results.recorder import read_summary
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from florets.server_app.resume.own_code import (
     changed_files,

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
+from florets.reports.client_scores import HIGHER_IS_BETTER
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
 from florets.reports.statistics import Spread
-from florets.server_app.console import counted
-from florets.server_app.results.client_scores import HIGHER_IS_BETTER
-from florets.server_app.results.folder import write_whole
 from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs
 
 BEST = "best.yaml"

@@ -20,8 +20,8 @@ from florets.conf.compose import CONFIG_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import with_block
+from florets.reports.console import counted, say
 from florets.server_app import jobs
-from florets.server_app.console import counted, say
 from florets.server_app.cores import crowded
 from florets.server_app.extras import require
 from florets.server_app.resume.go_on import Engine

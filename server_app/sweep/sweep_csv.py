@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from florets.conf.problems import ConfigError
-from florets.server_app.results.client_scores import HIGHER_IS_BETTER
-from florets.server_app.results.folder import whole_file
-from florets.server_app.results.summary import RunSummary
+from florets.reports.client_scores import HIGHER_IS_BETTER
+from florets.reports.folder import whole_file
+from florets.reports.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import JobResult
 
 SUMMARY = "summary.csv"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from florets.server_app.results.summary import RunSummary
+from florets.reports.summary import RunSummary
 from florets.strategies import TITLES
 
 _PARTICIPATION = "strategy.fraction_train"

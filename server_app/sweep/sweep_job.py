@@ -13,10 +13,10 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.reports.console import say
+from florets.reports.folder import WriteFailed
+from florets.reports.summary import RunSummary
 from florets.server_app import jobs
-from florets.server_app.console import say
-from florets.server_app.results.folder import WriteFailed
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
 from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.sweep.sweep_groups import JobResult

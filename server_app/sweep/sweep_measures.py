@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from florets.reports.client_scores import HIGHER_IS_BETTER
 from florets.reports.statistics import ARI, PERCENT, Spread
+from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell
-from florets.server_app.results.client_scores import HIGHER_IS_BETTER
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import Group, JobResult
 
 TRUTH = {

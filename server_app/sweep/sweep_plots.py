@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from florets.reports.look import GRID, QUIET, STYLE, line_style
 from florets.reports.picture import Picture
-from florets.reports.statistics import Spread
-from florets.server_app.results.plots import (
+from florets.reports.plots import (
     BOUNDED,
     TITLES,
     Points,
@@ -22,7 +21,8 @@ from florets.server_app.results.plots import (
     panels_of,
     value_text,
 )
-from florets.server_app.results.summary import RoundLine
+from florets.reports.statistics import Spread
+from florets.reports.summary import RoundLine
 
 
 def _over_runs(runs: Sequence[Sequence[RoundLine]], key: str) -> tuple[Points, NDArray[np.float64]]:

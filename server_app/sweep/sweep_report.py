@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.reports.compare import LEGEND
+from florets.reports.console import counted
+from florets.reports.folder import naming, write_whole
+from florets.reports.summary import RoundLine, read_lines
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
-from florets.server_app.console import counted
-from florets.server_app.results.folder import naming, write_whole
-from florets.server_app.results.summary import RoundLine, read_lines
 from florets.server_app.sweep.sweep_compare import comparison
 from florets.server_app.sweep.sweep_csv import SUMMARY, write_jobs
 from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, job_name, short

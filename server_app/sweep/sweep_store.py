@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
+from florets.reports.client_scores import WORST
+from florets.reports.console import counted
+from florets.reports.folder import whole_file
+from florets.reports.summary import RunSummary
 from florets.reports.tables import markdown_table
-from florets.server_app.console import counted
-from florets.server_app.results.client_scores import WORST
-from florets.server_app.results.folder import whole_file
-from florets.server_app.results.summary import RunSummary
 from florets.server_app.resume.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_csv import SUMMARY, keys_of, participation_of, read_rows
 from florets.server_app.sweep.sweep_groups import JobResult, group_jobs

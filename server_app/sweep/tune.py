@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from hydra.core.override_parser.types import IntervalSweep, Override
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.server_app.console import say
+from florets.reports.console import say
 from florets.server_app.sweep.sweep_direction import measures
 from florets.server_app.sweep.sweep_keys import read_sweep, values_of
 

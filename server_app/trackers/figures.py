@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from florets.server_app.results.client_scores import FIGURES, scores_of
-from florets.server_app.results.summary import RoundLine, RunSummary, round_seconds
+from florets.reports.client_scores import FIGURES, scores_of
+from florets.reports.summary import RoundLine, RunSummary, round_seconds
 from florets.server_app.trackers.protocol import ClientFigures
 from florets.strategies.base.report import RoundReport
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.server_app.results.summary import RoundLine
+from florets.reports.summary import RoundLine
 from florets.server_app.trackers.figures import curves, final_figures, params, round_figures, short_text
 from florets.server_app.trackers.protocol import ClientFigures, RunEnd, RunStart, read_ids, write_id
 

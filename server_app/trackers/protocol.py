@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from florets.server_app.results.folder import write_whole
-from florets.server_app.results.summary import RoundLine, RunSummary
+from florets.reports.folder import write_whole
+from florets.reports.summary import RoundLine, RunSummary
 
 IDS = "trackers.json"
 """File of a run's folder with the ids under which trackers know the run: it goes on under the same ones."""

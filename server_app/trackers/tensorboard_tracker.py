@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florets.server_app.results.summary import RoundLine
+from florets.reports.summary import RoundLine
 from florets.server_app.trackers.figures import curves, final_figures, params, round_figures
 from florets.server_app.trackers.protocol import ClientFigures, RunEnd, RunStart
 

@@ -10,9 +10,9 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.conf.trackers import tracker_names
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
+from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.extras import require
 from florets.server_app.results.recorder import Recorder
-from florets.server_app.results.summary import RoundLine, RunSummary
 from florets.server_app.trackers.figures import MOST_CLIENTS, client_figures
 from florets.server_app.trackers.mlflow_tracker import MlflowTracker
 from florets.server_app.trackers.of_sweep import present_sweep

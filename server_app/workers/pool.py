@@ -10,7 +10,7 @@ from itertools import islice
 
 from flwr.app import Context, Message
 
-from florets.server_app.console import counted, say
+from florets.reports.console import counted, say
 from florets.server_app.local_grid import failed
 from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
 from florets.server_app.workers.message_pickling import Answer, unpickled

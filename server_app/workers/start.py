@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.server_app.console import counted, say
+from florets.reports.console import counted, say
 from florets.server_app.local_grid import LocalGrid, NodeConfig
 from florets.server_app.resume.own_code import paths_of
 from florets.server_app.workers.backend import WorkersFailed

@@ -1,11 +1,31 @@
 """Centralised training: one model on the data of all clients together; for simulations."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.centralised.messages import TRAIN_POOLED
-from florets.strategies.centralised.settings import CentralisedSettings
+from florets.strategies.settings import Experiment, OneModel
 from florets.task.wire.replies import Update, read_update
+
+
+@dataclass(frozen=True)
+class CentralisedSettings(OneModel):
+    """One model trained on all clients' data together, which only a simulation has: a reference."""
+
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse nodes with data of their own."""
+        if run.task.partition != "own":
+            return []
+        return [
+            "strategy=centralised: it trains on all clients' data together, and these nodes (task.partition=own) "
+            "keep theirs; use strategy=fedavg."
+        ]
 
 
 class Centralised(Strategy[CentralisedSettings, State]):

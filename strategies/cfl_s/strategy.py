@@ -1,7 +1,9 @@
 """CFL-S: one model for all, and a cluster is split in two once its model rests and its clients do not."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -13,13 +15,148 @@ from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_s.bipartition import LEAST_CLIENTS, Norms, bipartition
-from florets.strategies.cfl_s.settings import CFLSSettings
-from florets.strategies.cfl_s.tree import Tree
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import centroids
-from florets.strategies.core.cosine import unit_rows
+from florets.strategies.core.cosine import cosines, unit_rows
+from florets.strategies.settings import Compared, SharedLayers
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
+
+
+@dataclass(frozen=True)
+class CFLSSettings(SharedLayers):
+    """Federated averaging that splits a cluster in two once its model rests and its clients do not."""
+
+    linkage: Literal["single", "complete"] = setting(
+        "single", "how a cluster is split: as in the paper's algorithm, or as in its released code"
+    )
+    weighting: Literal["uniform", "examples"] = setting(
+        "uniform", "weights of a cluster's average: uniform, or by examples"
+    )
+    thresholds: Literal["relative", "absolute"] = setting(
+        "relative", "what the two thresholds are measured in: other norms of the run, or the paper's absolute norms"
+    )
+    mean_threshold: float | None = setting(
+        None,
+        "eps_1: a cluster may be split once the norm of its mean update is below this, relative to its median "
+        "client's; null: 0.6, absolute 0.4",
+        above=0,
+    )
+    client_threshold: float | None = setting(
+        None,
+        "eps_2: and while the norm of a client's update is above this, relative to the largest so far of a median "
+        "client; null: 0.1, absolute 1.6",
+        least=0,
+    )
+    least_gap: float | None = setting(
+        None,
+        "and where the mean cosine similarity within its halves exceeds the largest across by this; null: 0.2, "
+        "absolute: whatever it is",
+        above=-2,
+        most=3,
+    )
+    first_split: int = setting(1, "no split before this round (the released code: 21)", least=1)
+
+    compares: ClassVar[Compared] = "participants"
+    grows: ClassVar[bool] = True
+    finds_k: ClassVar[bool] = True
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """eps_1, eps_2 and the least gap."""
+        usual = (0.6, 0.1, 0.2) if self.thresholds == "relative" else (0.4, 1.6, -math.inf)
+        given = (self.mean_threshold, self.client_threshold, self.least_gap)
+        mean, client, gap = (default if own is None else own for own, default in zip(given, usual, strict=True))
+        return mean, client, gap
+
+
+ROOT = 0
+
+
+@dataclass(frozen=True)
+class Split:
+    """A cluster that was split.
+
+    Attributes
+    ----------
+    start
+        The one model that its clients trained when it was split.
+    directions
+        Mean of the clients' normalised updates in each half, (2, D) float32.
+    halves
+        The two nodes that took its place.
+    """
+
+    start: Models
+    directions: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+    halves: tuple[int, int]
+
+    def __deepcopy__(self, _: object) -> "Split":
+        # It is never changed: a copy of a strategy's state can share it.
+        return self
+
+    def nearest(self, update: FloatArray) -> int:
+        """Return the half whose direction is nearest to a client's update (D,) of `start`."""
+        similarity = cosines(update[np.newaxis], self.directions.astype(np.float64))[0]
+        return self.halves[int(np.argmax(similarity))]
+
+
+@dataclass
+class Tree:
+    """Clusters of clients as nodes of a tree: a split one holds its `Split`, a present one the number of its model.
+
+    Attributes
+    ----------
+    nodes
+        Node 0 is the first cluster, of all clients.
+    places
+        Node of each client, by key. One that was away when its cluster was split is still at that node.
+    """
+
+    nodes: list[Split | int] = field(default_factory=lambda: [0])
+    places: dict[str, int] = field(default_factory=dict)
+
+    def place(self, key: str) -> int:
+        """Return the node of a client, the first where it is new."""
+        return self.places.get(key, ROOT)
+
+    def split_at(self, node: int) -> Split | None:
+        """Return how a node was split; None where it is a present cluster."""
+        found = self.nodes[node]
+        return found if isinstance(found, Split) else None
+
+    def model(self, node: int) -> int:
+        """Return the model of a node; of a split one, that of its larger half, which has kept it."""
+        while (split := self.split_at(node)) is not None:
+            node = split.halves[0]
+        found = self.nodes[node]
+        assert isinstance(found, int)
+        return found
+
+    @property
+    def clusters(self) -> dict[int, int]:
+        """Node of each present cluster, by its model."""
+        return {found: node for node, found in enumerate(self.nodes) if isinstance(found, int)}
+
+    def split(
+        self, node: int, start: Models, directions: FloatArray, halves: tuple[Iterable[str], Iterable[str]]
+    ) -> None:
+        """Split a cluster: the first half keeps its model, the second gets the next number.
+
+        Parameters
+        ----------
+        halves
+            Keys of the clients in each; who is in neither has to be placed.
+        """
+        model = self.nodes[node]
+        assert isinstance(model, int)
+        first = len(self.nodes)
+        numbers = (model, len(self.clusters))
+        self.nodes[node] = Split(start, directions.astype(np.float32), (first, first + 1))
+        for half, (number, keys) in enumerate(zip(numbers, halves, strict=True)):
+            self.nodes.append(number)
+            self.places.update(dict.fromkeys(keys, first + half))
 
 
 @dataclass

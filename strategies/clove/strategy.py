@@ -1,8 +1,8 @@
 """CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import ClassVar, Literal, assert_never
 
 import numpy as np
 
@@ -13,21 +13,151 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.clove.outliers import Outliers
-from florets.strategies.clove.settings import CLoVESettings
-from florets.strategies.clove.stability import Histories
 from florets.strategies.clove.watch import Watch
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
+from florets.strategies.settings import Experiment, idle
 from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.restart_settings import Restarted
 from florets.strategies.shared.restarts import RestartState, begin_round
 from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
 from florets.task.wire.replies import Losses, Update
+
+
+@dataclass(frozen=True)
+class CLoVESettings(Restarted):
+    """The server clusters the clients' loss vectors and matches clusters to models."""
+
+    clustering: Literal["kmeans", "agglomerative", "finch"] = setting("kmeans", "how loss vectors are clustered")
+    k_min_improvement: float = setting(
+        0.0,
+        "least relative gain that a larger K must bring; negative: a loss that it may cost (k=auto)",
+        above=-1,
+        note="0 takes any gain",
+    )
+    matching: Literal["min_cost", "overlap", "none"] = setting("min_cost", "how clusters are matched to models")
+    square_root: bool = setting(False, "take the square root of the losses before clustering and matching")
+    stability_rounds: int = setting(3, "a client is stable when its last s assignments are equal", least=1)
+    stability_fraction: float = setting(
+        1.0, "fraction of a round's participants that must be stable", above=0, most=1, note="1.0 means all"
+    )
+    stop_when_stable: bool = setting(True, "freeze the clustering once it is stable")
+    reassign_unstable: bool = setting(False, "then also place anew the clients that were not stable themselves")
+    outlier_loss: float | None = setting(
+        100.0,
+        "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
+        "null: nobody",
+        least=1,
+        note="null rejects nobody",
+    )
+    watch: float | None = setting(
+        None,
+        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it "
+        "is asked for a loss vector again; 8 is a good value, null watches nobody",
+        above=0,
+        note="null watches nobody",
+    )
+    probes: int = setting(
+        0, "random models beside the K that loss vectors are also taken on, and that nobody trains", least=0
+    )
+    memory: bool = setting(False, "cluster the latest loss vectors of all clients seen, not only this round's")
+
+    @property
+    def extra_models(self) -> int:
+        """First models that the algorithm needs beside the K that are trained."""
+        return self.probes
+
+    def conflicts(self) -> list[str]:
+        """Refuse several starts with probes, which belong to the models of one, and a watch without a freeze."""
+        problems = super().conflicts()
+        if self.restarts > 1 and self.probes > 0:
+            problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
+        if self.watch is not None and not self.stop_when_stable:
+            problems.append(
+                f"strategy.watch={self.watch:g}: has an effect only with strategy.stop_when_stable=true; add that, "
+                "or leave it out."
+            )
+        return problems
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a rule for K where K is given, and a personal method where clusters are not frozen for good."""
+        problems = super().problems(run)
+        if run.k != "auto":
+            problems += idle(self, ["k_min_improvement"], "k=auto")
+        if run.personal == "fedproto" and (self.watch is not None or not self.stop_when_stable):
+            key = "watch" if self.watch is not None else "stop_when_stable"
+            problems.append(
+                f"strategy.{key}: personal=fedproto begins once clusters are frozen, and their models stay as they "
+                f"are from then on, so that losses on them say nothing; leave strategy.{key} out."
+            )
+        return problems
+
+    finds_k: ClassVar[bool] = True
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models", "gradients"),
+        "first_round": ("random", "evaluate", "update", "farthest"),
+        "loss_data": ("train", "held_out"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "folds"),
+    }
+
+
+@dataclass(eq=False)
+class Histories(Mapping[str, list[int]]):
+    """The last assignments of each client, one for each round in which it was given a model.
+
+    In the paper each client keeps its own. Deviation: the server keeps them and sends each client its own with the
+    model to train, so that a client that restarts loses nothing; the declaration of stability stays the client's, and
+    comes with its update.
+
+    Attributes
+    ----------
+    entries
+        By client.
+    silent
+        By client: rounds running in which it took part and returned no valid update.
+    """
+
+    entries: dict[str, list[int]] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
+
+    def __deepcopy__(self, _: object) -> "Histories":
+        # A client's list is replaced, never changed: a copy of the state, made before each round, shares them.
+        return Histories(dict(self.entries), dict(self.silent))
+
+    def __getitem__(self, key: str) -> list[int]:
+        return self.entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, assignment: Mapping[str, int], length: int) -> None:
+        """Append this round's assignment of the clients that took part in it; the last `length` are kept."""
+        for key, model in assignment.items():
+            self.entries[key] = [*self.entries.get(key, []), model][-length:]
+
+    def heard(self, participants: Iterable[str], answered: Container[str]) -> None:
+        """Note who returned a valid update in a round."""
+        for key in participants:
+            if key in answered:
+                self.silent.pop(key, None)
+            else:
+                self.silent[key] = self.silent.get(key, 0) + 1
+
+    def is_gone(self, key: str, rounds: int) -> bool:
+        """Return whether a client has returned nothing valid for so many rounds running."""
+        return self.silent.get(key, 0) >= rounds
+
 
 WATCH = "watch"
 """The detail of a round in which clients departed from their clusters, or were asked again."""

@@ -1,11 +1,153 @@
 """FedALA: FedAvg whose clients begin with their own mixture of the global model and their upper layers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
 
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.models import Models
+from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
-from florets.strategies.fedala.personal import FedALAClients, FedALAKept
-from florets.strategies.fedala.settings import FedALASettings
+from florets.strategies.core import BoolArray, FloatArray
+from florets.strategies.fedala.messages import TRAIN_MIXED
+from florets.strategies.settings import Settings
+from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.one_group import OneGroup
+from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.keys import setting
+from florets.task.wire import kinds
+from florets.task.wire.mixed import MixedUpdate, mix_layout, read_mixed_update
+from florets.task.wire.replies import TestResult, Update
+
+# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+
+
+@dataclass(frozen=True)
+class FedALASettings(Settings):
+    """FedAvg whose clients mix the global model's upper layers with their own, by weights that they learn."""
+
+    layers: list[str] = setting([], "name prefixes of the layers that are mixed; none: the last one")
+    weight_rate: float = setting(1.0, "step size eta of the weights; 0 leaves them at 1, which is FedAvg", least=0)
+    sample_fraction: float = setting(
+        0.8, "part of a client's training data that weights are learned on", above=0, most=1
+    )
+    tolerance: float = setting(
+        0.01, "first weights have converged once 10 passes' losses have a smaller standard deviation", least=0
+    )
+    most_passes: int = setting(50, "passes after which first weights are taken as they are", least=1)
+
+    one_model: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = False
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+
+@dataclass
+class FedALAKept:
+    """What is kept for each client.
+
+    Attributes
+    ----------
+    upper
+        The upper layers of the model that the client trained last, flat.
+    mixes
+        Weight of the group's model in each of their entries; none before a client's second round.
+    """
+
+    upper: PersonalModels = field(default_factory=PersonalModels)
+    mixes: PersonalModels = field(default_factory=PersonalModels)
+
+
+class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
+    """Each participant trains its group's model, from a mixture with its own upper layers."""
+
+    Settings = FedALASettings
+    Kept = FedALAKept
+    name = "fedala"
+
+    def check(self, models: Models) -> None:
+        """Refuse layers that the model does not have."""
+        sent_layout(models, self._layers(models))
+
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+        """Let every participant train from its mixture; who takes part for the first time, from its group's model."""
+        kept, models = self.kept, context.models
+        layers = sent_layout(models, self._layers(models))
+        settings = {**context.averaging.settings, **self._settings()}
+        asked = {client.key for client in context.participants if client.key in kept.upper.vectors}
+        requests = [
+            context.request_custom(
+                TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
+            )
+            for client in context.participants
+            if client.key in groups
+        ]
+
+        def read(key: str, content: RecordDict) -> Update:
+            mix = mix_layout(layers) if key in asked else None
+            return read_mixed_update(content, models.layout, groups[key], mix)
+
+        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
+            upper = self._upper(models)
+            for key, update in updates:
+                self.kept.upper[key] = update.vector[upper]
+                if (mix := cast(MixedUpdate, update).mix) is not None:
+                    self.kept.mixes[key] = mix
+            return updates
+
+        return Plan(requests, read, keep=keep)
+
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Let every tester test its mixture, or its group's model where it has no layers of its own yet."""
+        models = context.models
+        keys = [client.key for client in context.testers if client.key in groups]
+        return context.test(
+            {key: models.one(groups[key]) for key in keys},
+            self._settings(),
+            {key: self._own(key, models) for key in keys},
+        )
+
+    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
+        """Return the mixtures by the weights that clients learned last, with their groups' models as they are now."""
+        upper, own = self._upper(models), {}
+        for key in groups.keys() & self.kept.mixes.vectors.keys():
+            shared = models.bank[groups[key]]
+            row = own[key] = shared.copy()
+            mix = self.kept.mixes.vectors[key].astype(np.float64)
+            # A weight of 1 leaves the group's entry to the bit.
+            row[upper] = mix * shared[upper] + (1.0 - mix) * self.kept.upper.vectors[key]
+        return own
+
+    def _layers(self, models: Models) -> Sequence[str]:
+        """Return the name prefixes of the layers that are mixed."""
+        return self.settings.layers or last_layer(models)
+
+    def _upper(self, models: Models) -> BoolArray:
+        """Return the mask (R,) of these layers."""
+        return models.layout.mask(self._layers(models))
+
+    def _settings(self) -> dict[str, float]:
+        """Return what the messages say of how weights are learned."""
+        settings = self.settings
+        return {
+            kinds.MIX_RATE: settings.weight_rate,
+            kinds.MIX_FRACTION: settings.sample_fraction,
+            kinds.MIX_TOLERANCE: settings.tolerance,
+            kinds.MIX_PASSES: settings.most_passes,
+        }
+
+    def _own(self, key: str, models: Models) -> dict[str, ArrayRecord]:
+        """Return a client's own layers and their weights as they are sent; nothing where it has none."""
+        layers, kept = sent_layout(models, self._layers(models)), self.kept
+        if key not in kept.upper.vectors:
+            return {}
+        records = {kinds.OWN: ArrayRecord(layers.arrays(kept.upper.vectors[key].astype(np.float64)))}
+        if key in kept.mixes.vectors:
+            mix = mix_layout(layers).arrays(kept.mixes.vectors[key].astype(np.float64))
+            records[kinds.MIX] = ArrayRecord(mix)
+        return records
 
 
 @dataclass

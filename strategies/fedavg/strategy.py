@@ -1,10 +1,17 @@
 """FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
 
+from dataclasses import dataclass
+
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.fedavg.settings import FedAvgSettings
+from florets.strategies.settings import OneModel
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class FedAvgSettings(OneModel):
+    """One global model, the average of the clients' models."""
 
 
 class FedAvg(Strategy[FedAvgSettings, State]):

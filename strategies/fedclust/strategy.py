@@ -1,6 +1,11 @@
 """FedClust: clients are grouped once, by the last layer of models that they trained alone, then FedAvg in each."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
@@ -8,11 +13,33 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.fedclust.distances import euclidean
-from florets.strategies.fedclust.settings import FedClustSettings
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
 from florets.strategies.shared.linked_groups import LinkedGroups
+from florets.strategies.shared.tree_settings import TreeSettings
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
+
+# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+
+
+@dataclass(frozen=True)
+class FedClustSettings(TreeSettings):
+    """Clients train alone once and send the last layer; the server groups them by it, then FedAvg in each group."""
+
+    layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
+    estimate_epochs: int | None = setting(
+        None, "passes over the client's data before they are sent; null: the local training of a round", least=1
+    )
+    linkage: Literal["average", "weighted", "single", "complete"] = setting("average", "distance of merged clusters")
+
+
+def euclidean(vectors: Sequence[FloatArray]) -> FloatArray:
+    """Return the Euclidean distances (M, M) of M vectors.
+
+    Source: Islam et al. 2024 (FedClust), the proximity matrix.
+    """
+    distances: FloatArray = squareform(pdist(np.stack(vectors)))
+    return distances
 
 
 class FedClust(Strategy[FedClustSettings, LinkedGroups]):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -13,11 +14,20 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE
-from florets.strategies.fedem.settings import FedEMSettings
+from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.different_models import refuse_equal
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
 from florets.task.wire.replies import TestResult, Update
+
+
+@dataclass(frozen=True)
+class FedEMSettings(SharedLayers):
+    """Each client mixes K models that all clients train, each sample as far as a model explains it."""
+
+    mixes: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -13,15 +13,81 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
-from florets.strategies.fedpac.head_weights import head_weights, known_spreads
 from florets.strategies.fedpac.messages import TRAIN_SPLIT
-from florets.strategies.fedpac.settings import FedPACSettings
 from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
+from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.prototypes import pack_prototypes
 from florets.task.wire.replies import TestResult, Update
 from florets.task.wire.split import SplitUpdate, read_split_update
+
+
+@dataclass(frozen=True)
+class FedPACSettings(PrototypeSettings):
+    """One body for all, and for each client a head that is combined from those of clients with like features."""
+
+    prototype_lambda: float = setting(
+        1.0, "weight lambda of the mean square between features and global prototypes", least=0
+    )
+    head_epochs: float = setting(1.0, "local epochs of the head alone, before the body's training", above=0)
+    head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
+    least_weight: float = setting(0.001, "weights of other clients' heads below it count nothing", least=0, most=1)
+
+    features: ClassVar[str] = "FedPAC compares mean features of classes"
+    layer: ClassVar[str] = "the head is one linear layer"
+
+
+_LEAST_SPREAD = 1e-12
+"""Of clients whose statistics have no spread at all: equal ones then get equal weights."""
+
+
+def known_spreads(spreads: FloatArray, counts: IntArray) -> FloatArray:
+    """Return the spreads (m,) of the statistics of clients with counts (m,) samples, where one sample shows none.
+
+    A client with one sample gets n_j v_j, the spread of one sample, as the mean over the clients with more of them.
+    Deviation: the formula gives it 0, as if it knew its own head to be right, and it would learn from nobody.
+    """
+    several = counts > 1
+    if several.all() or not several.any():
+        return spreads
+    return np.where(several, spreads, np.mean(counts[several] * spreads[several]))
+
+
+def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0) -> FloatArray:
+    """Return the weights (m, m): row i combines the heads of m clients into that of client i.
+
+    Row i is the minimum over the simplex of sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2: variance of the combined
+    estimate, and its bias for client i.
+
+    Parameters
+    ----------
+    statistics : (m, S) float64
+        h_i, mean features of each class times the class's share, flat.
+    spreads : (m,) float64
+        v_i, at least 0.
+    drop : float
+        Weights below it count nothing; the others are scaled to a sum of 1.
+
+    Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867), the combination of classifiers. Solved as non-negative least
+    squares: with a penalty of (sum_j a_j - 1)^2 in place of the condition on the sum only the scale changes.
+    """
+    from scipy.optimize import nnls
+
+    roots = np.diag(np.sqrt(np.maximum(spreads, _LEAST_SPREAD)))
+    ones = np.ones((1, len(spreads)))
+    found = np.empty((len(spreads), len(spreads)))
+    for row, own in enumerate(statistics):
+        system = np.concatenate([roots, (own - statistics).T, ones])
+        target = np.zeros(len(system))
+        target[-1] = 1.0
+        weights = nnls(system, target)[0]
+        weights /= weights.sum()
+        # The largest weight stays whatever is dropped, and those that differ from it by rounding alone.
+        weights[weights < min(drop, weights.max() * (1 - 1e-9))] = 0.0
+        found[row] = weights / weights.sum()
+    return found
 
 
 @dataclass

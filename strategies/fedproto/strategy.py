@@ -1,11 +1,124 @@
 """FedProto: models of single clients, held near mean features of the classes that all clients share."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
 
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.models import Models
+from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
-from florets.strategies.fedproto.personal import FedProtoClients, FedProtoKept
-from florets.strategies.fedproto.settings import FedProtoSettings
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.prototypes import global_prototypes
+from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
+from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.one_group import OneGroup
+from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.task.keys import setting
+from florets.task.wire import kinds
+from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
+from florets.task.wire.replies import TestResult, Update
+
+
+@dataclass(frozen=True)
+class FedProtoSettings(PrototypeSettings):
+    """Every client trains a model of its own, held near mean features of the classes that all clients share."""
+
+    prototype_lambda: float = setting(
+        1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
+    )
+
+    features: ClassVar[str] = "FedProto shares mean features of classes"
+
+
+@dataclass
+class FedProtoKept:
+    """What is kept for each client.
+
+    Attributes
+    ----------
+    prototypes
+        Mean feature (C, D) of each class at the client's last training.
+    counts
+        Its samples of each class (C,).
+    groups
+        Its group at that time.
+    """
+
+    personal: PersonalModels = field(default_factory=PersonalModels)
+    prototypes: dict[str, FloatArray] = field(default_factory=dict)
+    counts: dict[str, IntArray] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+
+
+class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
+    """Each participant trains its own model, which starts from its group's, near its group's prototypes."""
+
+    Settings = FedProtoSettings
+    Kept = FedProtoKept
+    name = "fedproto"
+    trains_groups = False
+
+    def check(self, models: Models) -> None:
+        """Refuse a model whose features' size is not plain, and a task whose number of classes is not known."""
+        feature_width(models, self.settings.head_layers)
+        if self.num_outputs < 1:
+            raise ValueError("FedProto needs the number of classes: give num_outputs.")
+
+    def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
+        """Let every participant train its own model near its group's prototypes, where there are some."""
+        kept, models = self.kept, context.models
+        settings = {
+            **context.averaging.settings,
+            kinds.PROTOTYPE_LAMBDA: self.settings.prototype_lambda,
+            kinds.HEAD: [head_name(models, self.settings.head_layers)],
+        }
+        shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
+        requests = [
+            context.request_custom(
+                TRAIN_PROTOTYPES,
+                client,
+                kept.personal.of(client.key, models, groups[client.key]).one(0),
+                settings,
+                shared[groups[client.key]],
+            )
+            for client in context.participants
+            if client.key in groups
+        ]
+        classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
+
+        def read(key: str, content: RecordDict) -> Update:
+            return read_prototype_update(content, models.layout, groups[key], classes, width)
+
+        def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
+            for key, update in updates:
+                own = cast(PrototypeUpdate, update)
+                self.kept.personal[key] = own.vector
+                self.kept.prototypes[key], self.kept.counts[key] = own.prototypes, own.counts
+                self.kept.groups[key] = groups[key]
+            return updates
+
+        return Plan(requests, read, lambda _: models.bank, keep=keep)
+
+    def _prototypes(self, group: int) -> dict[str, ArrayRecord]:
+        """Return a group's prototypes as they are sent; nothing where there are none, or they count nothing."""
+        kept = self.kept
+        keys = sorted(key for key, of in kept.groups.items() if of == group)
+        if not self.settings.prototype_lambda or not keys:
+            return {}
+        shared = global_prototypes([kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys])
+        return {kinds.PROTOTYPES: pack_prototypes(*shared)}
+
+    def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:
+        """Let every tester test its own model, or its group's where it has none yet."""
+        return self.kept.personal.test(context, groups)
+
+    def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
+        """Return the clients' models."""
+        return self.kept.personal.by_client()
 
 
 @dataclass

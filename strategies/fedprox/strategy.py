@@ -1,11 +1,26 @@
 """FedProx: FedAvg whose clients are regularised towards the model that they were sent."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.fedprox.settings import FedProxSettings
+from florets.strategies.settings import OneModel
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class FedProxSettings(OneModel):
+    """FedAvg whose clients are regularised towards the global model by a proximal term."""
+
+    proximal_mu: float = setting(0.01, "weight mu of the proximal term mu/2 |theta - theta_start|^2", least=0)
+
+    # A gradient is taken where the proximal term is zero.
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
 
 
 class FedProx(Strategy[FedProxSettings, State]):

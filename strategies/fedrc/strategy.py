@@ -9,11 +9,26 @@ from flwr.app import RecordDict
 from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
-from florets.strategies.fedem.strategy import FedEM, FedEMState
-from florets.strategies.fedrc.settings import FedRCSettings
+from florets.strategies.fedem.strategy import FedEM, FedEMSettings, FedEMState
+from florets.strategies.settings import Experiment
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class FedRCSettings(FedEMSettings):
+    """FedEM whose models cannot divide the classes among themselves: what remains to tell them apart is concepts."""
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a task without classes."""
+        if run.task.loss == "cross_entropy":
+            return []
+        return [
+            f"task.loss={run.task.loss}: FedRC weighs samples by their classes, so the task must have some; use "
+            "task.loss=cross_entropy, or strategy=fedem."
+        ]
+
 
 FLOOR = 1e-8
 """Least sum of a class in a model's part, in samples."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -11,16 +12,95 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.core import FloatArray
-from florets.strategies.fedsoft.importance import aggregation_weights, draw_clients, importance
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
-from florets.strategies.fedsoft.settings import FedSoftSettings
+from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.different_models import refuse_equal
 from florets.strategies.shared.personal_models import PersonalModels
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.closest import read_closest
 from florets.task.wire.replies import TestResult, Update, read_update
+
+
+@dataclass(frozen=True)
+class FedSoftSettings(Settings):
+    """Each client trains one model of its own, held near K centres as far as its samples are like theirs."""
+
+    proximal_lambda: float = setting(
+        0.1,
+        "weight lambda of the clients' term lambda/2 sum_k u_k |w - centre_k|^2, over all parameters; 0: Local-only, "
+        "and means of its models",
+        least=0,
+    )
+    estimate_every: int = setting(
+        2, "rounds for which a client's importance weights hold before it is asked again", least=1
+    )
+    smoothing: float = setting(1e-4, "importance weight in place of 0", above=0, below=1)
+    clients_per_centre: int | None = setting(
+        None,
+        "clients that each centre draws in a round, by their importance, and becomes the plain mean of; null: all of "
+        "the round's participants train, and a centre is their mean by importance",
+        least=1,
+        note="null draws nobody",
+    )
+    tested: Literal["personal", "centre"] = setting(
+        "personal", "what a client tests: its own model, or the centre with its largest importance weight"
+    )
+
+    shares: ClassVar[bool] = True
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",)}
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse more clients for each centre than take part in a round."""
+        problems = super().problems(run)
+        drawn, participants = self.clients_per_centre, max(int(self.fraction_train * run.num_clients + 1e-9), 1)
+        # Of nodes with data of their own nobody knows how many will come.
+        if drawn is not None and run.task.partition != "own" and drawn > participants:
+            problems.append(
+                f"strategy.clients_per_centre={drawn}: a round has {participants} of {run.num_clients} clients; "
+                "draw no more of them, or leave it out, as then all count."
+            )
+        return problems
+
+
+def importance(counts: IntArray, smoothing: float) -> FloatArray:
+    """Return the importance weights u (K,) of the centres for one client.
+
+    Parameters
+    ----------
+    counts : (K,) int64
+        For how many of its samples each centre has the least loss; at least one is above 0.
+    smoothing
+        sigma, in place of 0, so that every client may be drawn by every centre. The sum is then a little above 1.
+
+    Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
+    """
+    shares = counts / counts.sum()
+    weights: FloatArray = np.where(counts == 0, smoothing, shares)
+    return weights
+
+
+def aggregation_weights(importances: FloatArray, examples: FloatArray) -> FloatArray:
+    """Return the weights v (P, K) of the clients in each centre, columns of sum 1: proportional to u_ik n_i."""
+    products = importances * examples[:, np.newaxis]
+    weights: FloatArray = products / products.sum(axis=0)
+    return weights
+
+
+def draw_clients(weights: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
+    """Return, for each centre, the rows of the clients that it draws: `size` without replacement, sorted.
+
+    Parameters
+    ----------
+    weights : (P, K) float64
+        See `aggregation_weights`. Where there are no more clients than are to be drawn, all are.
+    """
+    count = len(weights)
+    if size >= count:
+        return [np.arange(count) for _ in weights.T]
+    return [np.sort(rng.choice(count, size=size, replace=False, p=column)) for column in weights.T]
 
 
 @dataclass

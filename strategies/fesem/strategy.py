@@ -1,7 +1,8 @@
 """FeSEM: after local training each client joins the nearest of K models, which become their clients' means."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -12,11 +13,101 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster
-from florets.strategies.fesem.centres import layer_scales, matched, nearest_centres
-from florets.strategies.fesem.settings import FeSEMSettings
+from florets.strategies.core.matching import match_overlap
+from florets.strategies.settings import SharedLayers
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import Layout
 from florets.task.wire.replies import Update
+
+# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+
+
+@dataclass(frozen=True)
+class FeSEMSettings(SharedLayers):
+    """After local training each client joins the nearest of K models, which become their clients' means."""
+
+    clustering: Literal["nearest", "kmeans"] = setting(
+        "nearest",
+        "a client joins the model that is nearest to its own, or the round's models are grouped anew by k-means, as "
+        "in the released code",
+    )
+    weighting: Literal["uniform", "examples"] = setting(
+        "uniform", "weights of the means, and of k-means: uniform, or by examples (WeCFL)"
+    )
+    period: int = setting(1, "rounds from one assignment to the next", least=1)
+    layers: list[str] = setting([], "name prefixes of the layers whose weights are compared; none: all")
+    scaling: Literal["none", "layers"] = setting(
+        "none", "distances are those of the weights, or every layer has one vote, whatever its size and spread"
+    )
+
+    # Distances are of models, not of gradients.
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+
+    @property
+    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+        """How the first models are made: models are comparable only where they start from one."""
+        return "same"
+
+
+def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
+    """Return the centre that is nearest to each model in Euclidean distance; the first among equals.
+
+    Parameters
+    ----------
+    vectors : (M, D) float64
+    centres : (C, D) float64
+        At least one.
+
+    Returns
+    -------
+    (M,) int64
+
+    Source: Long et al. 2023 (FeSEM, arXiv 2005.01026), E-step.
+    """
+    # Differences, not inner products: models of one cluster agree in most of their digits.
+    distances = np.stack([np.sum((vectors - centre) ** 2, axis=1) for centre in centres], axis=1)
+    nearest: IntArray = np.argmin(distances, axis=1).astype(np.int64)
+    return nearest
+
+
+def layer_scales(vectors: FloatArray, layers: IntArray) -> FloatArray:
+    """Return what each entry is divided by for every layer to have one vote.
+
+    It is the root of a layer's mean squared distance from the clients' mean model: divided by it, all layers have the
+    same mean squared distance, 1.
+
+    Parameters
+    ----------
+    vectors : (M, D) float64
+        At least one row.
+    layers : (D,) int64
+        Layer of each entry, numbered from 0.
+
+    Returns
+    -------
+    (D,) float64
+        Above 0; infinite for a layer that is equal in all models, which has no vote.
+    """
+    spread = np.mean((vectors - vectors.mean(axis=0)) ** 2, axis=0)
+    squared = np.bincount(layers, weights=spread)[layers]
+    scales: FloatArray = np.where(squared > 0, np.sqrt(squared), np.inf)
+    return scales
+
+
+def matched(clusters: IntArray, before: IntArray, models: IntArray) -> IntArray:
+    """Return, of clusters found anew, the model of each client such that the most clients keep theirs.
+
+    Parameters
+    ----------
+    clusters : (M,) int64
+        Numbered from 0 without gaps.
+    before : (M,) int64
+        Model that each client trained, one of `models`.
+    models : (C,) int64
+        Models that may be given, rising; at least as many as clusters.
+    """
+    return models[match_overlap(clusters, np.searchsorted(models, before), len(models))][clusters]
 
 
 @dataclass

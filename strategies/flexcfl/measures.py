@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.linalg import svd
 
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cluster import cluster
 from florets.strategies.core.cosine import cosines
@@ -128,3 +128,64 @@ def nearest_direction(update: FloatArray, directions: FloatArray) -> int:
     Source: FlexCFL, cold start of a newcomer: the group of least normalised cosine dissimilarity.
     """
     return int(np.argmax(cosines(update[np.newaxis], directions)[0]))
+
+
+_MOST = 1e100
+
+
+def mix_groups(bank: FloatArray, groups: int, rate: float, entries: BoolArray) -> FloatArray:
+    """Move the models of the first groups towards each other.
+
+    Model g becomes the mean of itself, with weight 1, and of every other group's model j, with weight
+    eta / |theta_j|: a convex combination, so that models that are equal stay as they are.
+
+    Parameters
+    ----------
+    bank : (K, R) float64
+        Not modified.
+    groups : int
+        How many of the models, from the first, belong to a group; the others stay.
+    rate : float
+        eta, the inter-group learning rate; 0 changes nothing. No rate is too large: the larger it is, the less of
+        itself a model keeps, down to nothing, and it becomes a mean of the others.
+    entries : (R,) bool
+        The entries that are mixed, and whose length counts: trainable parameters.
+
+    Returns
+    -------
+    (K, R) float64
+
+    Source: FlexCFL, inter-group aggregation with learning rate eta_g, as the released code normalises it.
+    """
+    mixed = np.array(bank, dtype=np.float64)
+    if rate == 0 or groups < 2:
+        return mixed
+    models = bank[:groups][:, entries]
+    lengths = np.sqrt(np.sum(models**2, axis=1))
+    # A model of zeros has no direction to move to.
+    # At the cap a model keeps nothing of itself; beyond it sums could overflow.
+    weights = np.where(lengths > 0, np.minimum(rate / np.where(lengths > 0, lengths, 1.0), _MOST), 0.0)
+    for group in range(groups):
+        others = np.arange(groups) != group
+        pull = np.sum(weights[others, np.newaxis] * models[others], axis=0)
+        mixed[group, entries] = (models[group] + pull) / (1.0 + weights[others].sum())
+    return mixed
+
+
+def label_shift(before: IntArray, now: IntArray) -> float:
+    """Return the earth mover's distance of two histograms of labels, as federated learning defines it.
+
+    It is the sum over classes of the absolute difference of the two fractions: 0 for equal fractions, 2 where no
+    class is in both.
+
+    Parameters
+    ----------
+    before, now : (C,) int64
+        Samples of each class; a histogram without any samples has fractions of 0.
+
+    Source: FlexCFL, client migration, whose threshold is on this scale.
+    Deviation: the released code compares the counts as if they were samples of one variable, which cannot see two
+    classes change places. Fractions are compared, so that more data of the same kind are no shift.
+    """
+    fractions = [counts / max(int(counts.sum()), 1) for counts in (before, now)]
+    return float(np.abs(fractions[0] - fractions[1]).sum())

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import pdist, squareform
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
@@ -14,16 +17,124 @@ from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import centroids, cluster
+from florets.strategies.core.cluster import canonical, centroids, cluster
 from florets.strategies.core.descriptors import RowScale
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.flux.density import density_clusters
 from florets.strategies.flux.messages import DESCRIPTOR
-from florets.strategies.flux.settings import FLUXSettings
+from florets.strategies.settings import Compared, Experiment, Settings, idle
+from florets.strategies.shared.tree_settings import problems_of_k
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from florets.task.wire.descriptor import Descriptor, read_descriptor
 from florets.task.wire.replies import Update
+
+_ROUND_KEYS = ("slope", "least_rounds", "latest")
+
+
+@dataclass(frozen=True)
+class FLUXSettings(Settings):
+    """FedAvg, then groups by mean and spread of the clients' features in the common model, then FedAvg in each."""
+
+    cluster_round: int | None = setting(
+        None, "round in which the groups are formed; null: once the training loss levels off", least=1
+    )
+    slope: float = setting(
+        0.06, "the loss has levelled off when it fell by less than this in a round, relative to its first value"
+    )
+    least_rounds: int = setting(3, "rounds of FedAvg before the loss is looked at", least=2)
+    latest: float = setting(
+        0.8, "fraction of the rounds after which groups are formed whatever the loss", least=0, most=1
+    )
+    dimensions: int | None = setting(
+        None, "l, directions that features are projected on; null: as many as outputs, at least 8", least=1
+    )
+    clustering: Literal["dbscan", "kmeans"] = setting(
+        "dbscan", "dbscan finds the number of groups; kmeans makes k of them"
+    )
+    eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
+    noise_epsilon: float | None = setting(
+        None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
+    )
+
+    compares: ClassVar[Compared] = "clients"
+    one_model: ClassVar[bool] = True
+    """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
+
+    def conflicts(self) -> list[str]:
+        """Refuse keys without an effect."""
+        found = [] if self.cluster_round is None else idle(self, _ROUND_KEYS, "strategy.cluster_round=null")
+        if self.clustering == "kmeans":
+            found += idle(self, ("eps_scale",), "strategy.clustering=dbscan")
+        return found
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a round that never comes, and a K that cannot be."""
+        found = problems_of_k(run, "strategy.clustering=kmeans", "dbscan") if self.clustering == "kmeans" else []
+        if self.cluster_round is not None and self.cluster_round > run.num_rounds:
+            found.append(
+                f"strategy.cluster_round={self.cluster_round}: must be one of the num_rounds={run.num_rounds} rounds."
+            )
+        return found
+
+
+_ROUNDING = 1e-12
+
+
+def density_clusters(points: FloatArray, scale: float = 1.0) -> tuple[IntArray, float]:
+    """Return the cluster of each point, numbered from 0 in order of first appearance, and the radius.
+
+    Two points within the radius are of one cluster, and so are their neighbours; a point that has none is a cluster
+    of its own. That is DBSCAN with at least two points (a point and one neighbour are enough), in which every point
+    is a core point or an outlier.
+
+    Parameters
+    ----------
+    points : (M, D) float64
+        At least one.
+    scale : float
+        The radius is `knee` of the distances to the nearest neighbours times this.
+
+    Source: Fenoglio et al. 2025 (FLUX), adaptive DBSCAN; each outlier a cluster of its own as in the published code.
+    """
+    if len(points) < 2:
+        return np.zeros(len(points), dtype=np.int64), 0.0
+    distances = squareform(pdist(points))
+    others = distances + np.diag(np.full(len(points), np.inf))
+    radius = scale * knee(np.sort(others.min(axis=1)))
+    _, labels = connected_components(distances <= radius, directed=False)
+    return canonical(labels.astype(np.int64)), radius
+
+
+def knee(values: FloatArray) -> float:
+    """Return where a rising curve begins to rise steeply: the last of its knees; its largest value if there is none.
+
+    Parameters
+    ----------
+    values : (M,) float64
+        Sorted, smallest first.
+
+    Source: Satopää et al. 2011 (Kneedle) with S = 1, for convex and increasing curves: the curve is turned by 180
+    degrees and looked through from its steep end, up to the first knee.
+    """
+    last = len(values) - 1
+    span = float(values[-1] - values[0])
+    if last < 2 or span == 0:
+        return float(values[-1])
+    turned = (values[-1] - values[::-1]) / span
+    above = turned - np.linspace(0.0, 1.0, last + 1)
+    found = None
+    for place in range(1, last):
+        before, here, after = above[place - 1 : place + 2]
+        if here > _ROUNDING and here >= before and here >= after:
+            found = place
+        elif here <= before and here <= after:
+            found = None
+        # Mean distance of two points of the abscissa: the least that the curve must fall behind its knee.
+        if found is not None and after < above[found] - 1.0 / last - _ROUNDING:
+            return float(values[last - found])
+    return float(values[-1])
+
 
 _FACTOR = 100.0
 _LEAST_DIMENSIONS = 8

@@ -1,20 +1,36 @@
 """IFCA: each client picks the model with the lowest loss on its data and trains it, in one exchange."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import Detail
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.ifca.settings import IFCASettings
 from florets.strategies.shared.far_start import far_models
 from florets.strategies.shared.first_round import draw_models
+from florets.strategies.shared.restart_settings import Restarted
 from florets.strategies.shared.restarts import RestartState, begin_round
 from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class IFCASettings(Restarted):
+    """Each client picks the model with the lowest loss on its data, and trains it."""
+
+    finds_k: ClassVar[bool] = True
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("models", "gradients"),
+        "first_round": ("random", "evaluate", "update", "farthest"),
+        "loss_data": ("train", "held_out"),
+        # Its clients choose among the models in every round, which FedProto does not train.
+        "personal": ("none", "ditto", "fedala", "intercept"),
+        "choose_k": ("folds",),
+    }
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Local-only: every client trains a model of its own and shares nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,10 +11,19 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.local.settings import LocalSettings
+from florets.strategies.settings import Settings
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
 from florets.task.wire.replies import TestResult, Update, read_update
+
+
+@dataclass(frozen=True)
+class LocalSettings(Settings):
+    """Every client trains alone: the reference without any federation."""
+
+    one_model: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = False
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
 
 
 @dataclass

@@ -2,21 +2,130 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.core import FloatArray
-from florets.strategies.pacfl.angles import Directions, angle_matrix
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
-from florets.strategies.pacfl.settings import PACFLSettings
 from florets.strategies.shared.linked_groups import LinkedGroups
+from florets.strategies.shared.tree_settings import TreeSettings
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.principal_vectors import read_principal_vectors
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class PACFLSettings(TreeSettings):
+    """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each."""
+
+    vectors: int = setting(3, "p, principal vectors that a client sends of each class, or of all its data", least=1)
+    vectors_of: Literal["class", "client"] = setting(
+        "class",
+        "principal vectors of each class, or of all of a client's samples, as always where there are no classes",
+    )
+    angle: Literal["smallest_pair", "smallest_principal", "sum_corresponding"] = setting(
+        "smallest_pair",
+        "distance in degrees: smallest angle of any two vectors, smallest principal angle of the subspaces, or the "
+        "sum of the angles of corresponding vectors",
+    )
+    linkage: Literal["weighted", "average", "single", "complete"] = setting(
+        "weighted", "distance of merged clusters; weighted: the plain mean of the two"
+    )
+
+
+MEASURES = ("smallest_pair", "smallest_principal", "sum_corresponding")
+
+_RANK = 1e-6
+"""Singular values below this belong to no direction: vectors come in float32."""
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Principal vectors of one client's data.
+
+    Attributes
+    ----------
+    vectors
+        (D, m) float64, of length 1.
+    places
+        (m,) int64, rising: class times p plus rank. Vectors of one place correspond in any two clients.
+    """
+
+    vectors: FloatArray
+    places: IntArray
+
+
+def angle_matrix(clients: Sequence[Directions], measure: str) -> FloatArray:
+    """Return the angles between any two clients' data.
+
+    A singular vector's sign means nothing: of a vector and its opposite the smaller angle counts, so that no angle of
+    two vectors exceeds 90.
+
+    Parameters
+    ----------
+    clients : sequence of Directions
+        M of them.
+    measure : str
+        ``"smallest_pair"``: the smallest angle between any vector of one and any of the other.
+        ``"smallest_principal"``: the smallest principal angle of the subspaces that the vectors span.
+        ``"sum_corresponding"``: the sum of the angles of corresponding vectors; one that only one of the two has
+        counts 90.
+
+    Returns
+    -------
+    (M, M) float64
+        Degrees; symmetric, with zeros on the diagonal.
+
+    Raises
+    ------
+    ValueError
+        If `measure` is unknown.
+
+    Source: Vahidian et al. 2023, the proximity matrix: the smallest angle, and the sum over corresponding vectors.
+    Deviation: the published code, and so ``"smallest_pair"``, compares single vectors, which gives no principal
+    angle; those are ``"smallest_principal"``. The code takes vectors with the sign that the decomposition gave them.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"angle {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
+    if measure == "smallest_principal":
+        clients = [Directions(_basis(client.vectors), client.places) for client in clients]
+    angles = np.zeros((len(clients), len(clients)))
+    for i, one in enumerate(clients):
+        for j in range(i):
+            angles[i, j] = angles[j, i] = _angle(one, clients[j], measure)
+    return angles
+
+
+def _angle(one: Directions, other: Directions, measure: str) -> float:
+    if measure == "sum_corresponding":
+        _, mine, yours = np.intersect1d(one.places, other.places, assume_unique=True, return_indices=True)
+        cosines = np.einsum("dm,dm->m", one.vectors[:, mine], other.vectors[:, yours])
+        lacking = len(one.places) + len(other.places) - 2 * len(mine)
+        return float(_degrees(np.abs(cosines)).sum()) + 90.0 * lacking
+    # With an einsum in place of BLAS the products of two columns do not hang on how many others there are.
+    products = np.einsum("da,db->ab", one.vectors, other.vectors)
+    largest = np.linalg.norm(products, 2) if measure == "smallest_principal" else np.abs(products).max()
+    return float(_degrees(np.array(largest)))
+
+
+def _degrees(cosines: FloatArray) -> FloatArray:
+    degrees: FloatArray = np.degrees(np.arccos(np.minimum(cosines, 1.0)))
+    return degrees
+
+
+def _basis(vectors: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of what the columns span: those of two classes need not be orthogonal."""
+    basis, values, _ = np.linalg.svd(vectors, full_matrices=False)
+    found: FloatArray = basis[:, values > _RANK * values[0]]
+    return found
 
 
 class PACFL(Strategy[PACFLSettings, LinkedGroups]):

@@ -1,7 +1,8 @@
 """SR-FCA: clusters by how well clients' models do on each other's data, refined while they train robustly."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,22 +12,134 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.agglomerative import Grouping, group_below, group_into
+from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into, merge_tree
 from florets.strategies.core.cluster import canonical
+from florets.strategies.core.finite import finite_losses
 from florets.strategies.core.joining import joined
 from florets.strategies.core.trimmed import trimmed_means
 from florets.strategies.shared.estimates import ask_estimates
 from florets.strategies.shared.loss_outliers import without_outliers
-from florets.strategies.sr_fca.cross_losses import (
-    by_cluster,
-    distances_to_clusters,
-    farthest_neighbours,
-    group_by_largest_ratio,
-    mutual,
-    nearest_of_large,
-)
-from florets.strategies.sr_fca.settings import SRFCASettings
+from florets.strategies.shared.tree_settings import TreeSettings
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class SRFCASettings(TreeSettings):
+    """Clients are grouped by how well each one's own model does on the others' data; clusters are refined twice."""
+
+    solo_steps: int = setting(250, "optimiser steps of a client's model of its own, in round 1", least=1)
+    least_size: int = setting(2, "clients that a cluster needs; smaller ones are dissolved", least=1)
+    refine_steps: int = setting(2, "how often clients are assigned anew and near clusters merge", least=0)
+    refine_every: int = setting(3, "rounds of training before each refinement", least=1)
+    trim: float = setting(
+        0.15, "beta, fraction of the updates left out at either end of each average", least=0, below=0.5
+    )
+
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+
+
+_FLOOR = 1e-3
+
+
+def mutual(losses: FloatArray) -> FloatArray:
+    """Return the mean of both cross losses of any two.
+
+    Parameters
+    ----------
+    losses : (M, M) float
+        Row i: the losses of everybody's model on i's data; see `finite.finite_losses` for NaN.
+
+    Returns
+    -------
+    (M, M) float64
+        Symmetric; the diagonal is 0 whatever the own losses are.
+
+    Source: Vardhan et al. 2024 (SR-FCA), the cross-loss distance of two clients.
+    """
+    clean = finite_losses(losses)
+    distances = (clean + clean.T) / 2
+    np.fill_diagonal(distances, 0.0)
+    return distances
+
+
+def group_by_largest_ratio(distances: FloatArray, smallest: int = 1) -> Grouping:
+    """Cut single linkage where the distance of one merge is the largest multiple of that of the merge before.
+
+    A factor and not a difference: of groups that are all unlike each other some are more so, and losses on them may
+    lie further from one another than from those within a group. Distances below a thousandth of the largest count
+    alike.
+
+    Parameters
+    ----------
+    distances : (M, M) float64
+        See `mutual`.
+    smallest : int
+        Clients that two of the clusters must have, see `group_by_largest_gap`.
+    """
+    floor = _FLOOR * float(distances.max(initial=0.0))
+    if floor == 0.0:
+        return group_into(distances, 1, "single")
+    # Single linkage asks for the order of distances alone, so that it makes the same tree of their logarithms.
+    found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single", smallest)
+    return Grouping(found.clusters, floor * float(np.exp(found.threshold)))
+
+
+def farthest_neighbours(distances: FloatArray, grouping: Grouping) -> float:
+    """Return the largest distance at which single linkage merged two of the groups (M, M); 0 where it merged none."""
+    heights = merge_tree(distances, "single")[:, 2]
+    return float(heights[heights < grouping.threshold].max(initial=0.0))
+
+
+def by_cluster(rows: FloatArray, clusters: IntArray, num_clusters: int) -> FloatArray:
+    """Return the mean of the rows (M, D) of each cluster's clients (C, D); NaN for a cluster without any."""
+    sums, sizes = np.zeros((num_clusters, rows.shape[1])), np.bincount(clusters, minlength=num_clusters)
+    np.add.at(sums, clusters, rows)
+    means: FloatArray = np.divide(
+        sums, sizes[:, np.newaxis], out=np.full_like(sums, np.nan), where=sizes[:, np.newaxis] > 0
+    )
+    return means
+
+
+def distances_to_clusters(losses: FloatArray, cross: FloatArray) -> FloatArray:
+    """Return the distance of each client to each cluster.
+
+    Parameters
+    ----------
+    losses : (M, C) float
+        Loss of each cluster's model on each client's data.
+    cross : (M, C) float
+        Mean loss of each client's own model on the data of each cluster's clients; NaN where that is not known.
+
+    Returns
+    -------
+    (M, C) float64
+        The mean of both; the first alone where the second is not known.
+
+    Source: Vardhan et al. 2024 (SR-FCA), RECLUSTER. Deviation: what is not known is left out.
+    """
+    clean = finite_losses(losses)
+    known = np.isfinite(cross)
+    distances: FloatArray = np.where(known, (clean + np.where(known, cross, 0.0)) / 2, clean)
+    return distances
+
+
+def nearest_of_large(distances: FloatArray, least_size: int) -> IntArray:
+    """Return the nearest cluster of each client (M,), after those with too few clients are dissolved.
+
+    Who was in one of these goes to the nearest of the others. Where no cluster is large enough all stay.
+
+    Parameters
+    ----------
+    distances : (M, C) float64
+    least_size : int
+    """
+    nearest: IntArray = distances.argmin(axis=1)
+    large = np.bincount(nearest, minlength=distances.shape[1]) >= least_size
+    if not large.any():
+        return nearest
+    allowed: IntArray = np.where(large, distances, np.inf).argmin(axis=1)
+    return allowed
 
 
 @dataclass

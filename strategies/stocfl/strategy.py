@@ -1,7 +1,8 @@
 """StoCFL: clusters merge as their clients are sampled, and train models that are held near a global one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,12 +14,28 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.joining import joined
 from florets.strategies.core.similar import merge_similar
+from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.shared.messages import TRAIN_BILEVEL
-from florets.strategies.stocfl.settings import StoCFLSettings
+from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class StoCFLSettings(Settings):
+    """Clusters merge as their clients are sampled, while alike; each trains a model near a global one."""
+
+    tau: float = setting(
+        0.65, "least cosine at which two clusters merge; -1 merges all, above 1 none", least=-1, most=2
+    )
+    mu: float = setting(0.05, "factor of the term mu/2 |theta - global|^2 in the clusters' training", least=0)
+    anchor_epochs: int = setting(20, "passes over the client's data for its direction, once for each client", least=1)
+
+    one_model: ClassVar[bool] = True
+    """The clusters found say how many models there are."""
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
 
 
 @dataclass

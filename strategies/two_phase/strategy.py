@@ -1,22 +1,132 @@
 """Two-phase mixed regression: moment descent on anchors, then refinement by all clients."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import FIRST_PHASE, CostEstimate, Detail
+from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.two_phase.cost_estimate import estimate_cost
-from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
-from florets.strategies.two_phase.refine import plan_refinement
-from florets.strategies.two_phase.settings import TwoPhaseSettings
+from florets.strategies.core import BoolArray, FloatArray
+from florets.strategies.two_phase.messages import TRAIN_SOFT
+from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent, num_anchors
+from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
+from florets.task.wire import kinds
 from florets.task.wire.replies import Update
+from florets.task.wire.soft import SoftUpdate, read_soft_update
+
+
+def average_soft(
+    bank: FloatArray,
+    updates: FloatArray,
+    memberships: FloatArray,
+    weights: FloatArray,
+    weighting: str,
+    integers: BoolArray,
+) -> FloatArray:
+    """Return the next models (K, R).
+
+    Parameters
+    ----------
+    bank : (K, R) float64
+        The models that were sent. Not modified.
+    updates : (P, K, R) float64
+        All models as each participant returned them: model l trained on the participant's loss times its weight of l.
+    memberships : (P, K) float64
+        Those weights, lambda; each row sums to 1.
+    weights : (P,) float64
+        Example counts n.
+    weighting : str
+        ``"all_participants"``: theta_l = sum_i n_i / N theta_il, N over all participants. ``"examples"``: the same
+        change, divided by sum_i n_i lambda_il instead, the examples that belong to the model. With weights of
+        0 and 1 both are `aggregate.average_models`.
+    integers : (R,) bool
+        Entries that are counters: the largest among the participants is kept.
+
+    Source: mixed regression, Phase 2, l. 9 (``all_participants``).
+    """
+    result = np.array(bank, dtype=np.float64)
+    shares = weights[:, np.newaxis] * (memberships if weighting == "examples" else np.ones_like(memberships))
+    totals = shares.sum(axis=0)
+    change = np.zeros_like(result)
+    # The change carries lambda already, in the participant's own steps.
+    for update, weight in zip(updates, weights, strict=True):
+        change += weight * (update - bank)
+    trained = totals > 0
+    result[trained] += change[trained] / totals[trained, np.newaxis]
+    result[:, integers] = updates[:, :, integers].max(axis=0)
+    return result
+
+
+def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
+    """Send all K models to each participant (l. 5 to 8).
+
+    With hard labels a client trains its lowest-loss model. With soft labels it trains all K, each on its loss times a
+    weight that is proportional to exp(-n L / temperature), and sends all K back. With weighting "all_participants"
+    model l becomes sum_i n_i / N theta_il over this round's participants, N their examples; those that did not train
+    it count as having returned it unchanged. FedProx with mu = 1 / eta is solved exactly where the model is linear
+    under a squared loss, else by the train settings' steps on the proximal loss.
+
+    Source: mixed regression, Phase 2 (FedX+clustering), l. 5 to 9.
+    """
+    message: dict[str, float] = {}
+    if settings.local_solver == "fedprox":
+        learning_rate = float(str(context.config[kinds.LEARNING_RATE]))
+        message = {kinds.PROXIMAL_MU: 1 / learning_rate, kinds.EXACT_PROXIMAL: 1}
+    if settings.labels == "hard":
+        return context.train_selected(message)
+    message[kinds.TEMPERATURE] = settings.temperature
+    layout, sent = context.models.layout, context.models.bank
+    requests = [
+        context.request_custom(TRAIN_SOFT, client, context.models.record, message) for client in context.participants
+    ]
+
+    def average(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        soft = [update for _, update in updates if isinstance(update, SoftUpdate)]
+        return average_soft(
+            sent,
+            np.stack([update.vectors for update in soft]),
+            np.stack([update.memberships for update in soft]),
+            np.array([update.num_examples for update in soft], dtype=np.float64),
+            settings.weighting,
+            layout.integers,
+        )
+
+    return Plan(requests, lambda _, content: read_soft_update(content, layout, sent), average)
+
+
+_FLOAT32 = 4
+"""Bytes of a value as it is sent."""
+
+
+def estimate_cost(settings: TwoPhaseSettings, clients: Sequence[Client], num_models: int, size: int) -> CostEstimate:
+    """Estimate a round of phase 1 for these clients and K models of R = `size` values."""
+    able = [client for client in clients if client.num_examples >= FEWEST_EXAMPLES]
+    eligible = sum(client.num_examples >= settings.min_anchor_examples for client in able)
+    anchors = min(num_anchors(num_models) if settings.anchors == "auto" else settings.anchors, eligible)
+    asked = len(able)
+    if settings.fresh:
+        asked -= anchors
+    if settings.subspace_clients != "all":
+        asked = min(asked, settings.subspace_clients)
+    rank = min(num_models, size)
+    estimates, bases = anchors * size * (1 if settings.noise == 0 else 2), anchors * size * rank
+    if settings.subspace == "iteration":
+        exchanges, values = settings.inner_steps, asked * (estimates + 2 * bases)
+    else:
+        # The factors: of all pairs every example's moment at each anchor.
+        examples = sum(client.num_examples for client in able) * asked // max(len(able), 1)
+        rows = examples if settings.pairing == "all" else asked
+        sides = 1 if settings.pairing == "all" and settings.noise == 0 else 2
+        exchanges, values = 1, asked * estimates + sides * rows * anchors * size
+    step = anchors * size * (rank + 2)
+    return CostEstimate(settings.moment_rounds, exchanges * asked + anchors, _FLOAT32 * (exchanges * values + step))
 
 
 @dataclass

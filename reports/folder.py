@@ -1,0 +1,228 @@
+"""The folder of a run: made or taken up again, held against other processes, and written to the disk."""
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+from florets.reports.console import say
+from florets.reports.summary import RoundLine
+
+FINISHED = "report.html"
+"""Last file that a run writes: with it the run has come to its end."""
+MARKER = "rounds.jsonl"
+"""Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
+
+
+def open_folder(folder: Path) -> bool:
+    """Empty the folder of a new run, but for the marker, and say whether an earlier run was there.
+
+    Raises
+    ------
+    ValueError
+        If there is something in the folder that no run has left: it is never removed.
+    """
+    earlier = (folder / MARKER).is_file()
+    others = [entry for entry in folder.iterdir() if entry.name != MARKER]
+    if others and not earlier:
+        raise ValueError(
+            f"the results folder {folder} holds files but no {MARKER}, so it is not an earlier run's folder "
+            "and is not replaced. Move its files, or set results_dir to another folder."
+        )
+    # The marker stays throughout: killed here, the rest is still known as a run's and can be replaced.
+    for entry in others:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    with naming(folder / MARKER):
+        (folder / MARKER).write_text("")
+    return earlier
+
+
+def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
+    """Make an interrupted run's folder what it was after `rounds` rounds, and return those rounds' lines.
+
+    Raises
+    ------
+    ValueError
+        If ``rounds.jsonl`` lacks one of them.
+    """
+    lines: list[RoundLine] = []
+    # Lost with the power, or edited: nothing behind the first line that cannot be read is of use.
+    with contextlib.suppress(ValueError, OSError):
+        for text in (folder / MARKER).read_text(encoding="utf-8").splitlines()[:rounds]:
+            lines.append(json.loads(text))
+    if [line.get("round") for line in lines] != list(range(1, rounds + 1)):
+        raise ValueError(
+            f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; "
+            "put the file back as it was, or run the experiment again"
+        )
+    write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+    # What was written at the end of the run is no longer its end.
+    for name in (FINISHED, "summary.json"):
+        (folder / name).unlink(missing_ok=True)
+    return lines
+
+
+class WriteFailed(OSError):
+    """A file of a run could not be written, as when the disk is full; the text names it and says why."""
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let a failure to write say which file it was: the system does so only where a file cannot be opened.
+
+    Raises
+    ------
+    WriteFailed
+        In place of an OSError.
+    """
+    try:
+        yield
+    except WriteFailed:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise WriteFailed(f"{error.filename or path} cannot be written: {reason}") from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: Literal["w", "wb"] = "w") -> Iterator[IO[Any]]:
+    """Open a file for writing aside, and rename it: whoever reads finds all of it, or what was there before.
+
+    Raises
+    ------
+    WriteFailed
+        If it cannot be written; nothing of it is left then.
+    """
+    aside = path.with_name(f"{path.name}.part")
+    with naming(path):
+        try:
+            with aside.open(mode) if mode == "wb" else aside.open(mode, newline="", encoding="utf-8") as file:
+                yield file
+                _to_disk(file)
+            aside.replace(path)
+        except OSError:
+            # On a full disk it holds the room that the next try needs.
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(text)
+
+
+def append_lines(path: Path, text: str) -> None:
+    """Append whole lines, on the disk when this returns: a killed run has no half of a round.
+
+    Raises
+    ------
+    WriteFailed
+        If it cannot be written.
+    """
+    with naming(path), path.open("a", newline="", encoding="utf-8") as file:
+        file.write(text)
+        _to_disk(file)
+
+
+def _to_disk(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+class RunLog(logging.FileHandler):
+    """The log file of a run; where it cannot be written, that is said once and the run goes on."""
+
+    def __init__(self, path: Path) -> None:
+        with naming(path):
+            super().__init__(path, encoding="utf-8")
+        self._failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say that the log has gaps; logging itself would print a traceback for every line."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._failed:
+            self._failed = True
+            say(f"warning: {self.baseFilename} cannot be written: {error.strerror or error}", sys.stderr)
+
+    def close(self) -> None:
+        """Close the file; what could not be written before is lost."""
+        try:
+            super().close()
+        except OSError:
+            # Closing writes what is left over; that it cannot has been said.
+            self.stream = None
+
+
+class FolderBusy(ValueError):
+    """Another process holds a run's folder."""
+
+
+class FolderLock:
+    """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
+
+    The folder itself is locked: no file shows, and none stays behind. Systems that cannot do that hold nothing.
+
+    Raises
+    ------
+    FolderBusy
+        If another process holds the folder.
+    ValueError
+        If it cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._handle: int | None = None
+        _make(folder)
+        try:
+            import fcntl  # not on Windows
+
+            self._handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise FolderBusy(f"another process writes to {folder}; end it first, or set results_dir.") from None
+        except (ImportError, OSError):
+            self.release()
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the folder; a second call does nothing."""
+        if self._handle is not None:
+            # The lock goes with the last handle, and a child that was forked has one: it is undone as well.
+            with contextlib.suppress(OSError, ImportError):
+                import fcntl
+
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
+            os.close(self._handle)
+            self._handle = None
+
+
+def _make(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"the results folder {folder} cannot be made ({reason}); name another results_dir."
+        ) from error

@@ -1,1 +1,0 @@
-"""Centralised training: one model on all clients' data together."""

@@ -1,1 +1,0 @@
-"""CFL-GP: clustering by gradient profiles."""

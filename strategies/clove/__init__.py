@@ -1,1 +1,0 @@
-"""CLoVE: clustering of loss vector embeddings."""

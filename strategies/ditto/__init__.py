@@ -1,1 +1,0 @@
-"""Ditto: a global model, and personal models that are held near it."""

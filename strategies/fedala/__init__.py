@@ -1,1 +1,0 @@
-"""FedALA: each client mixes the global model with its own upper layers before it trains."""

@@ -1,1 +1,0 @@
-"""FedAvg: federated averaging of one model."""

@@ -1,1 +1,0 @@
-"""FedDrift: a model for each concept, for clients whose data change at different times."""

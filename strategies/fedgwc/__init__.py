@@ -1,1 +1,0 @@
-"""FedGWC: clusters are split by how the losses of sampled clients compare, round after round."""

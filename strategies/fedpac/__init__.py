@@ -1,1 +1,0 @@
-"""FedPAC: a shared body, and for each client a head combined from those of clients like it."""

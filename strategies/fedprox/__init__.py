@@ -1,1 +1,0 @@
-"""FedProx: FedAvg with a proximal term."""

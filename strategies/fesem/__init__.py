@@ -1,1 +1,0 @@
-"""FeSEM: expectation-maximisation on the clients' models."""

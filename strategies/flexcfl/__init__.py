@@ -1,1 +1,0 @@
-"""FlexCFL: clustering by the direction of each client's first updates."""

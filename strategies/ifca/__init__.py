@@ -1,1 +1,0 @@
-"""IFCA: iterative federated clustering by the clients' own choice."""

@@ -1,1 +1,0 @@
-"""k-FED: one-shot federated k-means on the clients' data."""

@@ -1,1 +1,0 @@
-"""Local-only: every client trains alone."""

@@ -1,1 +1,0 @@
-"""One-shot clustering of the clients' own model estimates."""

@@ -1,1 +1,0 @@
-"""The oracle: training with the true clusters, or from the true models."""

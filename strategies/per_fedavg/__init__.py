@@ -1,1 +1,0 @@
-"""Per-FedAvg: one model that is good after a gradient step on a client's data."""

@@ -1,1 +1,0 @@
-"""StoCFL: clusters that are merged as clients are sampled, and models held near a global one."""
