@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
@@ -206,7 +206,7 @@ def reported(losses: Loss) -> Loss:
 Quantise = Literal["none", "round", "truncate"]
 
 
-def quantise(values: npt.NDArray[Any], how: str, digits: int) -> npt.NDArray[Any]:
+def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
     """Keep so many decimals of each value; arrays of counters stay as they are.
 
     Parameters

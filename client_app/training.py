@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
 from florets.client_app.messages import (
-    Number,
     clip_norm,
     objective_of,
     packed,
@@ -83,15 +81,13 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
     return evaluated(module, x, y, client.loss)
 
 
-def update(
-    client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING
-) -> tuple[ArrayRecord, dict[str, Number]]:
-    """Train a model, or take its gradient; return what the server asked for, and the loss and count beside it.
+def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> dict[str, Any]:
+    """Train a model, or take its gradient; return the fields of an `Update`: what the server asked for, and the loss.
 
     `purpose` names the draws of training.
     """
     arrays, mean = work(client, state, purpose)
-    return packed(arrays), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples}
+    return {"values": packed(arrays), "train_loss": mean, "num_examples": client.num_examples}
 
 
 def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> tuple[Arrays, float]:

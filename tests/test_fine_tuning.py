@@ -23,7 +23,7 @@ from florets.task.task import Task
 from florets.task.training.loop import TrainSettings, local_update
 from florets.task.training.losses import evaluate
 from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.replies import read_evaluation
+from florets.task.wire.scores import read_evaluation
 
 TWO = ["num_clients=4", "k=2", "task.num_clusters=2", "quiet=true"]
 SMALL = [*TWO, "task.model_options={hidden: [8]}"]

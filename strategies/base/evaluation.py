@@ -8,7 +8,7 @@ from flwr.app import MetricRecord, RecordDict
 
 from florets.strategies.base.report import Evaluation
 from florets.task.wire import kinds
-from florets.task.wire.replies import TestResult, read_evaluation
+from florets.task.wire.scores import TestResult, read_evaluation
 
 
 @dataclass(frozen=True)

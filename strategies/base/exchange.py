@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.waiting import Waiting, named
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.work import read_work
+from florets.task.wire.replies import read_work
 from florets.task.work import Work
 
 T = TypeVar("T")

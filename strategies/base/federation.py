@@ -23,10 +23,9 @@ from florets.strategies.base.exchange import Patience, Replies, Request, exchang
 from florets.strategies.base.magnitudes import InputMagnitudes
 from florets.strategies.base.report import Client
 from florets.strategies.base.waiting import Waiting
-from florets.task.wire import kinds
-from florets.task.wire.introduction import Introduction, read_introduction
-from florets.task.wire.messages import new_message
-from florets.task.wire.records import record_dict
+from florets.task.wire import codec, kinds
+from florets.task.wire.introduction import Introduction
+from florets.task.wire.records import new_message, record_dict
 
 log = logging.getLogger("florets")
 
@@ -282,7 +281,7 @@ class Federation:
             requests = [Request(name, _hello(called[name], config, left)) for name in some]
             patience = Patience(left)
             parts.append(
-                exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
+                exchange(grid, requests, lambda _, content: codec.read(Introduction, content), patience, warn=False)
             )
         return joined(parts)
 

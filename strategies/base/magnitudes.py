@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from statistics import median_low
 
-from florets.task.wire.magnitude import Magnitude
+from florets.task.wire.introduction import Magnitude
 
 _FAR = 20
 """Ratio to the median client from which on inputs are taken to be in another unit: images differ by less, bytes and

@@ -17,7 +17,8 @@ from florets.strategies.core.aggregate import average_models
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.records import array_record
-from florets.task.wire.replies import TestResult, Update, read_update
+from florets.task.wire.replies import Update, read_update
+from florets.task.wire.scores import TestResult
 
 Sent = FloatArray | ConfigRecordValues
 _SENT_ANYHOW = (kinds.ARRAYS, kinds.CONFIG, kinds.SERVER_ROUND, kinds.CLIENT_NUMBER, kinds.HANDLER)

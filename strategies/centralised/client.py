@@ -6,12 +6,13 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import objective_of, packed, reply, train_settings
+from florets.client_app.messages import objective_of, train_settings
 from florets.client_app.training import augmentation, sample_weights, values_of
 from florets.task.randomness import Purpose
 from florets.task.training.loop import local_update
 from florets.task.training.modules import load
-from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def train_pooled(client: Client) -> RecordDict:
@@ -35,4 +36,4 @@ def train_pooled(client: Client) -> RecordDict:
     objective = replace(objective_of(client.config), weights=weights, augment=augment)
     rng = client.random(Purpose.LOCAL_TRAINING)
     mean = local_update(client.module, x, y, client.loss, train_settings(client.config), rng, objective)
-    return reply(packed(values_of(client.module)), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Update, values=values_of(client.module), train_loss=mean, num_examples=client.num_examples)

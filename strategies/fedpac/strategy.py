@@ -13,15 +13,15 @@ from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
-from florets.strategies.fedpac.messages import TRAIN_SPLIT
+from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate
 from florets.strategies.shared.feature_layer import feature_width, head_name
+from florets.strategies.shared.messages import pack_prototypes
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.strategies.shared.prototype_settings import PrototypeSettings
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.prototypes import pack_prototypes
-from florets.task.wire.replies import TestResult, Update
-from florets.task.wire.split import SplitUpdate, read_split_update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
         return Plan(
             requests,
-            lambda key, content: read_split_update(content, models.layout, self.assignment[key], classes, width),
+            lambda key, content: codec.read(
+                SplitUpdate, content, layout=models.layout, model=self.assignment[key], C=classes, D=width
+            ),
             combine,
         )
 

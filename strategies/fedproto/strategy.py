@@ -14,13 +14,14 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
 from florets.strategies.shared.feature_layer import feature_width, head_name
+from florets.strategies.shared.messages import PrototypeUpdate, pack_prototypes
 from florets.strategies.shared.one_group import OneGroup
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.strategies.shared.prototype_settings import PrototypeSettings
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
 
         def read(key: str, content: RecordDict) -> Update:
-            return read_prototype_update(content, models.layout, groups[key], classes, width)
+            return codec.read(PrototypeUpdate, content, layout=models.layout, model=groups[key], C=classes, D=width)
 
         def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
             for key, update in updates:

@@ -20,7 +20,7 @@ class LocalCentres:
     """Reply to `KMEANS`: centres (n, D) of a client's own data, and how many of its samples belong to each (n,)."""
 
     sizes: Annotated[npt.NDArray[np.int64], Numbers("n", integer=True, least=1)]
-    centres: Annotated[npt.NDArray[np.float32], Tensor("n", "D", most=MAX_COORDINATE)]
+    centres: Annotated[npt.NDArray[np.float64], Tensor("n", "D", most=MAX_COORDINATE, double=True)]
 
     def check(self) -> None:
         """Hold the sizes to what a client can have."""

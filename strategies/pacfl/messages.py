@@ -20,7 +20,7 @@ class PrincipalVectors:
     """Reply to `PRINCIPAL_VECTORS`: directions (D, m) of a client's inputs, of length 1, and their places (m,)."""
 
     places: Annotated[npt.NDArray[np.int64], Numbers("m", integer=True, least=0)]
-    principal: Annotated[npt.NDArray[np.float32], Tensor("D", "m")]
+    principal: Annotated[npt.NDArray[np.float64], Tensor("D", "m", double=True)]
     most: int
     """Number of places; given, not sent."""
 
@@ -29,5 +29,5 @@ class PrincipalVectors:
         if (np.diff(self.places) <= 0).any() or self.places[-1] >= self.most:
             raise MalformedMessage(f"{kinds.PLACES} do not rise, or are not from 0 to {self.most - 1}")
         # A huge value becomes infinite first.
-        if not (np.abs(np.linalg.norm(self.principal.astype(np.float64), axis=0) - 1.0) <= _TOLERANCE).all():
+        if not (np.abs(np.linalg.norm(self.principal, axis=0) - 1.0) <= _TOLERANCE).all():
             raise MalformedMessage("a principal vector has another length than 1")

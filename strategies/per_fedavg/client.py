@@ -3,12 +3,14 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply, train_settings
+from florets.client_app.messages import train_settings
 from florets.client_app.training import augmentation, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.adaptation import Adaptation
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def train_adapted(client: Client) -> RecordDict:
@@ -30,4 +32,4 @@ def train_adapted(client: Client) -> RecordDict:
         precision=settings.precision,
     )
     arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights, augment=augment))
-    return reply(packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)

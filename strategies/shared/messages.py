@@ -66,7 +66,7 @@ class FoldUpdate(Update):
 
 @dataclass(frozen=True)
 class BilevelUpdate(Update):
-    """Reply to `TRAIN_BILEVEL`: an update of model `model`, and the global model (R,) after this client's training."""
+    """Reply to `TRAIN_BILEVEL`: an update of `model`, and the global model (R,) after this client's training."""
 
     shared: Annotated[Vector, FlatModel(record=kinds.GLOBAL)] = field(kw_only=True)
 

@@ -15,7 +15,8 @@ from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.personal_models import number_clients
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 class OneGroup(Strategy[S, M]):

@@ -10,7 +10,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.per_client import PerClient
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
-from florets.task.wire.replies import TestResult
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(eq=False)

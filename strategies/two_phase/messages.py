@@ -31,7 +31,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Factors:
+class LocalFactors:
     """Reply to `MOMENTS`: factors (A, p, R) of the client's moment matrices, which are symmetric."""
 
     left: Annotated[Values, Tensor("A", "p", "R")]
@@ -44,7 +44,7 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class TwoFactors:
+class TwoSidedFactors:
     """Reply to `MOMENTS`: both sides' factors (A, p, R) of the client's moment matrices."""
 
     left: Annotated[Values, Tensor("A", "p", "R")]
@@ -67,7 +67,7 @@ class SoftUpdate(AllModelsUpdate):
     """Reply to `TRAIN_SOFT`: all K models, and the client's weight and loss of each (K,)."""
 
     shares: Annotated[npt.NDArray[np.float64], Shares("K", name=kinds.MEMBERSHIPS)]
-    losses: Annotated[npt.NDArray[np.float64], LossList("K")]
+    losses: Annotated[npt.NDArray[np.float64], LossList("K")] = field()
 
 
 def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpdate:

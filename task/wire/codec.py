@@ -38,6 +38,11 @@ LARGEST = float(np.finfo(np.float64).max)
 MAX_EXAMPLES = 10**9
 """Guards sums of counts against overflow; what is plausible the other clients' counts say (`base.admission`)."""
 LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
+_ARTICLE: dict[type, str] = {
+    ArrayRecord: "an ArrayRecord",
+    MetricRecord: "a MetricRecord",
+    ConfigRecord: "a ConfigRecord",
+}
 _RECORD_TYPES = {kinds.METRICS: MetricRecord, kinds.CONFIG: ConfigRecord}
 
 
@@ -75,7 +80,7 @@ class Number(Item):
                 raise MalformedMessage(f"{name} is {_shown(value)}, not an integer from {self.least} to {self.most}")
             return value
         # Of an integer beyond every float `isfinite` itself would raise OverflowError.
-        if not isinstance(value, int | float) or not -LARGEST <= value <= LARGEST:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
             raise MalformedMessage(f"{name} is no finite number")
         if not self.least <= value <= self.most:
             raise MalformedMessage(f"{name} is {_shown(value)}, not from {self.least:g} to {self.most:g}")
@@ -192,7 +197,10 @@ class LossList(Numbers):
 
 
 class Tensor(Item):
-    """An array of one dtype in a record of arrays; of floats all are finite, and no larger than `most`."""
+    """An array of one dtype in a record of arrays; all values are finite, and no larger than `most`.
+
+    It is read as it came, or as float64 where that is asked for (`double`).
+    """
 
     def __init__(
         self,
@@ -201,11 +209,13 @@ class Tensor(Item):
         record: str = kinds.ARRAYS,
         dtype: str = "float32",
         most: float | None = None,
+        double: bool = False,
     ) -> None:
-        self.shape, self.name, self.record, self.dtype, self.most = shape, name, record, dtype, most
+        self.shape, self.name, self.record = shape, name, record
+        self.dtype, self.most, self.double = dtype, most, double
 
     def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[Any]:
-        """Return the values, which cannot be written to."""
+        """Return the values; those that came cannot be written to."""
         sent = tuple(value.shape)
         if len(sent) != len(self.shape):
             raise MalformedMessage(f"array {name!r} has {len(sent)} dimensions, not {len(self.shape)}")
@@ -216,7 +226,7 @@ class Tensor(Item):
             raise MalformedMessage(f"array {name!r} holds NaN or infinite values")
         if self.most is not None and np.abs(values).max(initial=0) > self.most:
             raise MalformedMessage(f"array {name!r} holds a value beyond {self.most:g}")
-        return values
+        return values.astype(np.float64) if self.double else values
 
     def packed(self, value: Any) -> Array:
         """Return it as it is sent."""
@@ -339,14 +349,14 @@ class Form:
                 continue
             found = records[record]
             if type(found) is not kind:
-                raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, not a {kind.__name__}")
+                raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, not {_ARTICLE[kind]}")
             sent = entries(found)
             field, name, item = group[0]
             if item.is_record:
                 values[field] = item.checked(record, sent, sizes)
                 continue
             if sent.keys() != required and not required <= sent.keys() <= {name for _, name, _ in group}:
-                raise MalformedMessage(f"the reply holds {sorted(sent)} in {record!r}, not {sorted(required)}")
+                raise MalformedMessage(f"the reply holds the {record} {sorted(sent)}, not {sorted(required)}")
             for field, name, item in group:
                 if name in sent:
                     values[field] = item.checked(name, sent[name], sizes)

@@ -80,7 +80,7 @@ class SelectedUpdate(Update):
 
 @dataclass(frozen=True)
 class TracedUpdate(Update):
-    """An update with the losses (S,) of local training from its first step to its last; infinite where it diverged."""
+    """An update with S losses of local training, from its first step to its last; infinite where it diverged."""
 
     step_losses: Annotated[npt.NDArray[np.float64], LossList("S")] = field(kw_only=True)
 
