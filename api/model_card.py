@@ -223,7 +223,7 @@ def _scaling(found: Exported) -> str:
     if not _is_images(found):
         return f"They are scaled as `task.data={task.data}`{given} gives them; `predict.py` does not scale them."
     channels = "RGB" if found.run.task.input_shape[0] == 3 else "grey"
-    # Of images in folders, see `florets.task.data.image_pixels.read_image`.
+    # Of images in folders, see `florets.task.data.image_files.read_image`.
     largest = "of their type" if task.data == "own" else "that the files can have"
     return (
         f"Images, channels first ({channels}), as `task.data={task.data}`{given} gives them: integers divided by the "

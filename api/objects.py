@@ -55,21 +55,19 @@ def strategy_keys(strategy: Any) -> dict[str, Any]:
     ConfigError
         If it was given something that no key says.
     """
-    from florets.strategies.base.averaging import ModelAveraging, averaging_of
+    from florets.strategies.base.averaging import averaging_of
 
     kind = type(strategy)
     plain = kind()
     keys: dict[str, Any] = {}
-    if type(strategy.averaging) is not type(plain.averaging):
-        keys["averaging"] = "models" if isinstance(strategy.averaging, ModelAveraging) else "gradients"
-        if strategy.averaging != averaging_of(strategy.settings, keys["averaging"]):
-            raise ConfigError(
-                [f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."]
-            )
-    for name in ("k", "seed", *(field.name for field in dataclasses.fields(RunKeys))):
-        value = getattr(strategy, name, None)
-        if name not in ("averaging", "personal") and value != getattr(plain, name, None):
-            keys[name] = value
+    if strategy.averaging != averaging_of(strategy.settings, strategy.run):
+        raise ConfigError(
+            [f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."]
+        )
+    for field in dataclasses.fields(RunKeys):
+        value = getattr(strategy.run, field.name)
+        if value != getattr(plain.run, field.name):
+            keys[field.name] = value
     for field in dataclasses.fields(strategy.settings):
         value = getattr(strategy.settings, field.name)
         if value != getattr(plain.settings, field.name):

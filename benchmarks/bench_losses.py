@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.task.initial import initial_models
 from florets.task.models import cnn, mlp
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import evaluate, loss_vector
+from florets.task.training.settings import Training
 
 NUM_MODELS, NUM_SAMPLES = 5, 500
 SHAPE = (1, 28, 28)
@@ -86,7 +87,7 @@ def main() -> None:
     x = torch.from_numpy(rng.random((NUM_SAMPLES, *SHAPE), dtype=np.float32))
     y = torch.from_numpy(rng.integers(10, size=NUM_SAMPLES))
     x_ours = x.contiguous(memory_format=torch.channels_last)
-    settings = TrainSettings(learning_rate=1e-2, local_epochs=1, batch_size=100)
+    settings = Training(learning_rate=1e-2, local_epochs=1, batch_size=100)
 
     ours = cnn(SHAPE, 10).to(memory_format=torch.channels_last)
     naive = naive_net()
@@ -107,7 +108,7 @@ def main() -> None:
         (
             f"CNN, one epoch of {NUM_SAMPLES} samples",
             cpu_seconds(lambda: naive_training(naive, x, y), repeats),
-            cpu_seconds(lambda: local_update(ours, x_ours, y, "cross_entropy", settings, rng), repeats),
+            cpu_seconds(lambda: train(ours, x_ours, y, "cross_entropy", settings, rng), repeats),
         ),
     ]
     dense = mlp(SHAPE, 10, [200])
@@ -115,7 +116,7 @@ def main() -> None:
         (
             f"MLP 784-200-10, one epoch of {NUM_SAMPLES} samples",
             cpu_seconds(lambda: naive_training(dense, x, y), repeats),
-            cpu_seconds(lambda: local_update(dense, x, y, "cross_entropy", settings, rng), repeats),
+            cpu_seconds(lambda: train(dense, x, y, "cross_entropy", settings, rng), repeats),
         )
     )
     print(f"{'':46} {'plain':>9} {'ours':>9}  CPU ms, one thread, median of {repeats}")

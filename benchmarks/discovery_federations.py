@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.discovery_cells import Cell, Kind
-from florets.strategies.shared.fold_plan import FoldPlan
+from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.initial import initial_models
 from florets.task.registry import resolve
 from florets.task.wire.folds import RowForm, Upload

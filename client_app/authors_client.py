@@ -1,7 +1,7 @@
 """`florets.Client`: what a handler of an author's own works with."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client as Received
-from florets.client_app.messages import Config, Number, packed, reply, train_settings
+from florets.client_app.messages import Config, Number, packed, reply
 from florets.client_app.training import (
     augmentation,
     local_gradient,
@@ -25,10 +25,11 @@ from florets.client_app.training import (
 from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.loop import TrainSettings, gradient, steps_of, training_batches
+from florets.task.training.loop import gradient, steps_of, training_batches
 from florets.task.training.losses import Evaluated
 from florets.task.training.modules import load
 from florets.task.training.objective import Objective
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 
 State = Mapping[str, Tensor]
@@ -81,9 +82,9 @@ class Client:
         return self._received.config
 
     @property
-    def training(self) -> TrainSettings:
+    def training(self) -> Training:
         """The run's settings of local training in this round: `learning_rate`, `local_epochs`, `batch_size`, ..."""
-        return train_settings(self._received.config)
+        return self._received.training
 
     @property
     def data(self) -> ClientData:
@@ -143,20 +144,20 @@ class Client:
         ValueError
             If a setting is out of its range.
         """
-        settings = replace(self.training, **changed)
+        training = self.training.changed(**changed)
         start = self.model() if model is None else dict(model)
         purpose = draws or Purpose.LOCAL_TRAINING
-        arrays, loss = trained(self._received, start, purpose, objective=objective, settings=settings)
+        arrays, loss = trained(self._received, start, purpose, objective=objective, training=training)
         return Trained(_tensors(arrays), loss, self.steps(**changed))
 
     def steps(self, **changed: Any) -> int:
         """Return the number of steps that `train` takes with these settings changed."""
-        return steps_of(self.module, self.num_examples, replace(self.training, **changed))
+        return steps_of(self.module, self.num_examples, self.training.changed(**changed))
 
     def batches(self, **changed: Any) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and targets of each step that `train` takes, in its order, for a loop of one's own."""
-        settings, rng = replace(self.training, **changed), self._received.random(Purpose.LOCAL_TRAINING)
-        return training_batches(self.module, self.data.x_train, self.data.y_train, settings, rng)
+        training, rng = self.training.changed(**changed), self._received.random(Purpose.LOCAL_TRAINING)
+        return training_batches(self.module, self.data.x_train, self.data.y_train, training, rng)
 
     def gradient(
         self, model: State | None = None, x: Tensor | None = None, y: Tensor | None = None
@@ -179,9 +180,8 @@ class Client:
                 self._received.loss,
                 None,
                 self._draws,
-                objective=Objective(weights=weights, augment=self._augmentation),
-                clip_norm=self.training.clip_norm,
-                precision=self.training.precision,
+                self.training,
+                Objective(weights=weights, augment=self._augmentation),
             )
         return _tensors(arrays), loss
 

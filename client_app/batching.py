@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
-from florets.client_app.messages import objective_of, reported, train_settings
+from florets.client_app.messages import reported
 from florets.client_app.session import State, session
 from florets.client_app.training import sends_gradient
 from florets.task.client_data import Part
@@ -26,8 +26,8 @@ from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
 from florets.task.training.linear import takes_full_steps
 from florets.task.training.linear_blocks import linear_updates
-from florets.task.training.loop import TrainSettings
 from florets.task.training.losses import Evaluated
+from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     FULL_STEPS_STACK,
     Dense,
@@ -158,16 +158,16 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
     like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:
         return like
-    return (like, train_settings(client.config)) if _trains_plainly(client) else None
+    return (like, client.training) if _trains_plainly(client) else None
 
 
 def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
-    config = client.config
-    asks_more = (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL, kinds.CLASS_WEIGHTS, kinds.AUGMENT)
-    if sends_gradient(client) or any(map(config.get, asks_more)):
+    training, asks_more = client.training, (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
+    if sends_gradient(client) or any(map(client.config.get, asks_more)):
         return False
-    return objective_of(config).is_plain and train_settings(config).is_plain
+    plain_loss = client.objective.is_plain and training.class_weights == "none" and training.augment is None
+    return plain_loss and training.is_plain
 
 
 _networks: list[tuple[Module, Network | None]] = []
@@ -281,13 +281,13 @@ def _by_full_steps(block: Sequence[_Asked], state: State) -> bool:
     network, most = _network(first), max(asked.samples for asked in block)
     # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
     able = first.device.type == "cpu"
-    settings, in_numpy = train_settings(first.config), first.linear is not None
+    settings, in_numpy = first.training, first.linear is not None
     return isinstance(network, Dense) and able and pays(network, state, most, settings, in_numpy)
 
 
 def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[Tensor | None]) -> list[Trained]:
     first = block[0].client
-    network, settings = _network(first), train_settings(first.config)
+    network, settings = _network(first), first.training
     assert network is not None
     shares = [
         Share(
@@ -314,7 +314,7 @@ def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[
     return trained
 
 
-def _stack_size(block: Sequence[_Asked], network: Network, state: State, settings: TrainSettings) -> int:
+def _stack_size(block: Sequence[_Asked], network: Network, state: State, settings: Training) -> int:
     first = block[0].client
     if first.device.type == "cpu":
         return stack_size(first.module)

@@ -13,6 +13,7 @@ from typing import Any
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.task.spec import PREPARED, TaskSpec
+from florets.task.training.settings import CAPS
 from florets.task.wire import kinds
 from florets.task.wire.records import entries
 
@@ -51,9 +52,10 @@ ALL = (
 )
 
 SETTINGS: Mapping[str, Cap] = {
-    **dict.fromkeys((kinds.LOCAL_EPOCHS, kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), EPOCHS),
-    **dict.fromkeys((kinds.LOCAL_STEPS, kinds.FOLD_STEPS, kinds.STEP_LOSSES), STEPS),
-    **dict.fromkeys((kinds.BATCH_SIZE, kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE), BATCH),
+    **{key: next(cap for cap in ALL if cap.key == name) for key, name in CAPS.items()},
+    **dict.fromkeys((kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), EPOCHS),
+    **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), STEPS),
+    **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE), BATCH),
     kinds.NUM_FOLDS: FOLDS,
     # A row that is sent whole has as many entries as the model.
     kinds.FOLD_WIDTH: PARAMETERS,

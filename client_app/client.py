@@ -7,21 +7,23 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from numpy.typing import NDArray
 from torch.nn import Module
 
 from florets.client_app.caps import Limits
-from florets.client_app.messages import Config, arrays_of, config_of, names, number
+from florets.client_app.messages import Config
 from florets.client_app.session import State, client_key, device_of, has_owner, is_simulated, num_partitions, session
-from florets.task.client_data import ClientData, Part
-from florets.task.held_out import draw_samples, hold_out
+from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.task import Task
 from florets.task.training.linear import LinearModels, LinearNames
 from florets.task.training.losses import Evaluated
+from florets.task.training.objective import PLAIN, Objective, Proximal
+from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import kinds
+from florets.task.wire.records import entries
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Client:
 
     def __init__(self, message: Message, context: Context) -> None:
         self.content: RecordDict = message.content
-        self.config: Config = config_of(message.content)
+        self.config = _config_of(message.content)
         self.context = context
         self.message_id = message.metadata.message_id
         if has_owner(context):
@@ -149,6 +151,34 @@ class Client:
         """The process's one module of this task; whoever uses it loads all of its state first."""
         return session.module(self.config, self.context)
 
+    @cached_property
+    def training(self) -> Training:
+        """Local training as the message asks for it, at the learning rate of its round.
+
+        Raises
+        ------
+        ValueError
+            If one of its numbers is missing, or a value is of another type than its key or out of its range.
+        """
+        for name in ("learning_rate", "local_epochs", "batch_size"):
+            if KEYS[name] not in self.config:
+                raise ValueError(f"the message's config has no {KEYS[name]!r}")
+        return Training.received(self.config).in_round(self.server_round)
+
+    @property
+    def objective(self) -> Objective:
+        """What the message asks to minimise: the loss, with a proximal term, without the frozen layers.
+
+        Raises
+        ------
+        ValueError
+            If the proximal term's factor is negative.
+        """
+        if kinds.PROXIMAL_MU not in self.config and kinds.FROZEN not in self.config:
+            return PLAIN
+        mu = self.number(kinds.PROXIMAL_MU, 0.0)
+        return Objective(terms=(Proximal(mu),) if mu else (), frozen=tuple(self.names(kinds.FROZEN)))
+
     @property
     def loss(self) -> str:
         """Name of the task's loss, see `florets.task.training.losses.per_sample_losses`."""
@@ -166,7 +196,10 @@ class Client:
 
     def arrays(self, record: str = kinds.ARRAYS) -> ArrayRecord:
         """Return one of the message's array records; raise ValueError where it has none of this name."""
-        return arrays_of(self.content, record)
+        arrays = entries(self.content).get(record)
+        if not isinstance(arrays, ArrayRecord):
+            raise ValueError(f"the message has no {record!r}")
+        return arrays
 
     def states(self, record: str = kinds.ARRAYS) -> list[State]:
         """Return the models of an array record as state dicts: one, or K in their order.
@@ -190,11 +223,17 @@ class Client:
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a number among the message's settings; raise ValueError where there is none and no default."""
-        return number(self.config, key, default)
+        value = self.config.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"the message's config has {key}={value!r}, not a number")
+        return value
 
     def names(self, key: str) -> list[str]:
         """Return a list of names among the message's settings, empty where there is none."""
-        return names(self.config, key)
+        value = self.config.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise ValueError(f"the message's config has {key}={value!r}, not a list of names")
+        return [str(name) for name in value]
 
     @property
     def server_round(self) -> int:
@@ -214,6 +253,13 @@ class Client:
         # The server knows the client's registered name, the node may not; other strategies than ours send no number.
         number = self.config.get(kinds.CLIENT_NUMBER)
         return client_number(self.key) if number is None else int(self.number(kinds.CLIENT_NUMBER))
+
+
+def _config_of(content: RecordDict) -> Config:
+    config = entries(content).get(kinds.CONFIG)
+    if not isinstance(config, ConfigRecord):
+        raise ValueError(f"the message has no {kinds.CONFIG!r}")
+    return entries(config)
 
 
 _at_hand: dict[str, Client] = {}

@@ -1,180 +1,18 @@
-"""A message's settings and arrays, read with their types checked, and the records of replies."""
+"""Replies of the handlers: their records, and how arrays and losses are sent."""
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
-from florets.task.training.loop import TrainSettings
-from florets.task.training.modules import Precision
-from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.wire import kinds
 from florets.task.wire.layout import write_array
-from florets.task.wire.records import Record, array_record, entries, metric_record, record_dict
-from florets.task.wire.schedule import Schedule
+from florets.task.wire.records import Record, array_record, metric_record, record_dict
 
 Config = Mapping[str, ConfigRecordValues]
 """A message's settings."""
-
-
-def config_of(content: RecordDict) -> Config:
-    """Return the settings of a message.
-
-    Raises
-    ------
-    ValueError
-        If it has none.
-    """
-    config = entries(content).get(kinds.CONFIG)
-    if not isinstance(config, ConfigRecord):
-        raise ValueError(f"the message has no {kinds.CONFIG!r}")
-    return entries(config)
-
-
-def arrays_of(content: RecordDict, record: str = kinds.ARRAYS) -> ArrayRecord:
-    """Return the arrays of a message.
-
-    Raises
-    ------
-    ValueError
-        If it has none under this name.
-    """
-    arrays = entries(content).get(record)
-    if not isinstance(arrays, ArrayRecord):
-        raise ValueError(f"the message has no {record!r}")
-    return arrays
-
-
-def number(config: Config, key: str, default: float | None = None) -> float:
-    """Return a number among the settings.
-
-    Raises
-    ------
-    ValueError
-        If it is no number, or missing without a default.
-    """
-    value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"the message's config has {key}={value!r}, not a number")
-    return value
-
-
-def names(config: Config, key: str) -> list[str]:
-    """Return a list of names among the settings; empty where there is none.
-
-    Raises
-    ------
-    ValueError
-        If it is something else.
-    """
-    value = config.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"the message's config has {key}={value!r}, not a list of names")
-    return [str(name) for name in value]
-
-
-def train_settings(config: Config) -> TrainSettings:
-    """Return the settings of local training in this round."""
-    told = tuple(map(config.get, _TRAINING))
-    try:
-        return _settings(*told)  # type: ignore[arg-type]  # what cannot be looked up is caught
-    except TypeError:
-        # A list, which cannot be looked up: what is wrong with it is said of its key.
-        return _settings.__wrapped__(*told)
-
-
-_TRAINING = (
-    kinds.SERVER_ROUND,
-    kinds.SCHEDULE,
-    kinds.SCHEDULE_ROUNDS,
-    kinds.SCHEDULE_FACTOR,
-    kinds.LEARNING_RATE,
-    kinds.LOCAL_EPOCHS,
-    kinds.BATCH_SIZE,
-    kinds.OPTIMIZER,
-    kinds.MOMENTUM,
-    kinds.WEIGHT_DECAY,
-    kinds.LOCAL_STEPS,
-    kinds.OPTIMIZER_OPTIONS,
-    kinds.CLIP_NORM,
-    kinds.PRECISION,
-)
-
-
-# The clients of a round are told the same; 1, 1.0 and True are different things to be told.
-@lru_cache(maxsize=8, typed=True)
-def _settings(*told: ConfigRecordValues | None) -> TrainSettings:
-    """Return the settings that are told under `_TRAINING`; None: nothing is."""
-    config = {key: value for key, value in zip(_TRAINING, told, strict=True) if value is not None}
-    factor = Schedule.of(config).at(int(number(config, kinds.SERVER_ROUND, 0)))
-    return TrainSettings(
-        number(config, kinds.LEARNING_RATE) * factor,
-        number(config, kinds.LOCAL_EPOCHS),
-        int(number(config, kinds.BATCH_SIZE)),
-        str(config.get(kinds.OPTIMIZER, "adam")),
-        number(config, kinds.MOMENTUM, 0.0),
-        number(config, kinds.WEIGHT_DECAY, 0.0),
-        int(number(config, kinds.LOCAL_STEPS, 0)),
-        _optimizer_options(config),
-        clip_norm(config),
-        precision(config),
-    )
-
-
-def _optimizer_options(config: Config) -> dict[str, Any]:
-    text = config.get(kinds.OPTIMIZER_OPTIONS, "{}")
-    try:
-        options = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        options = None
-    if not isinstance(options, dict):
-        raise ValueError(f"the message's config has {kinds.OPTIMIZER_OPTIONS!r} that are no JSON object")
-    return options
-
-
-def clip_norm(config: Config) -> float | None:
-    """Return the norm that gradients are clipped to; None: they are not.
-
-    Raises
-    ------
-    ValueError
-        If it is no number.
-    """
-    return None if config.get(kinds.CLIP_NORM) is None else number(config, kinds.CLIP_NORM)
-
-
-def precision(config: Config) -> Precision:
-    """Return the precision of the passes of training.
-
-    Raises
-    ------
-    ValueError
-        If it is unknown.
-    """
-    found = config.get(kinds.PRECISION, "float32")
-    if found not in get_args(Precision):
-        raise ValueError(f"the message's config has {kinds.PRECISION}={found!r}, not float32 or bf16")
-    return cast(Precision, found)
-
-
-def objective_of(config: Config) -> Objective:
-    """Return what the message asks to minimise: the loss, beside it a proximal term, without the frozen layers.
-
-    Raises
-    ------
-    ValueError
-        If the proximal term's factor is negative.
-    """
-    if kinds.PROXIMAL_MU not in config and kinds.FROZEN not in config:
-        return PLAIN
-    mu = number(config, kinds.PROXIMAL_MU, 0.0)
-    return Objective(terms=(Proximal(mu),) if mu else (), frozen=tuple(names(config, kinds.FROZEN)))
-
-
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
 

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from florets.client_app.client import Client
-from florets.client_app.messages import train_settings
 from florets.client_app.training import augmentation, sample_weights
 from florets.task.randomness import Purpose
 from florets.task.training.local_aggregation import WeightSettings, learned_weights, mixture
@@ -19,7 +18,7 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     shared, own = client.states()[0], client.states(kinds.OWN)[0]
     known = kinds.MIX in client.content
     start = client.states(kinds.MIX)[0] if known else {name: torch.ones(value.shape) for name, value in own.items()}
-    training = train_settings(client.config)
+    training = client.training
     settings = WeightSettings(
         rate=client.number(kinds.MIX_RATE),
         batch_size=training.batch_size,

@@ -17,8 +17,8 @@ from torch.nn import Module
 from florets.client_app.caps import PARAMETERS, TASK, Limits
 from florets.client_app.messages import Config
 from florets.task.consent import EVERYTHING, Consent
+from florets.task.data.files import links_inside
 from florets.task.data.hugging_face import HUGGING_FACE
-from florets.task.data.inside import links_inside
 from florets.task.device import find_device
 from florets.task.partitions.own import OWN
 from florets.task.registry import reads_files

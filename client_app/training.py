@@ -1,8 +1,8 @@
-"""Losses, local training and gradients on one client's data, for the handlers."""
+"""Losses, tests, local training and gradients of a message's models on one client's data, for the handlers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.messages import (
-    clip_norm,
-    objective_of,
-    packed,
-    precision,
-    quantise,
-    reported,
-    train_settings,
-)
+from florets.client_app.messages import packed, quantise, reported
 from florets.client_app.session import State, consent_of
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
@@ -32,10 +24,11 @@ from florets.task.training.linear import (
     linear_update,
     takes_full_steps,
 )
-from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.loop import gradient, train
 from florets.task.training.losses import Evaluated, count, evaluated, loss_vector
 from florets.task.training.modules import load, on_host, state_of
-from florets.task.training.objective import ClassWeights, Objective, Proximal, class_weights
+from florets.task.training.objective import Objective, Proximal, class_weights
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 
 Arrays = dict[str, NDArray[Any]]
@@ -44,22 +37,16 @@ Arrays = dict[str, NDArray[Any]]
 def model_losses(client: Client) -> NDArray[np.float64]:
     """Return the mean loss of each of the message's models on the samples that losses are taken on."""
     x, y = client.loss_data
-    if (found := client.prepared.losses) is not None:
-        count(losses=x.shape[0] * len(found))
-        return found
+    if (losses := client.prepared.losses) is not None:
+        count(losses=x.shape[0] * len(losses))
+        return losses
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
     return reported(loss_vector(client.module, map(client.near, client.states()), x, y, client.loss))
 
 
-def test_result(client: Client) -> tuple[float, float | None, int]:
-    """Return mean loss, accuracy (None without classes) and number of samples of this client's test set."""
-    found = result_on(client, "test")
-    return found.loss, found.accuracy, len(client.data.x_test)
-
-
 def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:
-    """Return what a model comes to on one part of this client's data.
+    """Return a model's test on one part of this client's data.
 
     Parameters
     ----------
@@ -69,9 +56,9 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         The model, as `trained` has just returned it; None: the message's.
     """
     x, y = client.data.part(part)
-    if part == "test" and arrays is None and (found := client.prepared.tested) is not None:
+    if part == "test" and arrays is None and (tested := client.prepared.tested) is not None:
         count(losses=x.shape[0])
-        return found
+        return tested
     if linear := client.linear:
         models = client.linear_models(linear) if arrays is None else LinearModels.of([arrays], linear)
         return linear_test(models, *flat(x, y), client.loss)
@@ -93,7 +80,7 @@ def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINI
 def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> tuple[Arrays, float]:
     """Return the arrays that the server asked for, a gradient or the model after local training, and the mean loss.
 
-    The arrays may share the process's module: use them before another model is loaded.
+    The arrays may share the process's module: use them before another model is loaded. `purpose` names the draws.
     """
     if sends_gradient(client):
         arrays, mean = local_gradient(client, state)
@@ -107,29 +94,26 @@ def sends_gradient(client: Client) -> bool:
     return client.config.get(kinds.REPLY, kinds.REPLY_MODEL) == kinds.REPLY_GRADIENT
 
 
-def local_gradient(client: Client, state: State, objective: Objective | None = None) -> tuple[Arrays, float]:
+def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
     """Return a model's gradient on this client's data, or a batch of them, and the mean loss.
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
-    wanted = as_asked(client, objective_of(client.config) if objective is None else objective)
-    return _gradient(client, state, wanted, clip_norm(client.config))
+    return _gradient(client, state, as_asked(client, client.objective), client.training)
 
 
-def _gradient(client: Client, state: State, objective: Objective, most: float | None) -> tuple[Arrays, float]:
-    module, data = client.module, client.data
-    load(module, state)
+def _gradient(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
+    load(client.module, state)
     return gradient(
-        module,
-        data.x_train,
-        data.y_train,
+        client.module,
+        client.data.x_train,
+        client.data.y_train,
         client.loss,
         int(client.number(kinds.GRADIENT_BATCH, 0)) or None,
         client.random(Purpose.GRADIENT_BATCH),
-        untrained=client.names(kinds.UNTRAINED),
-        objective=objective,
-        clip_norm=most,
-        precision=precision(client.config),
+        training,
+        objective,
+        client.names(kinds.UNTRAINED),
     )
 
 
@@ -138,9 +122,8 @@ def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
 
     `y` are their targets; None: the training set's.
     """
-    how = client.config.get(kinds.CLASS_WEIGHTS)
-    # A message of another version may ask for weights that this one does not know: `class_weights` refuses them.
-    return None if how is None else class_weights(client.data.y_train if y is None else y, cast(ClassWeights, how))
+    how = client.training.class_weights
+    return None if how == "none" else class_weights(client.data.y_train if y is None else y, how)
 
 
 def augmentation(client: Client) -> Augmentation | None:
@@ -151,18 +134,15 @@ def augmentation(client: Client) -> Augmentation | None:
     ValueError
         If it is unknown, or code that the owner of this node does not allow.
     """
-    name = client.config.get(kinds.AUGMENT)
+    name = client.training.augment
     if name is None:
         return None
-    consent_of(client.context).require(KEY, str(name))
-    return Augmentation(str(name), client.random(Purpose.AUGMENTATION))
+    consent_of(client.context).require(KEY, name)
+    return Augmentation(name, client.random(Purpose.AUGMENTATION))
 
 
 def as_asked(client: Client, objective: Objective) -> Objective:
-    """Return an objective with the weights by class and the augmentation that the server asks for.
-
-    Weights of its own stay.
-    """
+    """Return an objective with the augmentation and, where it has none, the weights that the server asks for."""
     weights = sample_weights(client) if objective.weights is None else objective.weights
     augment = augmentation(client)
     if weights is objective.weights and augment is None:
@@ -176,44 +156,47 @@ def adapted(client: Client, state: State, alpha: float) -> Arrays:
     Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
     """
     # A use of the model and no training: on the data as they are, and by the whole gradient.
-    gradients, _ = _gradient(client, state, Objective(weights=sample_weights(client)), None)
+    objective, whole = Objective(weights=sample_weights(client)), replace(client.training, clip_norm=None)
+    gradients, _ = _gradient(client, state, objective, whole)
     values = client.names(kinds.UNTRAINED)
-    stepped = {name for name, found in gradients.items() if found.dtype.kind == "f" and name not in values}
     return {
-        name: state[name].numpy() - found.dtype.type(alpha) * found if name in stepped else found
-        for name, found in gradients.items()
+        name: state[name].numpy() - step.dtype.type(alpha) * step
+        if step.dtype.kind == "f" and name not in values
+        else step
+        for name, step in gradients.items()
     }
 
 
 @dataclass(frozen=True)
-class Training:
+class _Problem:
     """One local training: the start, how and on what objective, and the factor of the loss."""
 
     state: State
-    settings: TrainSettings
+    training: Training
     objective: Objective
     purpose: Purpose | str
     fraction: float
 
-    def on_whole_loss(self) -> "Training":
+    def on_whole_loss(self) -> "_Problem":
         """Return the training on all of the loss whose steps are these.
 
         Plain steps on a part of the loss are smaller steps on all of it; the penalties keep their own size.
         """
         if self.fraction == 1.0:
             return self
-        settings = replace(
-            self.settings,
-            learning_rate=self.settings.learning_rate * self.fraction,
-            weight_decay=self.settings.weight_decay / self.fraction,
-            clip_norm=None if self.settings.clip_norm is None else self.settings.clip_norm / self.fraction,
+        training, part = self.training, self.fraction
+        training = replace(
+            training,
+            learning_rate=training.learning_rate * part,
+            weight_decay=training.weight_decay / part,
+            clip_norm=None if training.clip_norm is None else training.clip_norm / part,
         )
         # Weights and changes of samples stay what they are.
         mu = replace(self.objective, weights=None, augment=None).proximal_mu
         if mu is None:
-            raise ValueError("a part of the loss can be trained on with a proximal term beside it and nothing else")
-        objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
-        return replace(self, settings=settings, objective=objective, fraction=1.0)
+            raise ValueError("a part of the loss can be trained on with a proximal term and no other")
+        objective = replace(self.objective, terms=(Proximal(mu / part),) if mu else ())
+        return replace(self, training=training, objective=objective, fraction=1.0)
 
 
 def trained(
@@ -222,7 +205,7 @@ def trained(
     purpose: Purpose | str = Purpose.LOCAL_TRAINING,
     fraction: float = 1.0,
     objective: Objective | None = None,
-    settings: TrainSettings | None = None,
+    training: Training | None = None,
 ) -> tuple[Arrays, float]:
     """Train a model on this client's data; return its arrays and the mean loss.
 
@@ -234,77 +217,65 @@ def trained(
         Names the draws.
     fraction
         Factor of the loss; the mean loss is returned without it.
-    objective
-        What stands beside the loss; None: what the message asks for.
-    settings
-        Of local training; None: the message's.
+    objective, training
+        None: what the message asks for.
 
     Returns
     -------
     tuple
         The arrays may be the module's own memory, and good only until the next model is loaded.
     """
-    wanted = as_asked(client, objective_of(client.config) if objective is None else objective)
-    training = Training(state, settings or train_settings(client.config), wanted, purpose, fraction)
-    for solve in _SOLVERS:
-        if (found := solve(client, training)) is not None:
-            return found
-    return _by_steps(client, training.on_whole_loss())
+    wanted = as_asked(client, client.objective if objective is None else objective)
+    problem = _Problem(state, training or client.training, wanted, purpose, fraction)
+    for solve in (_together, _exactly, _by_full_steps):
+        if (solved := solve(client, problem)) is not None:
+            return solved
+    return _by_steps(client, problem.on_whole_loss())
 
 
-def _together(client: Client, training: Training) -> tuple[Arrays, float] | None:
+def _together(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     """Take what was computed together with other clients' training."""
-    found = client.prepared.trained
+    done = client.prepared.trained
     # A message that trains a model has one training under this name, and only on the plain loss is it prepared.
-    if found is None or training.purpose != Purpose.LOCAL_TRAINING or not training.objective.is_plain:
+    if done is None or problem.purpose != Purpose.LOCAL_TRAINING or not problem.objective.is_plain:
         return None
-    count(gradients=found.passes)
-    return dict(found.arrays), found.mean
+    count(gradients=done.passes)
+    return dict(done.arrays), done.mean
 
 
-def _exactly(client: Client, training: Training) -> tuple[Arrays, float] | None:
+def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
-    mu = training.objective.proximal_mu
-    settings = training.settings
+    mu, training = problem.objective.proximal_mu, problem.training
     # The exact solution knows no weight decay and no clipping: with them, steps are taken.
-    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or settings.weight_decay or settings.clip_norm:
+    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or training.weight_decay or training.clip_norm:
         return None
     module, data = client.module, client.data
-    load(module, training.state)
-    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, training.fraction)
+    load(module, problem.state)
+    mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, problem.fraction)
     return None if mean is None else (values_of(module), mean)
 
 
-def _by_full_steps(client: Client, training: Training) -> tuple[Arrays, float] | None:
+def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     """Take steps of plain gradient descent on a linear model, in NumPy."""
-    training = training.on_whole_loss()
-    mu = training.objective.proximal_mu
-    linear = client.linear if takes_full_steps(training.settings, client.num_examples) else None
+    problem = problem.on_whole_loss()
+    mu = problem.objective.proximal_mu
+    linear = client.linear if takes_full_steps(problem.training, client.num_examples) else None
     if linear is None or mu is None:
         return None
-    models = LinearModels.of([{name: value.numpy() for name, value in training.state.items()}], linear)
+    models = LinearModels.of([{name: value.numpy() for name, value in problem.state.items()}], linear)
     data = flat(client.data.x_train, client.data.y_train)
-    weight, bias, mean = linear_update(models, 0, *data, client.loss, training.settings, mu)
+    weight, bias, mean = linear_update(models, 0, *data, client.loss, problem.training, mu)
     arrays: Arrays = {linear.weight: weight}
     if linear.bias is not None and bias is not None:
         arrays[linear.bias] = bias
     return arrays, mean
 
 
-_SOLVERS: tuple[Callable[[Client, Training], tuple[Arrays, float] | None], ...] = (
-    _together,
-    _exactly,
-    _by_full_steps,
-)
-"""Faster ways to what `_by_steps` does; each returns None where it does not apply."""
-
-
-def _by_steps(client: Client, training: Training) -> tuple[Arrays, float]:
+def _by_steps(client: Client, problem: _Problem) -> tuple[Arrays, float]:
     """Take the steps of the optimiser."""
-    module, data = client.module, client.data
-    load(module, client.near(training.state))
-    rng = client.random(training.purpose)
-    mean = local_update(module, data.x_train, data.y_train, client.loss, training.settings, rng, training.objective)
+    module, data, rng = client.module, client.data, client.random(problem.purpose)
+    load(module, client.near(problem.state))
+    mean = train(module, data.x_train, data.y_train, client.loss, problem.training, rng, problem.objective)
     return values_of(module), mean
 
 

@@ -15,11 +15,7 @@ from typing import Any, Literal
 from florets.strategies.registry import DEFAULT, settings_type
 from florets.strategies.settings import RunKeys, Settings
 from florets.task.keys import setting, type_hints
-
-Optimizer = Literal[
-    "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
-]  # fmt: skip
-"""Classes of ``torch.optim`` in lower case."""
+from florets.task.training.settings import Training
 
 AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
@@ -135,57 +131,6 @@ class TaskConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """Local training: what a client does in one round."""
-
-    learning_rate: float = setting(0.01, "step size", above=0)
-    local_epochs: float = setting(
-        1.0, "passes over the client's data in one round; 0.5: half of an epoch's steps", above=0
-    )
-    local_steps: int | None = setting(
-        None, "steps in one round, whatever a client's samples; null: local_epochs counts", least=1
-    )
-    batch_size: int = setting(100, "samples per step", least=1)
-    optimizer: Optimizer = setting("adam", "class of torch.optim, in upper or lower case; built anew for every round")
-    optimizer_options: dict[str, Any] = setting(
-        {}, "further parameters of that class: {betas: [0.9, 0.99]}, {nesterov: true}; PyTorch's defaults"
-    )
-    momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
-    weight_decay: float = setting(0.0, "L2 penalty; with adamw decoupled from the gradient", least=0)
-    clip_norm: float | None = setting(
-        None, "largest norm of a step's gradient, over all parameters; null: not clipped", above=0
-    )
-    augment: str | None = setting(
-        None,
-        "random change of the inputs of each training batch: flip, crop, flip_crop (images), or a function as "
-        "package.module:function; null: none",
-    )
-    precision: Literal["float32", "bf16"] = setting(
-        "float32", "of forward and backward passes of training; bf16: autocast to bfloat16, parameters stay float32"
-    )
-    class_weights: Literal["none", "balanced", "root"] = setting(
-        "none",
-        "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
-        "count of their class) or root (over the square root of it); of mean 1",
-    )
-    schedule: Literal["constant", "step", "exponential", "cosine", "inverse_sqrt"] = setting(
-        "constant", "learning rate over the rounds, of clients and of the server's gradient step"
-    )
-    schedule_rounds: int | None = setting(
-        None,
-        "step: rounds from one drop to the next; cosine: rounds to its end (null: all of the run); "
-        "inverse_sqrt: rounds to 1/sqrt(2) (null: 1)",
-        least=1,
-    )
-    schedule_factor: float | None = setting(
-        None,
-        "step, exponential: factor of a drop, of a round; cosine: fraction that is left at its end (null: 0)",
-        least=0,
-        most=1,
-    )
-
-
-@dataclass(frozen=True)
 class Chosen:
     """The algorithm and its settings."""
 
@@ -198,7 +143,6 @@ class Config(RunKeys):
     """One experiment, complete and checked."""
 
     experiment: str = setting("quickstart", "name of the preset, a file in conf/experiment/")
-    seed: int = setting(0, "every draw of a run follows from it", least=0)
     k: int | Literal["auto"] = setting(4, "number K of models; auto finds it (clove, cfl_gp)")
     k_max: int = setting(10, "largest K that k=auto may find, and the number of models then")
     num_clients: int = setting(20, "clients of the federation", least=1)
@@ -234,11 +178,6 @@ class Config(RunKeys):
     cluster_test: bool = setting(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",
-    )
-    statistics: bool = setting(
-        False,
-        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
-        "figures over all clients' records together follow (tests.json)",
     )
     measure: Literal["auto", "accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"] = (
         setting("auto", "figure by which models are compared on validation data; auto: the loss")
@@ -279,7 +218,7 @@ class Config(RunKeys):
     checkpoint_keep: int = setting(2, "newest checkpoints that are kept", least=1)
     strategy: Chosen = dataclasses.field(default_factory=lambda: Chosen(DEFAULT, settings_type(DEFAULT)()))
     task: TaskConfig = setting(TaskConfig(), "data, partition, model and loss")
-    train: TrainConfig = setting(TrainConfig(), "local training")
+    train: Training = setting(Training(), "local training")
 
 
 OPTION_KEYS = (

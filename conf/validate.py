@@ -12,12 +12,13 @@ from florets.conf.measure import measure_problems
 from florets.conf.personal import personal_problems
 from florets.conf.problems import ConfigError
 from florets.conf.ray_engine import ray_problems
-from florets.conf.schema import AUTO, Config, TaskConfig, TrainConfig
+from florets.conf.schema import AUTO, Config, TaskConfig
 from florets.conf.trackers import tracker_problems
 from florets.conf.typed import read_config, show
 from florets.strategies.registry import usable_settings
 from florets.strategies.settings import Settings
 from florets.task.keys import range_problems
+from florets.task.training.settings import Training
 
 _REGRESSIONS = ("linear", "lines")
 OWN = "own"
@@ -290,7 +291,7 @@ _SCHEDULE_NEEDS = {
 """By schedule: the keys that it needs, and further keys that it takes."""
 
 
-def _schedule(train: TrainConfig) -> list[str]:
+def _schedule(train: Training) -> list[str]:
     needs, takes = _SCHEDULE_NEEDS[train.schedule]
     problems = []
     for name in ("schedule_rounds", "schedule_factor"):

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
-    from florets.strategies.base.method import Method
-    from florets.strategies.base.per_client import PerClient
+    from florets.strategies.base.method import Method, PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
@@ -108,7 +107,7 @@ _HOMES = {
     "Method": "strategies.base.method",
     "Objective": "task.training.objective",
     "OneModel": "strategies.settings",
-    "PerClient": "strategies.base.per_client",
+    "PerClient": "strategies.base.method",
     "Plan": "strategies.base.context",
     "Proximal": "task.training.objective",
     "Round": "strategies.base.context",

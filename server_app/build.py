@@ -1,9 +1,8 @@
 """From a checked configuration to the objects of a run: strategy, first models, message settings."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -14,21 +13,19 @@ from florets.conf.personal import personal_settings
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
-from florets.strategies.base.averaging import averaging_of
-from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.registry import personal_method, strategy_class
+from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
 from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
 from florets.task.task import Task, TaskSpec
 from florets.task.training.augmentation import check_augmentation
-from florets.task.training.loop import TrainSettings, check_optimizer
+from florets.task.training.loop import check_optimizer
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.schedule import Schedule
 
 _kept: list[Task] | None = None
 """The last task that was built, within `one_task_kept`; None: tasks are not kept."""
@@ -65,42 +62,20 @@ def build_task(config: Config, table: Mapping[str, Any] | None = None) -> Task:
 def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
     """Return the strategy of a configuration, ready to start on its task."""
     cls = strategy_class(config.strategy.name)
-    # Those of the configuration were read without importing the strategy.
-    settings = cls.Settings(**vars(config.strategy.settings))
-    learning_rate = config.server_learning_rate
     personal = personal_settings(config, [])
+    run = {field.name: getattr(config, field.name) for field in fields(RunKeys)}
+    if config.task.partition == "own":
+        # Simulated clients are exactly as many; of nodes with data of their own more may come.
+        run |= {"num_clients": None, "min_clients": config.min_clients or config.num_clients}
     strategy: Strategy[Any, Any] = cls(
-        settings,
-        k=config.k,
-        averaging=averaging_of(
-            settings,
-            config.averaging,
-            config.train.learning_rate if learning_rate is None else learning_rate,
-            config.server_optimizer,
-            0 if config.gradient_batch == "full" else config.gradient_batch,
-        ),
-        first_round=config.first_round,
-        choose_k=config.choose_k,
-        loss_data=config.loss_data,
-        loss_batch=config.loss_batch,
+        # Those of the configuration were read without importing the strategy.
+        cls.Settings(**vars(config.strategy.settings)),
+        RunKeys(**run),
         input_shape=task.input_shape,
         num_outputs=task.num_outputs,
         loss=config.task.loss,
-        # Simulated clients are exactly as many; of nodes with data of their own more may come.
-        num_clients=None if config.task.partition == "own" else config.num_clients,
-        min_clients=config.num_clients if config.min_clients is None else config.min_clients,
-        seed=config.seed,
-        eval_every=config.eval_every,
-        eval_clients=config.eval_clients,
-        fine_tune_epochs=config.fine_tune_epochs,
         validation=config.task.validation_fraction > 0,
-        statistics=config.statistics,
         personal=None if personal is None else personal_method(str(config.personal), personal),
-        quorum=config.quorum,
-        start_timeout=config.start_timeout,
-        round_timeout=config.round_timeout,
-        grace=config.grace,
-        round_tries=config.round_tries,
         fingerprint=code_fingerprint(cls.client_handlers),
     )
     if task.drifts:
@@ -134,16 +109,10 @@ def check_training(config: Config, task: Task) -> None:
     ValueError
         If the optimiser's class does not take its options, or the augmentation does not fit the task.
     """
-    train = config.train
-    if train.optimizer_options:
-        settings = TrainSettings(
-            *(train.learning_rate, train.local_epochs, train.batch_size, train.optimizer),
-            *(train.momentum, train.weight_decay),
-            optimizer_options=train.optimizer_options,
-        )
-        check_optimizer(settings)
-    if train.augment is not None:
-        check_augmentation(train.augment, task.input_shape)
+    if config.train.optimizer_options:
+        check_optimizer(config.train)
+    if config.train.augment is not None:
+        check_augmentation(config.train.augment, task.input_shape)
 
 
 def make_data(config: Config) -> None:
@@ -221,43 +190,18 @@ def build_models(config: Config, task: Task) -> ArrayRecord:
 
 def message_settings(config: Config, task: Task) -> ConfigRecord:
     """Return the settings that travel with every message."""
-    train = config.train
     settings = ConfigRecord(
         {
             kinds.TASK: task.spec.to_json(),
             kinds.SEED: config.seed,
             kinds.DEVICE: config.device,
-            kinds.LEARNING_RATE: train.learning_rate,
-            kinds.LOCAL_EPOCHS: train.local_epochs,
-            kinds.BATCH_SIZE: train.batch_size,
-            kinds.OPTIMIZER: train.optimizer,
-            kinds.MOMENTUM: train.momentum,
-            kinds.WEIGHT_DECAY: train.weight_decay,
+            **config.train.record(),
         }
     )
     # Only what is there: every message costs its bytes.
     if untrained := untrained_entries(task.build_model()):
         settings[kinds.UNTRAINED] = untrained
-    if train.local_steps is not None:
-        settings[kinds.LOCAL_STEPS] = train.local_steps
-    if train.class_weights != "none":
-        settings[kinds.CLASS_WEIGHTS] = train.class_weights
-    if train.optimizer_options:
-        settings[kinds.OPTIMIZER_OPTIONS] = json.dumps(train.optimizer_options, sort_keys=True)
-    if train.clip_norm is not None:
-        settings[kinds.CLIP_NORM] = train.clip_norm
-    if train.augment is not None:
-        settings[kinds.AUGMENT] = train.augment
-    if train.precision != "float32":
-        settings[kinds.PRECISION] = train.precision
-    settings.update(_schedule(config).settings)
     return settings
-
-
-def _schedule(config: Config) -> Schedule:
-    train = config.train
-    factor = 0.0 if train.schedule_factor is None else train.schedule_factor
-    return Schedule(train.schedule, train.schedule_rounds or 1, factor)
 
 
 def _true_models(task: Task, shape: tuple[int, ...]) -> FloatArray:

@@ -8,10 +8,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from florets.conf.compose import CONFIG_DIR, choices
 from florets.conf.folders import file_of
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config, TaskConfig, TrainConfig, walk
+from florets.conf.schema import Config, TaskConfig, walk
 from florets.conf.typed import read_strategy, show
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
 from florets.strategies.settings import Settings
+from florets.task.training.settings import Training
 
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups,
 which are found while training.
@@ -94,7 +95,7 @@ def help_text(width: int = 110, own: str | None = None) -> str:
     # The keys of the run before those of its rounds, which it inherits.
     top.sort(key=lambda row: row[0] not in Config.__annotations__)
     parts.append(_section("Keys of every experiment", top, width))
-    parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(TrainConfig, "train."), width))
+    parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train."), width))
     parts.append(_section("Keys of strategies", _strategy_keys(settings), width))
     return "\n\n".join(parts)
 

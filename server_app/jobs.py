@@ -12,7 +12,7 @@ from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.extras import require
 from florets.server_app.results.progress import truth_words, with_clients
-from florets.strategies.base.waiting import named
+from florets.strategies.base.exchange import named
 from florets.task.raised_in import raised_in
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]

@@ -12,7 +12,7 @@ from florets.reports.summary import RoundLine
 from florets.server_app.results.sums_of_tests import pooled, statistics_of
 from florets.server_app.resume.checkpoint import Best
 from florets.strategies.base.report import Evaluation
-from florets.strategies.base.snapshot import snapshot
+from florets.strategies.base.state import snapshot
 from florets.strategies.base.strategy import Strategy
 from florets.task.wire.sums import MIN_RECORDS
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 from florets.task.keys import setting
+from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
@@ -20,8 +21,11 @@ Weighting = Literal["examples", "uniform", "all_participants"]
 
 @dataclass(frozen=True)
 class RunKeys:
-    """Run-level keys that describe the experiment and its rounds; every strategy follows them."""
+    """Run-level keys that describe the experiment and its rounds; every strategy takes them."""
 
+    seed: int = setting(0, "every draw of a run follows from it", least=0)
+    k: int | Literal["auto"] | None = setting(None, "number K of models; null: as many as it is given")
+    num_clients: int | None = setting(None, "clients of the federation; null: those that are online", least=1)
     averaging: Averages | None = setting(
         None,
         "what clients send and the server averages; null: the strategy's own (gradients for cfl_gp, else models)",
@@ -71,6 +75,11 @@ class RunKeys:
         "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
         least=0,
     )
+    statistics: bool = setting(
+        False,
+        "at evaluations clients also send sums of their tests and bootstrap replicates of their figures, from which "
+        "figures over all clients' records together follow (tests.json)",
+    )
     min_clients: int | None = setting(
         None,
         "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",
@@ -115,35 +124,6 @@ class TaskFacts(Protocol):
     def num_clusters(self) -> int: ...  # noqa: D102
 
 
-class TrainFacts(Protocol):
-    """What a check may ask about local training."""
-
-    @property
-    def learning_rate(self) -> float: ...  # noqa: D102 - the keys of `train`, see conf/schema.py
-    @property
-    def local_epochs(self) -> float: ...  # noqa: D102
-    @property
-    def local_steps(self) -> int | None: ...  # noqa: D102
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-    @property
-    def optimizer(self) -> str: ...  # noqa: D102
-    @property
-    def momentum(self) -> float: ...  # noqa: D102
-    @property
-    def weight_decay(self) -> float: ...  # noqa: D102
-    @property
-    def optimizer_options(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def clip_norm(self) -> float | None: ...  # noqa: D102
-    @property
-    def augment(self) -> str | None: ...  # noqa: D102
-    @property
-    def precision(self) -> str: ...  # noqa: D102
-    @property
-    def schedule(self) -> str: ...  # noqa: D102
-
-
 class Experiment(Protocol):
     """The keys of a run, which `Settings.problems` is given: what a check may ask about it, by the keys' names."""
 
@@ -168,7 +148,7 @@ class Experiment(Protocol):
     @property
     def task(self) -> TaskFacts: ...  # noqa: D102
     @property
-    def train(self) -> TrainFacts: ...  # noqa: D102
+    def train(self) -> Training: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -295,3 +275,53 @@ def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "s
         for name in names
         if getattr(settings, name) != defaults[name]
     ]
+
+
+def choice_of(settings: Settings, name: str, given: Any) -> Any:
+    """Return a run-level choice, or the algorithm's default.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm cannot follow the value.
+    """
+    values = settings.follows.get(name, ())
+    if given is not None and given not in values:
+        can = f"it takes {' or '.join(values)}" if values else "it has no such choice"
+        raise ValueError(
+            f"{name}={given}: {type(settings).__name__.removesuffix('Settings')} cannot follow it; {can}"
+        )
+    return given or (values[0] if values else None)
+
+
+def start_with(
+    k: int | Literal["auto"] | None, choose_k: ChooseK | None, first_round: FirstRound | None
+) -> FirstRound | None:
+    """Return how round 1 is to start: where folds find K, by updates.
+
+    Raises
+    ------
+    ValueError
+        If it was to start otherwise.
+    """
+    if k != "auto" or choose_k != "folds":
+        return first_round
+    if first_round not in (None, "update"):
+        raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
+    return "update"
+
+
+def loss_batch_of(settings: Settings, given: int | None) -> int | None:
+    """Return how many samples a client takes losses on, None for all.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm takes losses on all samples.
+    """
+    if given is None:
+        return None
+    if "loss_data" not in settings.follows:
+        name = type(settings).__name__.removesuffix("Settings")
+        raise ValueError(f"loss_batch={given}: {name} cannot follow it; losses that it takes are on all samples")
+    return given

@@ -1,9 +1,15 @@
-"""One client's data as tensors: what it trains on, tests on, and holds out."""
+"""One client's data as tensors, and the parts of them that are held out or drawn for a round."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from florets.task.data.tables.site_table import split_rows
+from florets.task.held_out_count import left_after
 
 Part = tuple[Tensor, Tensor]
 """Inputs and targets of some of a client's samples."""
@@ -52,3 +58,114 @@ class ClientData:
         if self.x_validation is None or self.y_validation is None:
             raise ValueError("this client has no validation data: give task.validation_fraction.")
         return self.x_validation, self.y_validation
+
+
+def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Part]:
+    """Split a client's training data into those that it trains on and a fifth that is held out.
+
+    On its training data a client prefers the model that it has just trained, whatever its group; on data that no
+    model was trained on it does not.
+
+    Parameters
+    ----------
+    data
+        n training samples; the test data stay as they are.
+    rng
+        Draws which.
+
+    Returns
+    -------
+    tuple
+        The data with the samples that are left (`left_after`; of subjects with several about so many), and the inputs
+        and targets held out, each in the order of `data`. A single sample, or subject, is trained on and held out:
+        there is no other.
+    """
+    count = len(data.x_train)
+    if data.subjects is not None:
+        held = _of_subjects(data.subjects, count - left_after(count), rng)
+    else:
+        held = _of_samples(count, count - left_after(count), rng)
+    return _split_off(data, held) if held.any() else (data, (data.x_train, data.y_train))
+
+
+def with_validation(
+    data: ClientData, fraction: float, rng: np.random.Generator, stratify: bool = False
+) -> ClientData:
+    """Return the data with a fraction of the training samples, rounded, as validation data; at least one of either.
+
+    Parameters
+    ----------
+    data
+        All training samples; those of one subject come into one part.
+    fraction
+        Of the samples.
+    rng
+        Draws which.
+    stratify
+        Take the same fraction of each class, or of each quantile of values (records of a table).
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two training samples, or all are one subject's.
+    """
+    count = len(data.x_train)
+    if count < 2:
+        raise ValueError(
+            f"task.validation_fraction={fraction}: this client has {count} training sample, and needs two to hold "
+            "one out."
+        )
+    if stratify or data.subjects is not None:
+        held = np.zeros(count, dtype=bool)
+        subjects = None if data.subjects is None else data.subjects.cpu().numpy()
+        targets, values = data.y_train.cpu().numpy(), data.y_train.is_floating_point()
+        held[split_rows(targets, subjects, fraction, int(rng.integers(2**31)), values, stratify)[1]] = True
+    else:
+        held = _of_samples(count, min(max(round(fraction * count), 1), count - 1), rng)
+    left, (x, y) = _split_off(data, held)
+    return replace(left, x_validation=x, y_validation=y)
+
+
+def _of_samples(count: int, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw so many of `count` samples."""
+    held = np.zeros(count, dtype=bool)
+    if wanted:
+        held[rng.permutation(count)[:wanted]] = True
+    return held
+
+
+def _of_subjects(subjects: Tensor, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw whole subjects with at most so many samples, or the smallest; of one alone nothing."""
+    whose = subjects.cpu().numpy()
+    different, sizes = np.unique(whose, return_counts=True)
+    taken, count = list[int](), 0
+    for place in rng.permutation(len(different))[1:].tolist():
+        if count + sizes[place] <= wanted:
+            taken.append(place)
+            count += sizes[place]
+    if not taken and len(different) > 1:
+        taken = [int(sizes.argmin())]
+    return np.isin(whose, different[taken])
+
+
+def _split_off(data: ClientData, held: NDArray[np.bool_]) -> tuple[ClientData, Part]:
+    """Return the data without some training samples, and those, each in their old order."""
+    every = (data.x_train, data.y_train)
+    (x_held, y_held), (x_train, y_train) = (_rows(every, np.flatnonzero(mask)) for mask in (held, ~held))
+    subjects = data.subjects
+    if subjects is not None:
+        subjects = subjects[torch.from_numpy(~held).to(subjects.device)]
+    return replace(data, x_train=x_train, y_train=y_train, subjects=subjects), (x_held, y_held)
+
+
+def draw_samples(part: Part, count: int, rng: np.random.Generator) -> Part:
+    """Return `count` of the samples of a part, drawn without replacement, in their old order."""
+    return _rows(part, np.sort(rng.choice(len(part[0]), count, replace=False)))
+
+
+def _rows(part: Part, rows: NDArray[np.intp]) -> Part:
+    at = torch.from_numpy(rows).to(part[0].device)
+    x = part[0][at]
+    if x.ndim == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    return x, part[1][at]

@@ -23,6 +23,7 @@ def setting(
     most: float | None = None,
     below: float | None = None,
     note: str = "",
+    cap: str = "",
 ) -> T:
     """Declare a key with its default, its help text and its range.
 
@@ -37,12 +38,14 @@ def setting(
         Bounds that the value must not reach.
     note
         What the error adds to the rule, e.g. "null leaves nobody out".
+    cap
+        Of a key that a node caps: the cap's key in the node config, see `florets.client_app.caps`.
     """
-    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note}
+    bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap}
     metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}
     if isinstance(default, list | dict):
         # The copy keeps two configurations from sharing one mutable default.
-        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
+        field: Any = dataclasses.field(default_factory=default.copy, hash=False, metadata=metadata)
     else:
         field = dataclasses.field(default=default, metadata=metadata)
     declared: T = field

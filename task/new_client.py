@@ -20,7 +20,7 @@ from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
-from florets.task.training.modules import Precision
+from florets.task.training.settings import Training
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -96,17 +96,13 @@ def fold_rows(
     y: TargetArray,
     folds: int,
     size: int,
-    steps: int,
-    rate: float,
+    training: Training,
     form: RowForm,
     seed: int,
-    clip_norm: float | None = None,
-    precision: Precision = "float32",
-    augment: str | None = None,
 ) -> NDArray[np.float32]:
     """Return what a client with these data would send in a discovery; see `florets.strategies.shared.client`.
 
-    `augment` is the name of `florets.task.training.augmentation.Augmentation`.
+    `training` is that on a fold, see `florets.task.training.folds.on_folds`.
 
     Returns
     -------
@@ -119,6 +115,8 @@ def fold_rows(
         If the arrays are not those of the task's model.
     """
     module, inputs, targets = loaded_module(task, model), torch.from_numpy(x), torch.from_numpy(y)
+    name = training.augment
+    augment = None if name is None else Augmentation(name, generator(seed, 0, Purpose.AUGMENTATION))
     rng = generator(seed, 0, Purpose.FOLDS)
     changes = fold_changes(
         module,
@@ -127,13 +125,10 @@ def fold_rows(
         targets,
         task.spec.loss,
         disjoint_folds(inputs, targets, folds, size, rng),
-        steps,
+        training,
         rng,
         untrained_entries(module),
-        rate,
-        clip_norm,
-        precision,
-        None if augment is None else Augmentation(augment, generator(seed, 0, Purpose.AUGMENTATION)),
+        augment,
     )
     if changes.shape[1] != form.size:
         raise ValueError(f"the model has {changes.shape[1]} trainable parameters, but the run's rows {form.size}.")

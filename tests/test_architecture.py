@@ -20,6 +20,7 @@ _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
     "florets.task.keys",
+    "florets.task.training.settings",
 }
 ALLOWED = {
     "strategies/core": {"florets.strategies.core", "numpy", "scipy", "sklearn"},
@@ -77,6 +78,7 @@ ALLOWED = {
         *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
     },
     "conf": {
+        "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
         "florets.task.keys",

@@ -201,7 +201,7 @@ def test_estimates_start_from_model_0_and_counters_do_not_count() -> None:
     play(strategy, clients, 1, 4.0, 8.0)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
     sent = [config for config in clients.configs if kinds.ESTIMATE in config]
-    assert [config[kinds.LOCAL_EPOCHS] for config in sent] == [7] * 4
+    assert [config["local-epochs"] for config in sent] == [7] * 4
 
 
 def test_an_estimate_that_is_not_finite_is_refused_and_asked_for_again() -> None:

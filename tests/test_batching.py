@@ -24,16 +24,16 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
-from florets.task.models.autoencoder import autoencoder
+from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.mlp import linear, mlp
 from florets.task.training.full_steps import full_steps_update, pays
 from florets.task.training.joined import dense_losses, joined_losses, joined_tests
 from florets.task.training.linear import LinearNames, linear_names
 from florets.task.training.linear_blocks import linear_updates
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
+from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     MOST,
     MOST_ON_DEVICE,
@@ -161,13 +161,13 @@ def as_alone(
     start: dict[str, torch.Tensor],
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
     loss: str,
-    settings: TrainSettings,
+    settings: Training,
 ) -> None:
     """Assert that each client's training is the one that it has alone."""
     for number, ((x, y), trained) in enumerate(zip(parts, found, strict=True)):
         module.load_state_dict(start)
         with counted() as effort:
-            mean = local_update(module, x, y, loss, settings, np.random.default_rng(number))
+            mean = train(module, x, y, loss, settings, np.random.default_rng(number))
         assert trained.passes == effort.gradients
         assert trained.mean == pytest.approx(mean, rel=1e-5)
         assert list(trained.arrays) == list(module.state_dict())
@@ -178,17 +178,17 @@ def as_alone(
 @pytest.mark.parametrize(
     ("settings", "loss", "hidden"),
     [
-        (TrainSettings(0.01, 1.5, 8), "cross_entropy", [6]),
-        (TrainSettings(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01), "cross_entropy", []),
-        (TrainSettings(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
-        (TrainSettings(0.1, 0.3, 4, "sgd"), "reconstruction", []),
-        (TrainSettings(0.5, 2, 8, "sgd", clip_norm=0.2), "cross_entropy", [6]),
-        (TrainSettings(0.01, 1.5, 8), "cross_entropy", None),
+        (Training(0.01, 1.5, 8), "cross_entropy", [6]),
+        (Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01), "cross_entropy", []),
+        (Training(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
+        (Training(0.1, 0.3, 4, "sgd"), "reconstruction", []),
+        (Training(0.5, 2, 8, "sgd", clip_norm=0.2), "cross_entropy", [6]),
+        (Training(0.01, 1.5, 8), "cross_entropy", None),
     ],
     ids=["adam", "sgd", "steps", "autoencoder", "clipped", "convolutions"],
 )
 def test_stacked_training_takes_the_steps_of_single_trainings(
-    settings: TrainSettings, loss: str, hidden: list[int] | None
+    settings: Training, loss: str, hidden: list[int] | None
 ) -> None:
     outputs, shape = (1 if loss == "half_squared_error" else 3), (2, 4)
     module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
@@ -208,7 +208,7 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     module = mlp((2, 30), 3, [12, 5]) if loss == "cross_entropy" else autoencoder((2, 30), 0)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients((2, 30), loss, 3), network_of(module)
-    settings = TrainSettings(0.5, 1, 45, "sgd", local_steps=40)
+    settings = Training(0.5, 1, 45, "sgd", local_steps=40)
     shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     assert isinstance(network, Dense)
     assert pays(network, start, 45, settings)
@@ -241,7 +241,7 @@ def test_linear_models_take_inner_products_where_they_save_more_than_their_calls
     module = linear((inputs,), outputs, bias=False)
     network, state = network_of(module), dict(module.state_dict())
     assert isinstance(network, Dense)
-    settings = TrainSettings(0.1, 1, samples, "sgd", local_steps=steps)
+    settings = Training(0.1, 1, samples, "sgd", local_steps=steps)
     assert tuple(pays(network, state, samples, settings, in_numpy) for in_numpy in (False, True)) == expected
 
 
@@ -251,7 +251,7 @@ def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool
     module = linear((2, 4), 3 if loss == "cross_entropy" else 1, bias=bias)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, names = clients((2, 4), loss, 3), linear_names(module, loss)
-    settings = TrainSettings(0.05, 3, 45, "sgd")
+    settings = Training(0.05, 3, 45, "sgd")
     shares = [Share(start, x, y, lambda: pytest.fail("nothing is drawn")) for x, y in parts]
     assert names is not None
     as_alone(linear_updates(names, shares, loss, settings), module, start, parts, loss, settings)
@@ -261,7 +261,7 @@ def test_a_linear_models_full_steps_are_taken_in_blocks(monkeypatch: pytest.Monk
     keys = ("strategy=fedavg", "task.model=linear", "num_rounds=1", "train=sgd", "train.batch_size=1000")
     alone, sizes = run(1, *keys)[0], []
 
-    def seen(names: LinearNames, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
+    def seen(names: LinearNames, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
         sizes.append(len(shares))
         return linear_updates(names, shares, loss, settings)
 
@@ -277,7 +277,7 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     parts = clients((4,), "cross_entropy", 3)
     parts[3] = (torch.full((20, 4), torch.nan), parts[3][1])
     shares = [Share(start, x, y, lambda: np.random.default_rng(0)) for x, y in parts]
-    found = stacked_update(network, shares, "cross_entropy", TrainSettings(0.01, 2, 6))
+    found = stacked_update(network, shares, "cross_entropy", Training(0.01, 2, 6))
     finite = [all(np.isfinite(array).all() for array in trained.arrays.values()) for trained in found]
     assert finite == [True, True, True, False, True]
 

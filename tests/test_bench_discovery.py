@@ -6,7 +6,8 @@ import torch
 from benchmarks.discovery_cells import Cell, alike
 from benchmarks.discovery_federations import CLASSES, HIDDEN, Recipe, federation, initial, train
 from florets.task.registry import resolve
-from florets.task.training.folds import fold_changes
+from florets.task.training.folds import fold_changes, on_folds
+from florets.task.training.settings import Training
 
 
 def test_all_clients_at_once_learn_what_each_does() -> None:
@@ -25,7 +26,7 @@ def test_all_clients_at_once_learn_what_each_does() -> None:
             torch.from_numpy(y),
             "cross_entropy",
             folds,
-            3,
+            on_folds(Training(), 3),
             np.random.default_rng(0),
         )
         for x, y in clients

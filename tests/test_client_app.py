@@ -11,7 +11,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import app
-from florets.client_app.messages import train_settings
 from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
@@ -19,10 +18,10 @@ from florets.server_app.local_grid import LocalGrid
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.flexcfl.messages import LABELS, LabelCounts
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT, AnchorUpdate, read_soft_update
+from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, is_stable, kinds
 from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
-from florets.task.wire.schedule import Schedule
 from florets.task.wire.scores import read_evaluation
 from tests.fakes import message_to
 
@@ -179,7 +178,7 @@ def test_a_gradient_is_that_of_the_mean_loss(ask: Ask) -> None:
 
 @pytest.mark.parametrize(("how", "power"), [("balanced", 1.0), ("root", 0.5)])
 def test_classes_are_weighed_by_the_clients_own_counts(ask: Ask, how: str, power: float) -> None:
-    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0, kinds.CLASS_WEIGHTS: how}
+    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0, "class-weights": how}
     update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), **settings), LAYOUT, 0)
     module, data = TASK.build_model(), TASK.client(0)
     module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
@@ -191,15 +190,15 @@ def test_classes_are_weighed_by_the_clients_own_counts(ask: Ask, how: str, power
 
 
 def test_weighed_classes_are_trained_on_in_parts_too(ask: Ask) -> None:
-    settings = {kinds.CLASS_WEIGHTS: "balanced", kinds.OPTIMIZER: "sgd", kinds.SERVER_ROUND: 1}
+    settings = {"class-weights": "balanced", "optimizer": "sgd", kinds.SERVER_ROUND: 1}
     one = bank.model(BANK, 0)
     # Two equal models share a client: each takes steps half as long.
     twice = ArrayRecord({f"{index}/{name}": array for index in range(2) for name, array in one.items()})
     soft = ask(TRAIN_SOFT, twice, **settings, **{kinds.TEMPERATURE: 1.0})
     found = read_soft_update(soft, LAYOUT, np.stack([LAYOUT.flatten(one)] * 2)).vectors[0]
-    rate = {kinds.LEARNING_RATE: SETTINGS[kinds.LEARNING_RATE] / 2}
+    rate = {"learning-rate": SETTINGS["learning-rate"] / 2}
     half = read_update(ask(kinds.TRAIN, one, **settings, **rate), LAYOUT, 0).vector
-    plain = read_update(ask(kinds.TRAIN, one, **{kinds.OPTIMIZER: "sgd"}, **rate), LAYOUT, 0).vector
+    plain = read_update(ask(kinds.TRAIN, one, **{"optimizer": "sgd"}, **rate), LAYOUT, 0).vector
     np.testing.assert_allclose(found, half, atol=1e-7)
     assert np.abs(half - plain).max() > 1e-6
 
@@ -312,11 +311,9 @@ def test_linear_models_are_handled_in_numpy_as_in_torch(kind: str, monkeypatch: 
         np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-6)
 
 
-def test_settings_that_are_none_are_named_however_often_others_were_read() -> None:
-    config: dict[str, Any] = {**SETTINGS, kinds.LOCAL_EPOCHS: 1.0, kinds.SERVER_ROUND: 1}
-    assert train_settings(config) is train_settings(dict(config))
-    for value in (True, [1.0], "1"):
-        with pytest.raises(ValueError, match=f"has {kinds.LOCAL_EPOCHS}="):
-            train_settings({**config, kinds.LOCAL_EPOCHS: value})
-    later = {**config, **Schedule("exponential", 1, 0.5).settings, kinds.SERVER_ROUND: 3}
-    assert train_settings(later).learning_rate == train_settings(config).learning_rate / 4
+def test_wrong_settings_are_named_however_often_others_were_read() -> None:
+    config: dict[str, Any] = {**SETTINGS, "local-epochs": 1.0}
+    assert Training.received(config) is Training.received(dict(config))
+    for value in (True, [1.0], "1", float("nan"), 0):
+        with pytest.raises(ValueError, match="has local_epochs="):
+            Training.received({**config, "local-epochs": value})

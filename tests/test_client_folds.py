@@ -15,7 +15,8 @@ from florets.server_app.local_grid import LocalGrid
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import disjoint_folds, fold_changes
+from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
+from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import read_update
@@ -34,6 +35,8 @@ ASK = {
 }  # fmt: skip
 
 Ask = Callable[..., RecordDict]
+
+ON_FOLDS = on_folds(Training(), 2)
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
     state = {name: torch.from_numpy(array.numpy().copy()) for name, array in MODEL.items()}
     everything = [np.arange(len(data.x_train))]
     change = fold_changes(
-        module, state, data.x_train, data.y_train, "cross_entropy", everything, 2, np.random.default_rng(0)
+        module, state, data.x_train, data.y_train, "cross_entropy", everything, ON_FOLDS, np.random.default_rng(0)
     )
     np.testing.assert_allclose(rows, change / np.linalg.norm(change), atol=2e-5)
 
@@ -136,8 +139,9 @@ def test_folds_are_clipped_side_by_side_as_one_by_one(monkeypatch: pytest.Monkey
     folds = disjoint_folds(data.x_train, data.y_train, 3, 10, np.random.default_rng(0))
 
     def changes(most: float | None) -> np.ndarray:
-        given = (module, state, data.x_train, data.y_train, "cross_entropy", folds, 3, np.random.default_rng(0))
-        return fold_changes(*given, clip_norm=most)
+        training = on_folds(Training(clip_norm=most), 3)
+        data_and_loss = (data.x_train, data.y_train, "cross_entropy")
+        return fold_changes(module, state, *data_and_loss, folds, training, np.random.default_rng(0))
 
     together, free = changes(0.01), changes(None)
     monkeypatch.setattr("florets.task.training.folds.network_of", lambda module: None)
@@ -153,7 +157,15 @@ def test_running_statistics_are_no_part_of_a_row() -> None:
     untrained = untrained_entries(module)
     folds = disjoint_folds(data.x_train, data.y_train, 2, 8, np.random.default_rng(0))
     changes = fold_changes(
-        module, state, data.x_train, data.y_train, "cross_entropy", folds, 2, np.random.default_rng(0), untrained
+        module,
+        state,
+        data.x_train,
+        data.y_train,
+        "cross_entropy",
+        folds,
+        ON_FOLDS,
+        np.random.default_rng(0),
+        untrained,
     )
     assert changes.shape == (2, sum(p.numel() for p in module.parameters()))
 
@@ -166,7 +178,7 @@ def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
     x, y = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0])
     folds = [np.array([index]) for index in range(3)]
     untrained = untrained_entries(module)
-    changes = fold_changes(module, state, x, y, "cross_entropy", folds, 2, np.random.default_rng(0), untrained)
+    changes = fold_changes(module, state, x, y, "cross_entropy", folds, ON_FOLDS, np.random.default_rng(0), untrained)
     changed = dict(zip(("0", "1", "3"), np.split(changes, np.cumsum([16, 8]), axis=1), strict=True))
     assert [bool(part.any(axis=1).all()) for part in changed.values()] == [True, False, True]
 

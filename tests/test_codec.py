@@ -72,7 +72,7 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     ("mixture", METRICS, kinds.CLASS_SUMS, [1.0, 3.0], "2 class-sums came, not 4"),
     ("mixture", METRICS, kinds.CLASS_SUMS, [-1.0, 3.5, 3.5, 4.0], "no numbers from 0"),
     ("mixture", METRICS, kinds.CLASS_SUMS, [1.5, 1.0, 30.5, 4.0], "do not sum to the shares"),
-    *(("labels", METRICS, kinds.LABEL_COUNTS, x, "label-counts") for x in ([4, 6], 4, [4, -1, 0], [4.0] * 3, [0] * 3)),
+    *(("labels", METRICS, kinds.LABEL_COUNTS, x, "label-counts") for x in ([4, 6], [4, -1, 0], [4.0] * 3, [0] * 3)),
     *(("closest", METRICS, kinds.CLOSEST_COUNTS, x, "closest") for x in ([4], 4, [11, -1], [4.0, 6.0], [4, 4])),
     *(("kmeans", METRICS, kinds.SIZES, x, "sizes") for x in (5, [], [1] * 5, [0, 1], [2.5, 1.0], [10**9, 1])),
     *(("vectors", METRICS, kinds.PLACES, x, "places") for x in ([2, 0], [0, 0], [0, 3], [0.0, 2.0], [], 1)),

@@ -10,8 +10,9 @@ from hydra.core.global_hydra import GlobalHydra
 from florets.conf.compose import CONFIG_DIR, compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError, nearest
-from florets.conf.schema import Chosen, Config, Optimizer, TrainConfig
+from florets.conf.schema import Chosen, Config
 from florets.strategies.clove.strategy import CLoVESettings
+from florets.task.training.settings import Optimizer, Training
 
 
 def problems(*overrides: str) -> tuple[str, ...]:
@@ -256,7 +257,7 @@ def test_defaults_are_not_shared_between_configurations():
     first, second = compose([]), compose([])
     first.task.data_options["x"] = 1
     assert second.task.data_options == {}
-    assert Config().train == TrainConfig()
+    assert Config().train == Training()
 
 
 def test_a_sum_of_what_is_no_number_is_refused_with_the_reason():

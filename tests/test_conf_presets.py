@@ -9,7 +9,7 @@ import pytest
 from florets.conf.compose import CONFIG_DIR, choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.schema import Chosen, Config, TaskConfig, TrainConfig, walk
+from florets.conf.schema import Chosen, Config, TaskConfig, walk
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.cfl_gp.strategy import CFLGPSettings
@@ -18,6 +18,7 @@ from florets.strategies.local.strategy import LocalSettings
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
+from florets.task.training.settings import Training
 
 OF_CLASSES = {"fedproto", "fedpac", "fedrc"}
 """Strategies that refuse a task without classes."""
@@ -235,14 +236,14 @@ def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():
 
 
 def test_every_key_has_a_help_text():
-    kinds = [Config, TaskConfig, TrainConfig, *map(settings_type, STRATEGIES)]
+    kinds = [Config, TaskConfig, Training, *map(settings_type, STRATEGIES)]
     for kind in kinds:
         for name, field in walk(kind):
             assert len(field.metadata["help"]) > 5, name
 
 
 def test_of_several_choices_the_first_is_the_default_as_the_help_says():
-    for kind in [Config, TaskConfig, TrainConfig, *map(settings_type, STRATEGIES)]:
+    for kind in [Config, TaskConfig, Training, *map(settings_type, STRATEGIES)]:
         hints = get_type_hints(kind)
         for field in dataclasses.fields(kind):
             if get_origin(hints[field.name]) is Literal:

@@ -6,8 +6,9 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config, TrainConfig
+from florets.conf.schema import Config
 from florets.task.keys import range_problems
+from florets.task.training.settings import Training
 
 WRONG = {
     "seed=-1": "seed=-1: must be at least 0.",
@@ -152,7 +153,7 @@ def test_all_ranges_are_reported_together():
 def test_a_range_holds_finite_numbers_only(value: float) -> None:
     assert len(range_problems(Config(grace=value, round_timeout=value, quorum=value))) == 3
     assert range_problems(Config(grace=math.nan)) == ["grace=nan: must be at least 0, and a finite number."]
-    assert range_problems(TrainConfig(momentum=math.nan), "train.") == [
+    assert range_problems(Training(momentum=math.nan), "train.") == [
         "train.momentum=nan: must be at least 0 and less than 1, and a finite number."
     ]
     assert range_problems(Config(seed=10**400)) == []

@@ -17,9 +17,8 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_task
 from florets.server_app.engine import run
 from florets.server_app.results.ground_truth import Truth
-from florets.task.drift import Drift
+from florets.task.drift import Drift, ShardsByRound, trades
 from florets.task.partitions.shard import Shard
-from florets.task.shards_by_round import ShardsByRound, trades
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 from tests.test_resume import killed, results, resumed, straight
@@ -224,7 +223,12 @@ def test_a_run_that_is_killed_around_a_change_goes_on_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     given = [*SMALL, "k=4", "num_clients=12", "num_rounds=11", "eval_every=100"]
-    given += ["strategy.stability_rounds=2", "strategy.watch=4", "task.drift.rounds=[9]", "task.drift.fraction=0.5"]
+    given += [
+        "strategy.stability_rounds=2",
+        "strategy.watch=4",
+        "task.drift.rounds=[9]",
+        "task.drift.fraction=0.5",
+    ]
     given += ["task.drift.kind=gradual", "task.drift.span=2"] if kind == "gradual" else []
     whole = straight(tmp_path / "whole", given)
     told = [line["details"].get("watch") for line in results(whole)["lines"]]

@@ -13,17 +13,17 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
-from florets.task.models.autoencoder import autoencoder
+from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.joined import joined_losses, joined_tests
-from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.loop import gradient, train
 from florets.task.training.losses import evaluated, loss_vector, recorded
 from florets.task.training.modules import on_host
 from florets.task.training.objective import Objective
+from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     Share,
     block_size,
@@ -99,13 +99,13 @@ def test_what_is_fetched_has_its_own_types_and_shapes() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        TrainSettings(0.01, 1.5, 8),
-        TrainSettings(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01),
+        Training(0.01, 1.5, 8),
+        Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01),
     ],
     ids=["adam", "sgd"],
 )
 def test_stacks_are_trained_there_with_one_transfer(
-    make: Callable[[], nn.Module], loss: str, settings: TrainSettings
+    make: Callable[[], nn.Module], loss: str, settings: Training
 ) -> None:
     module, start, parts = made(make, loss)
     network = network_of(module)
@@ -148,11 +148,11 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
 def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[], nn.Module], loss: str) -> None:
     module, start, parts = made(make, loss)
     states = [{name: value + k / 7 for name, value in start.items()} for k in range(3)]
-    (x, y), settings = parts[1], TrainSettings(0.05, 2, 8, "sgd")
+    (x, y), settings = parts[1], Training(0.05, 2, 8, "sgd")
     losses = loss_vector(module, states, x, y, loss, chunk=20)
     test = evaluated(module, x, y, loss, chunk=20)
     slopes, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
-    mean = local_update(module, x, y, loss, settings, np.random.default_rng(0))
+    mean = train(module, x, y, loss, settings, np.random.default_rng(0))
     with fake_device() as fetched:
         module, x, y = module.to(DEVICE), x.to(DEVICE), y.to(DEVICE)
         found = loss_vector(module, map(there, states), x, y, loss, chunk=20)
@@ -161,7 +161,7 @@ def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[],
         assert len(fetched) == 2
         sloped, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
         assert len(fetched) == 3
-        assert local_update(module, x, y, loss, settings, np.random.default_rng(0)) == pytest.approx(mean, rel=1e-5)
+        assert train(module, x, y, loss, settings, np.random.default_rng(0)) == pytest.approx(mean, rel=1e-5)
         assert len(fetched) == 4
     np.testing.assert_allclose(found, losses, rtol=1e-6)
     assert (tested.loss, tested.accuracy) == (pytest.approx(test.loss, rel=1e-6), test.accuracy)
@@ -207,27 +207,27 @@ def test_a_run_of_single_clients_there_assigns_as_on_the_cpu(monkeypatch: pytest
 
 def test_losses_of_steps_are_fetched_after_the_last() -> None:
     module, _, parts = made(*MODELS["perceptron"])
-    (x, y), settings = parts[1], TrainSettings(0.05, 1, 8, "sgd")
+    (x, y), settings = parts[1], Training(0.05, 1, 8, "sgd")
     with fake_device() as fetched:
         module = module.to(DEVICE)
         with recorded() as losses:
-            local_update(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
+            train(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
         assert fetched == ["item", "copy"]
     assert len(losses) == 6
 
 
 def test_no_step_waits_for_its_augmentation_or_its_clipping() -> None:
     module, _, ((x, y), *_) = made(*MODELS["convolutions"])
-    on_cpu, settings = copy.deepcopy(module), TrainSettings(0.1, 2, 7, "sgd", clip_norm=0.1)
+    on_cpu, settings = copy.deepcopy(module), Training(0.1, 2, 7, "sgd", clip_norm=0.1)
 
-    def train(module: nn.Module, x: Tensor, y: Tensor) -> None:
+    def learn(module: nn.Module, x: Tensor, y: Tensor) -> None:
         objective = Objective(augment=Augmentation("flip_crop", np.random.default_rng(1)))
-        local_update(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
+        train(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
 
-    train(on_cpu, x, y)
+    learn(on_cpu, x, y)
     with fake_device() as fetched:
         module = module.to(DEVICE)
-        train(module, x.to(DEVICE), y.to(DEVICE))
+        learn(module, x.to(DEVICE), y.to(DEVICE))
         assert fetched == ["item"]
         for name, value in module.cpu().state_dict().items():
             torch.testing.assert_close(value, on_cpu.state_dict()[name], rtol=1e-5, atol=1e-6)

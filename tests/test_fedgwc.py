@@ -17,8 +17,9 @@ from florets.server_app.resume.checkpointing import Checkpointing
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedgwc.strategy import FedGWC
 from florets.task.training.linear import LinearModels, linear_update
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import in_parts, recorded
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, Fault, models, thetas
 from tests.faulty_app import FAULTS, GRID_FAULTS
@@ -34,13 +35,13 @@ X, Y = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.ara
 def test_the_loss_of_every_step_is_recorded_before_it() -> None:
     module = nn.Linear(3, 2)
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    settings = TrainSettings(0.1, local_epochs=1, batch_size=4, optimizer="sgd", local_steps=4)
+    settings = Training(0.1, local_epochs=1, batch_size=4, optimizer="sgd", local_steps=4)
     with recorded() as losses:
-        local_update(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
+        train(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
     assert len(losses) == 4
     after = [value.clone() for value in module.state_dict().values()]
     module.load_state_dict(start)
-    local_update(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
+    train(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
     assert all(torch.equal(one, other) for one, other in zip(after, module.state_dict().values(), strict=True))
     order = np.random.default_rng(0).permutation(10)[:4]
     module.load_state_dict(start)
@@ -50,9 +51,9 @@ def test_the_loss_of_every_step_is_recorded_before_it() -> None:
 def test_full_steps_in_numpy_record_the_same_losses() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
     state = {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
-    settings = TrainSettings(0.1, local_epochs=3, batch_size=10, optimizer="sgd")
+    settings = Training(0.1, local_epochs=3, batch_size=10, optimizer="sgd")
     with recorded() as slow:
-        local_update(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
+        train(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
     models = LinearModels(state["1.weight"][None], state["1.bias"][None])
     with recorded() as fast:
         linear_update(models, 0, X.numpy(), Y.numpy(), "cross_entropy", settings)

@@ -9,9 +9,9 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
 from florets.strategies.shared.client import class_means
+from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch
 from florets.task.wire import kinds

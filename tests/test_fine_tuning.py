@@ -20,8 +20,9 @@ from florets.server_app.engine import run
 from florets.server_app.local_grid import LocalGrid
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import evaluate
+from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.scores import read_evaluation
 
@@ -62,9 +63,9 @@ def test_the_copy_is_trained_for_its_own_epochs_and_tested_on_both_parts(how: li
     module = task.build_model()
     arrays = bank.model(build_models(config, task), 0)
     module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()})
-    settings = TrainSettings(config.train.learning_rate, 2, config.train.batch_size, config.train.optimizer)
+    settings = Training(config.train.learning_rate, 2, config.train.batch_size, config.train.optimizer)
     rng = generator(0, 3, Purpose.FINE_TUNING, 2)
-    local_update(module, data.x_train, data.y_train, "cross_entropy", settings, rng)
+    train(module, data.x_train, data.y_train, "cross_entropy", settings, rng)
     for part, prefix in (("test", kinds.TUNED), ("validation", kinds.TUNED + kinds.VALIDATED)):
         loss, accuracy = evaluate(module, *data.part(part), "cross_entropy")  # type: ignore[arg-type]
         assert found[prefix + kinds.EVAL_LOSS] == pytest.approx(loss, rel=1e-5)

@@ -33,7 +33,7 @@ def test_groups_come_from_the_directions_of_cold_starts_and_stay() -> None:
     assert clients.asked(kinds.TRAIN_ESTIMATE) == clients.asked(kinds.TRAIN_ESTIMATE, 1) == [0, 1, 2, 3]
     assert [report.details for report in seen] == [{"cold_started": 4.0}, {}, {}]
     cold = [config for (kind, _, _), config in zip(clients.seen, clients.configs, strict=True) if "estimate" in kind]
-    assert {config[kinds.LOCAL_STEPS] for config in cold} == {7}
+    assert {config["local-steps"] for config in cold} == {7}
     # A group starts from the plain mean of its cold starts, -2 and 11, and nears the mean by examples, -2.5 and 11.
     assert thetas(strategy.context.models.record) == pytest.approx([-2.5 + 0.5 / 8, 11.0])
 

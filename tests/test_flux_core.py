@@ -6,8 +6,8 @@ import torch
 from sklearn.cluster import DBSCAN
 from torch import nn
 
+from florets.strategies.base.placement import RowScale, nearest
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.descriptors import RowScale, nearest
 from florets.strategies.flux.strategy import density_clusters, knee
 from florets.task.descriptors import describe, projection
 from florets.task.layers import with_head

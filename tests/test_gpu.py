@@ -13,7 +13,7 @@ from florets.conf.compose import compose
 from florets.reports.summary import RunSummary
 from florets.server_app.engine import run
 from florets.task.models.mlp import mlp
-from florets.task.training.loop import TrainSettings
+from florets.task.training.settings import Training
 from florets.task.training.vectorised import DEVICE_MEMORY, Share, device_stack_size, network_of, stacked_update
 from tests.test_fake_device import MODELS, made
 
@@ -105,4 +105,4 @@ def trained(
     assert network is not None
     moved = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts]
     shares = [Share(state, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(moved)]
-    stacked_update(network, shares, loss, TrainSettings(0.01, 1.5, 8))
+    stacked_update(network, shares, loss, Training(0.01, 1.5, 8))

@@ -19,7 +19,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg, FedAvgSettings
 from florets.strategies.ifca.strategy import IFCA, IFCASettings
-from florets.task.held_out import hold_out
+from florets.task.client_data import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
@@ -114,7 +114,7 @@ def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
     np.testing.assert_allclose(update.vector, expected, rtol=1e-3, atol=1e-6)
     assert update.train_loss == pytest.approx(loss, rel=1e-5)
     # One step of plain SGD on all samples that are left is that gradient.
-    step = {kinds.OPTIMIZER: "sgd", kinds.LEARNING_RATE: 0.5, kinds.BATCH_SIZE: 10_000}
+    step = {"optimizer": "sgd", "learning-rate": 0.5, "batch-size": 10_000}
     trained = read_update(ask(kinds.TRAIN, bank.model(BANK, 1), **step), LAYOUT, 1)
     start = LAYOUT.flatten(bank.model(BANK, 1))
     np.testing.assert_allclose(trained.vector, start - 0.5 * expected, rtol=1e-3, atol=1e-5)

@@ -10,9 +10,8 @@ import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app import jobs
-from florets.task.data.dataset import Dataset
+from florets.task.data.dataset import Dataset, Pixels
 from florets.task.data.hugging_face import HuggingFaceDataset, hugging_face
-from florets.task.data.pixels import Pixels
 from florets.task.partitions.flower_partitioner import flower_partitioner
 
 datasets = pytest.importorskip("datasets")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florets.task.data.ag_news import ag_news
-from florets.task.data.inside import file_name, inside
+from florets.task.data.files import file_name, inside
 from florets.task.data.own import own
+from florets.task.data.texts import ag_news
 
 
 @pytest.fixture

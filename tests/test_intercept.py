@@ -20,10 +20,15 @@ from florets.conf.problems import ConfigError
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
 from florets.server_app.engine import run
 from florets.server_app.local_grid import LocalGrid
-from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
 from florets.strategies.intercept.client import SPREAD, class_offsets, intercept, value_offset
 from florets.strategies.intercept.messages import INTERCEPT, Intercept, offset_basis
-from florets.strategies.intercept.strategy import InterceptClients, InterceptKept
+from florets.strategies.intercept.strategy import (
+    InterceptClients,
+    InterceptKept,
+    between_variance,
+    residual_variance,
+    shrunk,
+)
 from florets.task.wire import bank, codec, kinds
 from florets.task.wire.sums import MIN_RECORDS
 from tests.fakes import message_to

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 
 from florets.commands import main
-from florets.strategies.base.magnitudes import InputMagnitudes
+from florets.strategies.base.federation import InputMagnitudes
 from florets.task.wire.introduction import Magnitude
 
 

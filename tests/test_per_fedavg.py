@@ -11,9 +11,10 @@ from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.adaptation import Adaptation
-from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
+from florets.task.training.settings import Training
 from tests.method_runs import SMALL, Played, play
 from tests.own_functions import net
 
@@ -33,9 +34,7 @@ def test_a_step_is_that_of_the_hand_computed_gradient(exact: bool, passes: int) 
     nn.init.constant_(module.weight, 2.0)
     term = Adaptation(0.1, x, y, None, "half_squared_error", 9, rng(), exact)
     with counted() as effort:
-        local_update(
-            module, x, y, "half_squared_error", TrainSettings(0.5, 1, 9, "sgd"), rng(), Objective(terms=(term,))
-        )
+        train(module, x, y, "half_squared_error", Training(0.5, 1, 9, "sgd"), rng(), Objective(terms=(term,)))
     # g(2) = 4, so that the gradient is taken at 1.6: g(1.6) = 2. Its Hessian factor is 1 - 0.1 x 5.
     expected = 2 - 0.5 * 2.0 * (0.5 if exact else 1)
     assert module.weight.item() == pytest.approx(expected, abs=1e-6)
@@ -60,8 +59,8 @@ def test_the_exact_gradient_is_that_of_the_loss_after_the_adaptation() -> None:
     outer = torch.autograd.grad(loss(ahead), list(start.values()))
     module = model()
     term = Adaptation(0.7, X, Y, weights, "cross_entropy", 10, rng(), exact=True)
-    settings = TrainSettings(0.2, 1, 10, "sgd")
-    local_update(module, X, Y, "cross_entropy", settings, rng(), Objective((term,), weights))
+    settings = Training(0.2, 1, 10, "sgd")
+    train(module, X, Y, "cross_entropy", settings, rng(), Objective((term,), weights))
     for (name, p), g in zip(start.items(), outer, strict=True):
         torch.testing.assert_close(module.get_parameter(name).detach(), p.detach() - 0.2 * g)
 
@@ -86,7 +85,7 @@ def test_the_product_with_the_hessian_is_that_of_torch_func_with_batch_normalisa
     # Forward over reverse; the term goes back through the gradient.
     _, product = jvp(grad(loss), (weights,), (after,))
     term = Adaptation(0.7, x, Y, None, "cross_entropy", 10, rng(), exact=True)
-    local_update(found, x, Y, "cross_entropy", TrainSettings(0.2, 1, 10, "sgd"), rng(), Objective((term,)))
+    train(found, x, Y, "cross_entropy", Training(0.2, 1, 10, "sgd"), rng(), Objective((term,)))
     for name, p in weights.items():
         expected = p - 0.2 * (after[name] - 0.7 * product[name])
         torch.testing.assert_close(found.get_parameter(name).detach(), expected, rtol=1e-10, atol=1e-12)
@@ -101,8 +100,8 @@ def test_with_alpha_0_training_is_the_plain_one_to_the_bit(exact: bool) -> None:
     for terms in ((), (Adaptation(0.0, X, Y, None, "cross_entropy", 4, rng(1), exact),)):
         torch.manual_seed(0)
         module = nn.Sequential(net((1, 8, 8), 6), nn.Dropout(0.5), nn.Linear(6, 3))
-        settings = TrainSettings(0.1, 2, 4, "sgd", momentum=0.9, weight_decay=0.01)
-        local_update(module, X, Y, "cross_entropy", settings, rng(), Objective(terms=terms))
+        settings = Training(0.1, 2, 4, "sgd", momentum=0.9, weight_decay=0.01)
+        train(module, X, Y, "cross_entropy", settings, rng(), Objective(terms=terms))
         found.append(module.state_dict())
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 

@@ -18,7 +18,7 @@ from florets.server_app.engine import run
 from florets.server_app.results.recorder import Recorder
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
-from florets.strategies.base.evaluation import confusions_of
+from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import Evaluation
 from florets.task.wire.replies import Work
 from florets.task.wire.scores import SentScores

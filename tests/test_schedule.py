@@ -1,47 +1,42 @@
 """The learning rate over the rounds, at clients and in the server's gradient step; and how long clients train."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
 from florets.client_app.app import app
-from florets.client_app.messages import train_settings
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.ifca.strategy import IFCA
+from florets.task.training.settings import Training
 from florets.task.wire import bank, kinds
-from florets.task.wire.schedule import CONSTANT, Schedule
 from tests.fakes import FakeClients, models, thetas
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
+    ("name", "rounds", "factor", "expected"),
     [
-        (CONSTANT, [1, 1, 1, 1, 1]),
-        (Schedule("step", 2, 0.1), [1, 1, 0.1, 0.1, 0.01]),
-        (Schedule("exponential", factor=0.5), [1, 0.5, 0.25, 0.125, 0.0625]),
-        (Schedule("cosine", 2, 0.0), [1, 0.5, 0, 0, 0]),
-        (Schedule("cosine", 4, 0.2), [1, 0.6 + 0.4 * np.cos(np.pi / 4), 0.6, 0.6 - 0.4 * np.cos(np.pi / 4), 0.2]),
-        (Schedule("inverse_sqrt", 1), [1, 2**-0.5, 3**-0.5, 0.5, 5**-0.5]),
-        (Schedule("inverse_sqrt", 4), [1, 1.25**-0.5, 1.5**-0.5, 1.75**-0.5, 2**-0.5]),
+        ("constant", None, None, [1, 1, 1, 1, 1]),
+        ("step", 2, 0.1, [1, 1, 0.1, 0.1, 0.01]),
+        ("exponential", None, 0.5, [1, 0.5, 0.25, 0.125, 0.0625]),
+        ("cosine", 2, None, [1, 0.5, 0, 0, 0]),
+        ("cosine", 4, 0.2, [1, 0.6 + 0.4 * np.cos(np.pi / 4), 0.6, 0.6 - 0.4 * np.cos(np.pi / 4), 0.2]),
+        ("inverse_sqrt", None, None, [1, 2**-0.5, 3**-0.5, 0.5, 5**-0.5]),
+        ("inverse_sqrt", 4, None, [1, 1.25**-0.5, 1.5**-0.5, 1.75**-0.5, 2**-0.5]),
     ],
 )
-def test_factors_of_the_first_five_rounds(schedule: Schedule, expected: list[float]) -> None:
-    assert [schedule.at(server_round) for server_round in range(1, 6)] == pytest.approx(expected, abs=1e-12)
-    assert schedule.at(0) == 1
-    assert Schedule.of(ConfigRecord(schedule.settings)) == schedule  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [(("linear",), "schedule='linear'"), (("step", 0), "schedule_rounds=0"), (("step", 1, 2), "=2")],
-)
-def test_schedules_that_there_are_not(values: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Schedule(*values)  # type: ignore[arg-type]
+def test_factors_of_the_first_five_rounds(
+    name: Any, rounds: int | None, factor: float | None, expected: list[float]
+) -> None:
+    training = Training(schedule=name, schedule_rounds=rounds, schedule_factor=factor)
+    assert [training.rate_factor(server_round) for server_round in range(1, 6)] == pytest.approx(expected, abs=1e-12)
+    assert training.rate_factor(0) == 1
+    assert Training.received(ConfigRecord(training.record())) == training
 
 
 def settings_of(*overrides: str, server_round: int = 1) -> ConfigRecord:
@@ -51,6 +46,10 @@ def settings_of(*overrides: str, server_round: int = 1) -> ConfigRecord:
     return record
 
 
+def trained_with(*overrides: str, server_round: int = 1) -> Training:
+    return Training.received(settings_of(*overrides)).in_round(server_round)
+
+
 def test_clients_train_at_the_rate_of_the_round() -> None:
     overrides = [
         "train.learning_rate=0.2",
@@ -58,14 +57,14 @@ def test_clients_train_at_the_rate_of_the_round() -> None:
         "train.schedule_rounds=3",
         "train.schedule_factor=0.5",
     ]
-    rates = [train_settings(settings_of(*overrides, server_round=r)).learning_rate for r in (1, 3, 4, 7)]
+    rates = [trained_with(*overrides, server_round=r).learning_rate for r in (1, 3, 4, 7)]
     assert rates == [0.2, 0.2, 0.1, 0.05]
-    assert train_settings(settings_of("train.schedule=cosine", "num_rounds=4", server_round=3)).learning_rate == 0.005
+    assert trained_with("train.schedule=cosine", "num_rounds=4", server_round=3).learning_rate == 0.005
 
 
 def test_the_servers_step_follows_the_schedule() -> None:
     # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
-    settings = ConfigRecord(Schedule("exponential", factor=0.5).settings)
+    settings = ConfigRecord(Training(schedule="exponential", schedule_factor=0.5).record())
     strategy = IFCA(averaging=GradientAveraging(0.25))
     found = strategy.start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2, train_config=settings)
     assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
@@ -81,15 +80,15 @@ def test_the_runs_schedule_reaches_the_servers_step() -> None:
 
 
 def test_nothing_is_sent_of_what_is_not_there() -> None:
-    absent = {kinds.SCHEDULE, kinds.SCHEDULE_ROUNDS, kinds.SCHEDULE_FACTOR, kinds.LOCAL_STEPS, kinds.CLASS_WEIGHTS}
+    absent = {"schedule", "schedule-rounds", "schedule-factor", "local-steps", "class-weights"}
     assert not absent & settings_of().keys()
-    assert settings_of("train.class_weights=root")[kinds.CLASS_WEIGHTS] == "root"
+    assert settings_of("train.class_weights=root")["class-weights"] == "root"
 
 
 def test_steps_reach_the_client_and_epochs_by_hand_win_over_a_presets() -> None:
-    assert train_settings(settings_of("train.local_steps=5")).local_steps == 5
-    fractions = train_settings(settings_of("train.local_epochs=0.25"))
-    assert (fractions.local_epochs, fractions.local_steps) == (0.25, 0)
+    assert trained_with("train.local_steps=5").local_steps == 5
+    fractions = trained_with("train.local_epochs=0.25")
+    assert (fractions.local_epochs, fractions.local_steps) == (0.25, None)
 
 
 @pytest.mark.parametrize(

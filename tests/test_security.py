@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")
 OWN_PROCESSES = {
     *("server_app/workers/message_pickling.py", "server_app/workers/process_backend.py"),
-    *("server_app/workers/worker.py", "task/shared_clients.py"),
+    *("server_app/workers/worker.py", "task/shared_file.py"),
 }
 """Files that pickle what a run and the workers that it started tell each other: pipes and a file without a name,
 which nobody else can open, or a Ray cluster, whose nodes run each other's code anyway."""

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import nn
 
+from florets.strategies.core.agglomerative import joined
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.joining import joined
-from florets.strategies.core.similar import merge_similar
 from florets.strategies.shared.messages import TRAIN_BILEVEL
-from florets.strategies.stocfl.strategy import StoCFL
-from florets.task.training.loop import TrainSettings, local_update
+from florets.strategies.stocfl.strategy import StoCFL, merge_similar
+from florets.task.training.loop import train
 from florets.task.training.objective import Anchored, Objective, Proximal
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from tests.method_runs import play
 
@@ -92,8 +92,8 @@ def trained_towards(objective: Objective, start: dict[str, torch.Tensor]) -> tor
     module = nn.Linear(3, 2)
     module.load_state_dict(start)
     x, y = torch.randn(12, 3, generator=torch.Generator().manual_seed(1)), torch.arange(12) % 2
-    settings = TrainSettings(learning_rate=0.1, local_epochs=3, batch_size=4, optimizer="sgd")
-    local_update(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
+    settings = Training(learning_rate=0.1, local_epochs=3, batch_size=4, optimizer="sgd")
+    train(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
     return torch.cat([value.flatten() for value in module.state_dict().values()])
 
 

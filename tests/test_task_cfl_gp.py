@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florets.task.data import Dataset, lines
-from florets.task.data.mnist import mnist
+from florets.task.data.handwriting import mnist
 from florets.task.data.vision import pool
 from florets.task.models import linear
 from florets.task.partitions import check_shards, rotation, rotation_blocks, rotation_mixture

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from florets.task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
-from florets.task.data.feature_maps import feature_map
-from florets.task.data.linear import sphere_models
+from florets.task.data.regression import feature_map, sphere_models
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 needs_mnist = pytest.mark.skipif(
@@ -183,7 +182,7 @@ def test_images_are_made_smaller_by_averaging_and_standardised_by_their_train_pi
     train, test = (rng.integers(256, size=(n, 28, 28)).astype(np.uint8) for n in (30, 20))
     labels = np.arange(30) % 10
     monkeypatch.setattr(
-        sys.modules["florets.task.data.mnist"], "read_idx_set", lambda *_: (train, labels, test, labels[:20])
+        sys.modules["florets.task.data.handwriting"], "read_idx_set", lambda *_: (train, labels, test, labels[:20])
     )
     small, standard = mnist(None, 0, 2, side=14), fashion_mnist(None, 0, 2, side=14, standardise=True)
     assert small.x_train.shape == (30, 1, 14, 14)

@@ -214,9 +214,9 @@ def asking(*overrides: str) -> tuple[Ask, Layout, bank.Bank]:
 
 def test_an_estimate_is_training_with_draws_of_its_own() -> None:
     ask, layout, values = asking("num_rounds=1")
-    first = read_update(ask(kinds.TRAIN_ESTIMATE, **{kinds.LOCAL_EPOCHS: 2}), layout, 0)
-    again = read_update(ask(kinds.TRAIN_ESTIMATE, **{kinds.LOCAL_EPOCHS: 2}), layout, 0)
-    trained = read_update(ask(kinds.TRAIN, **{kinds.LOCAL_EPOCHS: 2}), layout, 0)
+    first = read_update(ask(kinds.TRAIN_ESTIMATE, **{"local-epochs": 2}), layout, 0)
+    again = read_update(ask(kinds.TRAIN_ESTIMATE, **{"local-epochs": 2}), layout, 0)
+    trained = read_update(ask(kinds.TRAIN, **{"local-epochs": 2}), layout, 0)
     assert first.vector.tobytes() == again.vector.tobytes()
     assert first.vector.tobytes() != trained.vector.tobytes()
     np.testing.assert_allclose(first.train_loss, trained.train_loss, rtol=0.2)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from florets.task.models.linear import linear
+from florets.task.models.mlp import linear
 from florets.task.training.linear import (
     LinearModels,
     flat,
@@ -15,10 +15,11 @@ from florets.task.training.linear import (
     linear_update,
 )
 from florets.task.training.linear import takes_full_steps as full
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import evaluate, evaluated, loss_vector
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import PLAIN, Objective, Proximal
+from florets.task.training.settings import Training
 
 LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
 
@@ -51,11 +52,11 @@ def test_losses_and_test_results_are_those_of_torch(loss, bias):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_full_batch_steps_are_those_of_torch(loss, bias, mu):
     modules, x, y, names, models = example(loss, bias)
-    settings = TrainSettings(0.1, 5, 7, "sgd")
+    settings = Training(0.1, 5, 7, "sgd")
     objective = Objective((Proximal(mu),)) if mu else PLAIN
     before = models.weight.copy()
     weight, offset, mean = linear_update(models, 1, *flat(x, y), loss, settings, mu)
-    expected = local_update(modules[1], x, y, loss, settings, np.random.default_rng(0), objective)
+    expected = train(modules[1], x, y, loss, settings, np.random.default_rng(0), objective)
     trained = state(modules[1])
     np.testing.assert_allclose(weight, trained[names.weight], rtol=1e-5, atol=1e-7)
     if bias:
@@ -69,7 +70,7 @@ def test_one_step_by_hand():
     """theta = 1, x = 2, y = 5: half the squared error is 4.5, its slope (2 - 5) 2 = -6."""
     models = LinearModels(np.ones((1, 1, 1), np.float32), None)
     x, y = np.full((1, 1), 2, np.float32), np.full(1, 5, np.float32)
-    weight, bias, mean = linear_update(models, 0, x, y, "half_squared_error", TrainSettings(0.1, 1, 1, "sgd"))
+    weight, bias, mean = linear_update(models, 0, x, y, "half_squared_error", Training(0.1, 1, 1, "sgd"))
     assert (weight.item(), bias, mean) == (pytest.approx(1.6), None, 4.5)
 
 
@@ -77,7 +78,7 @@ def test_a_model_that_diverges_gives_no_warning():
     models = LinearModels(np.full((1, 1, 1), 3e38, np.float32), None)
     x, y = np.full((2, 1), 10, np.float32), np.zeros(2, np.float32)
     assert np.isinf(linear_losses(models, x, y, "squared_error")).all()
-    weight, _, _ = linear_update(models, 0, x, y, "squared_error", TrainSettings(1.0, 3, 2, "sgd"))
+    weight, _, _ = linear_update(models, 0, x, y, "squared_error", Training(1.0, 3, 2, "sgd"))
     assert not np.isfinite(weight).any()
 
 
@@ -105,12 +106,12 @@ def test_names_and_losses_that_a_linear_model_has():
 
 
 def test_only_plain_gradient_descent_on_all_samples_takes_full_steps():
-    assert full(TrainSettings(0.1, 5, 10, "sgd"), 10)
+    assert full(Training(0.1, 5, 10, "sgd"), 10)
     for other in (
-        TrainSettings(0.1, 5, 9, "sgd"),
-        TrainSettings(0.1, 5, 10, "adam"),
-        TrainSettings(0.1, 5, 10, "sgd", momentum=0.9),
-        TrainSettings(0.1, 5, 10, "sgd", weight_decay=0.1),
+        Training(0.1, 5, 9, "sgd"),
+        Training(0.1, 5, 10, "adam"),
+        Training(0.1, 5, 10, "sgd", momentum=0.9),
+        Training(0.1, 5, 10, "sgd", weight_decay=0.1),
     ):
         assert not full(other, 10)
 
@@ -121,7 +122,7 @@ def test_no_sample_is_refused():
     with pytest.raises(ValueError, match="no samples"):
         linear_losses(models, x, y, "squared_error")
     with pytest.raises(ValueError, match="no samples"):
-        linear_update(models, 0, x, y, "squared_error", TrainSettings(0.1, 1, 1, "sgd"))
+        linear_update(models, 0, x, y, "squared_error", Training(0.1, 1, 1, "sgd"))
 
 
 def state(module):

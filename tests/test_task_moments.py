@@ -10,15 +10,15 @@ from torch import nn
 import florets.strategies.two_phase.client
 import florets.task.training.sample_gradients
 from florets.strategies.two_phase.client import LocalMoments, StepSettings, anchor_step, moment_matrix
-from florets.task.models.autoencoder import autoencoder
-from florets.task.models.linear import linear
-from florets.task.models.mlp import mlp
+from florets.task.models.autoencoders import autoencoder
+from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
 from florets.task.training.sample_gradients import sample_moments, unflatten
+from florets.task.training.settings import Training
 
 CASES = {
     "half": (partial(linear, (6,), 1), "half_squared_error", None),
@@ -222,8 +222,8 @@ def test_exact_fedprox_is_where_many_proximal_steps_end(loss: str, bias: bool, n
     stepped.load_state_dict(exact.state_dict())
     loss_before = per_sample_losses(exact(x), y, loss).mean().item()
     assert exact_proximal(exact, x, y, loss, mu) == pytest.approx(loss_before, rel=1e-4)
-    settings = TrainSettings(0.1, 400, n, "sgd")
-    local_update(stepped, x, y, loss, settings, np.random.default_rng(0), Objective((Proximal(mu),)))
+    settings = Training(0.1, 400, n, "sgd")
+    train(stepped, x, y, loss, settings, np.random.default_rng(0), Objective((Proximal(mu),)))
     for one, other in zip(exact.parameters(), stepped.parameters(), strict=True):
         assert one.detach().numpy() == pytest.approx(other.detach().numpy(), abs=2e-4)
 

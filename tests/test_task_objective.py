@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from florets.task.layers import body_and_head, frozen_layers, with_head
 from florets.task.models import autoencoder, cnn, linear, mlp
-from florets.task.training.loop import TrainSettings, gradient, local_update
-from florets.task.training.objective import PLAIN, Batch, ClassWeights, Objective, Proximal, Term, class_weights
+from florets.task.training.loop import gradient, train
+from florets.task.training.objective import PLAIN, Batch, Objective, Proximal, Term, class_weights
+from florets.task.training.settings import Training
 from tests.own_functions import net
 
 X, Y = torch.rand(10, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
-SGD = TrainSettings(0.1, 1, 4, "sgd")
+SGD = Training(0.1, 1, 4, "sgd")
 
 
 def rng() -> np.random.Generator:
@@ -30,9 +31,9 @@ def values(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def trained(settings: TrainSettings = SGD, objective: Objective = PLAIN) -> dict[str, Tensor]:
+def trained(settings: Training = SGD, objective: Objective = PLAIN) -> dict[str, Tensor]:
     module = model()
-    local_update(module, X, Y, "cross_entropy", settings, rng(), objective)
+    train(module, X, Y, "cross_entropy", settings, rng(), objective)
     return values(module)
 
 
@@ -52,8 +53,8 @@ class Ridge(Term):
 
 
 def test_a_term_with_a_graph_does_as_the_optimisers_own_penalty() -> None:
-    decayed = trained(TrainSettings(0.1, 2, 4, "sgd", weight_decay=0.3))
-    ridge = trained(TrainSettings(0.1, 2, 4, "sgd"), Objective((Ridge(0.3),)))
+    decayed = trained(Training(0.1, 2, 4, "sgd", weight_decay=0.3))
+    ridge = trained(Training(0.1, 2, 4, "sgd"), Objective((Ridge(0.3),)))
     for name, value in decayed.items():
         torch.testing.assert_close(ridge[name], value)
 
@@ -68,7 +69,8 @@ def test_a_gradient_has_the_terms_once_whatever_the_chunk() -> None:
     module = mlp((1, 8, 8), 3)
     plain, _ = gradient(module, X, Y, "cross_entropy", None, rng())
     for chunk in (3, 100):
-        found, _ = gradient(module, X, Y, "cross_entropy", None, rng(), chunk, objective=Objective((Ridge(0.5),)))
+        objective = Objective((Ridge(0.5),))
+        found, _ = gradient(module, X, Y, "cross_entropy", None, rng(), chunk=chunk, objective=objective)
         for name, value in module.state_dict().items():
             np.testing.assert_allclose(found[name], plain[name] + 0.5 * value.numpy(), atol=1e-6)
 
@@ -95,7 +97,7 @@ def test_class_weights_by_hand() -> None:
 
 
 @pytest.mark.parametrize("how", ["balanced", "root"])
-def test_class_weights_follow_their_samples_and_are_one_where_classes_are_even(how: ClassWeights) -> None:
+def test_class_weights_follow_their_samples_and_are_one_where_classes_are_even(how: str) -> None:
     labels = torch.randint(0, 4, (30,), generator=torch.Generator().manual_seed(0))
     order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(class_weights(labels[order], how), class_weights(labels, how)[order])
@@ -119,7 +121,7 @@ def test_one_weight_a_sample() -> None:
 def test_frozen_layers_stay_with_their_statistics_and_can_be_trained_again() -> None:
     module = model()
     before = values(module)
-    local_update(module, X, Y, "cross_entropy", SGD, rng(), Objective(frozen=("1", "2")))
+    train(module, X, Y, "cross_entropy", SGD, rng(), Objective(frozen=("1", "2")))
     after = values(module)
     assert all(torch.equal(after[name], before[name]) == name.startswith(("1.", "2.")) for name in after)
     assert all(parameter.requires_grad for parameter in module.parameters())
@@ -151,14 +153,14 @@ def test_closed_forms_know_the_proximal_term_alone() -> None:
 )
 def test_local_work_in_steps_or_fractions_of_an_epoch(epochs: float, steps: int, expected: int) -> None:
     """Ten samples in batches of four: an epoch has three steps, each of which batch normalisation counts."""
-    after = trained(TrainSettings(0.1, epochs, 4, "sgd", local_steps=steps))
+    after = trained(Training(0.1, epochs, 4, "sgd", local_steps=steps))
     assert after["2.num_batches_tracked"].item() == expected
 
 
 def test_steps_go_through_the_same_batches_as_epochs() -> None:
-    assert equal(trained(TrainSettings(0.1, 2, 4)), trained(TrainSettings(0.1, 1, 4, local_steps=6)))
+    assert equal(trained(Training(0.1, 2, 4)), trained(Training(0.1, 1, 4, local_steps=6)))
     module = model()
-    loss = local_update(module, X, Y, "cross_entropy", TrainSettings(0.1, 0.3, 4, "sgd"), rng())
+    loss = train(module, X, Y, "cross_entropy", Training(0.1, 0.3, 4, "sgd"), rng())
     first = copy.deepcopy(model()).train()
     draws = rng()
     draws.integers(2**63 - 1)  # what seeds dropout

@@ -19,7 +19,7 @@ from florets.task.partitions import (
     label_skew_4,
     rotation,
 )
-from florets.task.partitions.label_sets import overlapping_label_sets
+from florets.task.partitions.label_skew import overlapping_label_sets
 from florets.task.partitions.shard import deal, spread
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.

@@ -5,8 +5,7 @@ import pickle
 
 import numpy as np
 
-from florets.task.data.dataset import Dataset
-from florets.task.data.pixels import Pixels
+from florets.task.data.dataset import Dataset, Pixels
 from florets.task.data.vision import pool
 
 VALUES = np.random.default_rng(0).integers(0, 256, (7, 2, 3, 4), dtype=np.uint8)

@@ -23,9 +23,8 @@ from florets.task.data import (
     svhn,
     tiny_imagenet,
 )
-from florets.task.data.cifar import _COARSE_OF_FINE
-from florets.task.data.vision import torchvision_datasets
-from florets.task.data.words import tokens, vocabulary, words_of
+from florets.task.data.texts import tokens, vocabulary, words_of
+from florets.task.data.vision import _COARSE_OF_FINE, torchvision_datasets
 from florets.task.partitions import by_class, label_skew_2, natural
 from tests.public_files import write_idx, write_leaf, write_news, write_reviews
 

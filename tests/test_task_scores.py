@@ -20,9 +20,10 @@ from sklearn.metrics import (
 from torch import nn
 
 from florets.task.training.linear import LinearModels, flat, linear_losses, linear_test
-from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted, evaluate, evaluated, loss_vector
 from florets.task.training.scores import class_scores, value_scores
+from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, codec, kinds, payload_bytes
 from florets.task.wire.replies import Losses, pack_work, read_work
 from florets.task.wire.scores import read_evaluation
@@ -96,11 +97,11 @@ def test_passes_are_counted_where_they_are_made():
     module, x, y = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), torch.randn(25, 4), torch.randint(3, (25,))
     rng = np.random.default_rng(0)
     with counted() as effort:
-        local_update(module, x, y, "cross_entropy", TrainSettings(0.1, 2, 10), rng)
+        train(module, x, y, "cross_entropy", Training(0.1, 2, 10), rng)
     assert (effort.gradients, effort.losses) == (50, 0)
     with counted() as effort:
         # Two steps are the first 20 samples of an epoch.
-        local_update(module, x, y, "cross_entropy", TrainSettings(0.1, 1, 10, local_steps=2), rng)
+        train(module, x, y, "cross_entropy", Training(0.1, 1, 10, local_steps=2), rng)
         gradient(module, x, y, "cross_entropy", 7, rng)
     assert (effort.gradients, effort.losses) == (27, 0)
     state = module.state_dict()

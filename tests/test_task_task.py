@@ -13,9 +13,10 @@ from torch import nn
 from florets.task.data import Dataset
 from florets.task.partitions import Shard
 from florets.task.task import Task, TaskSpec
-from florets.task.training.loop import TrainSettings, local_update
+from florets.task.training.loop import train
 from florets.task.training.losses import evaluate
 from florets.task.training.modules import torch_random
+from florets.task.training.settings import Training
 
 SPEC = TaskSpec(
     data="digits",
@@ -137,8 +138,8 @@ def test_shipped_tasks_pass_the_check_and_train(spec):
     task.check()
     client, module = task.client(0), task.build_model()
     before, _ = evaluate(module, client.x_test, client.y_test, spec.loss)
-    settings = TrainSettings(0.01, 2, 50)
-    local_update(module, client.x_train, client.y_train, spec.loss, settings, np.random.default_rng(0))
+    settings = Training(0.01, 2, 50)
+    train(module, client.x_train, client.y_train, spec.loss, settings, np.random.default_rng(0))
     after, accuracy = evaluate(module, client.x_test, client.y_test, spec.loss)
     assert after < before
     assert (accuracy is None) == (spec.loss != "cross_entropy")

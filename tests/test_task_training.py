@@ -9,12 +9,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from florets.task.models import cnn, linear, mlp
-from florets.task.training.loop import TrainSettings, gradient, local_update
+from florets.task.training.loop import gradient, train
 from florets.task.training.losses import mean_loss
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
+from florets.task.training.settings import Training
 
-SGD = TrainSettings(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
+SGD = Training(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,9 @@ def samples():
     "settings",
     [
         SGD,
-        TrainSettings(0.1, 3, 4, "sgd", momentum=0.9, weight_decay=0.01),
-        TrainSettings(0.01, 2, 4, "adam"),
-        TrainSettings(0.01, 2, 100, "adam", weight_decay=0.1),
+        Training(0.1, 3, 4, "sgd", momentum=0.9, weight_decay=0.01),
+        Training(0.01, 2, 4, "adam"),
+        Training(0.01, 2, 100, "adam", weight_decay=0.1),
     ],
 )
 def test_training_equals_a_plain_loop(samples, settings):
@@ -68,7 +69,7 @@ def test_training_equals_a_plain_loop(samples, settings):
             seen += losses.tolist()
             losses.mean().backward()
             optimizer.step()
-    loss = local_update(module, x, y, "cross_entropy", settings, rng(1))
+    loss = train(module, x, y, "cross_entropy", settings, rng(1))
     assert loss == pytest.approx(np.mean(seen), rel=1e-5)
     for ours, theirs in zip(module.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
@@ -79,7 +80,7 @@ def test_the_same_generator_gives_the_same_bits_and_leaves_no_trace(samples):
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     other = copy.deepcopy(module)
     before = torch.random.get_rng_state()
-    losses = [local_update(m, x, y, "cross_entropy", TrainSettings(0.01, 2, 3), rng(5)) for m in (module, other)]
+    losses = [train(m, x, y, "cross_entropy", Training(0.01, 2, 3), rng(5)) for m in (module, other)]
     assert losses[0] == losses[1]
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
     assert torch.equal(before, torch.random.get_rng_state())
@@ -91,8 +92,8 @@ def test_a_step_of_the_proximal_term_by_hand():
     with torch.no_grad():
         module[1].weight.fill_(1.0)
     x, y = torch.ones(1, 1), torch.zeros(1)
-    settings = TrainSettings(0.1, 2, 1, "sgd")
-    loss = local_update(module, x, y, "squared_error", settings, rng(), Objective((Proximal(0.5),)))
+    settings = Training(0.1, 2, 1, "sgd")
+    loss = train(module, x, y, "squared_error", settings, rng(), Objective((Proximal(0.5),)))
     first = 1 - 0.1 * 2
     second = first - 0.1 * (2 * first + 0.5 * (first - 1))
     assert module[1].weight.item() == pytest.approx(second, rel=1e-6)
@@ -104,8 +105,8 @@ def test_a_strong_proximal_term_keeps_the_model_near_its_start(samples):
     free = mlp((6,), 3)
     held, start = copy.deepcopy(free), copy.deepcopy(free)
     settings = {"learning_rate": 0.05, "local_epochs": 20, "batch_size": 5, "optimizer": "sgd"}
-    local_update(free, x, y, "cross_entropy", TrainSettings(**settings), rng())
-    local_update(held, x, y, "cross_entropy", TrainSettings(**settings), rng(), Objective((Proximal(10.0),)))
+    train(free, x, y, "cross_entropy", Training(**settings), rng())
+    train(held, x, y, "cross_entropy", Training(**settings), rng(), Objective((Proximal(10.0),)))
     moved = [
         sum((a - b).square().sum().item() for a, b in zip(m.parameters(), start.parameters(), strict=True))
         for m in (free, held)
@@ -118,7 +119,7 @@ def test_frozen_parameters_stay(samples):
     module = mlp((6,), 3)
     module[1].requires_grad_(False)
     frozen = module[1].weight.clone()
-    local_update(module, x, y, "cross_entropy", TrainSettings(0.1, 1, 5), rng(), Objective((Proximal(0.1),)))
+    train(module, x, y, "cross_entropy", Training(0.1, 1, 5), rng(), Objective((Proximal(0.1),)))
     assert torch.equal(module[1].weight, frozen)
 
 
@@ -130,7 +131,7 @@ def test_the_full_gradient_is_that_of_the_mean_loss_whatever_the_chunk():
     F.cross_entropy(module(x), y).backward()
     expected = {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
     for chunk in (4, 500):
-        found, mean = gradient(module, x, y, "cross_entropy", None, rng(), chunk)
+        found, mean = gradient(module, x, y, "cross_entropy", None, rng(), chunk=chunk)
         assert mean == pytest.approx(mean_loss(module, x, y, "cross_entropy"), rel=1e-6)
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
@@ -165,7 +166,7 @@ def test_training_lowers_the_loss(samples):
     x, y = samples
     module = mlp((6,), 3)
     before = mean_loss(module, x, y, "cross_entropy")
-    local_update(module, x, y, "cross_entropy", TrainSettings(0.01, 20, 4), rng())
+    train(module, x, y, "cross_entropy", Training(0.01, 20, 4), rng())
     assert mean_loss(module, x, y, "cross_entropy") < before
 
 
@@ -186,13 +187,13 @@ def test_training_lowers_the_loss(samples):
 def test_settings_out_of_range_are_named(name, value):
     values = {"learning_rate": 0.1, "local_epochs": 1, "batch_size": 1, name: value}
     with pytest.raises(ValueError, match=f"^{name}="):
-        TrainSettings(**values)
+        Training().changed(**values)
 
 
 def test_no_samples_and_no_batch_are_refused(samples):
     x, y = samples
     with pytest.raises(ValueError, match="training on no samples"):
-        local_update(mlp((6,), 3), x[:0], y[:0], "cross_entropy", SGD, rng())
+        train(mlp((6,), 3), x[:0], y[:0], "cross_entropy", SGD, rng())
     with pytest.raises(ValueError, match="gradient over no samples"):
         gradient(mlp((6,), 3), x[:0], y[:0], "cross_entropy", None, rng())
     with pytest.raises(ValueError, match="gradient_batch=0"):
@@ -222,7 +223,7 @@ def test_tied_weights_have_their_gradient_under_each_name() -> None:
 def test_batch_normalisation_trains_where_one_sample_is_left_over() -> None:
     x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
-    settings = TrainSettings(learning_rate=0.1, local_epochs=1, batch_size=2)
-    local_update(module, x, y, "cross_entropy", settings, np.random.default_rng(0))
+    settings = Training(learning_rate=0.1, local_epochs=1, batch_size=2)
+    train(module, x, y, "cross_entropy", settings, np.random.default_rng(0))
     # Two batches, of 2 and 3 samples.
     assert int(module.state_dict()["0.num_batches_tracked"]) == 2

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from florets.client_app.session import session
-from florets.client_app.training import Training
+from florets.client_app.training import _Problem
 from florets.conf.compose import compose
 from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Optimizer, TrainConfig, as_plain
+from florets.conf.schema import as_plain
 from florets.server_app.build import build_checked, build_task, message_settings
 from florets.server_app.resume.own_code import code_imported
 from florets.strategies import STRATEGIES
@@ -24,9 +24,10 @@ from florets.task.models.mlp import mlp
 from florets.task.randomness import Purpose
 from florets.task.training import loop as training
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.loop import TrainSettings, check_optimizer, gradient, local_update
+from florets.task.training.loop import check_optimizer, gradient, train
 from florets.task.training.objective import PLAIN
 from florets.task.training.optimizers import CLASSES
+from florets.task.training.settings import Optimizer, Precision, Training
 from florets.task.wire import kinds
 from tests import own_functions
 from tests.method_runs import play
@@ -34,7 +35,7 @@ from tests.test_batching import run
 from tests.test_caps import node, sent  # noqa: F401 - a fixture
 
 FLIP = "tests.own_functions:mirrored"
-NEW = {kinds.CLIP_NORM, kinds.AUGMENT, kinds.PRECISION, kinds.OPTIMIZER_OPTIONS}
+NEW = {"clip-norm", "augment", "precision", "optimizer-options"}
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -53,24 +54,24 @@ def samples() -> tuple[Tensor, Tensor]:
     ("settings", "theirs"),
     [
         (
-            TrainSettings(
+            Training(
                 0.01, 3, 4, "adamw", weight_decay=0.1, optimizer_options={"betas": [0.8, 0.99], "amsgrad": True}
             ),
             lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.8, 0.99), amsgrad=True, weight_decay=0.1),
         ),
         (
-            TrainSettings(0.01, 3, 4, "rmsprop", momentum=0.9),
+            Training(0.01, 3, 4, "rmsprop", momentum=0.9),
             lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
         ),
         (
-            TrainSettings(0.1, 3, 4, "sgd", momentum=0.9, optimizer_options={"nesterov": True}, clip_norm=0.2),
+            Training(0.1, 3, 4, "sgd", momentum=0.9, optimizer_options={"nesterov": True}, clip_norm=0.2),
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
         ),
     ],
     ids=["adamw", "rmsprop", "nesterov, clipped"],
 )
 def test_training_is_a_plain_loop_of_pytorchs(
-    samples: tuple[Tensor, Tensor], settings: TrainSettings, theirs: Any
+    samples: tuple[Tensor, Tensor], settings: Training, theirs: Any
 ) -> None:
     x, y = samples
     module = mlp((6,), 3, [5])
@@ -86,7 +87,7 @@ def test_training_is_a_plain_loop_of_pytorchs(
                 for p in plain.parameters():
                     p.grad *= min(1.0, settings.clip_norm / norm)
             optimizer.step()
-    local_update(module, x, y, "cross_entropy", settings, rng(1))
+    train(module, x, y, "cross_entropy", settings, rng(1))
     for ours, other in zip(module.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
 
@@ -102,16 +103,16 @@ def line() -> nn.Module:
 def test_a_step_is_clipped_by_hand(most: float, factor: float) -> None:
     x, y = torch.tensor([[3.0, 4.0]]), torch.tensor([-1.0])  # the gradient at 0 is (3, 4), of norm 5
     module = line()
-    settings = TrainSettings(0.5, 1, 1, "sgd", clip_norm=most)
+    settings = Training(0.5, 1, 1, "sgd", clip_norm=most)
     assert not settings.is_gradient_descent
-    local_update(module, x, y, "half_squared_error", settings, rng())
+    train(module, x, y, "half_squared_error", settings, rng())
     torch.testing.assert_close(module[1].weight, torch.tensor([[-1.5, -2.0]]) * factor)  # type: ignore[index]
-    found, _ = gradient(line(), x, y, "half_squared_error", None, rng(), clip_norm=most)
+    found, _ = gradient(line(), x, y, "half_squared_error", None, rng(), settings)
     np.testing.assert_allclose(found["1.weight"], [[3 * factor, 4 * factor]], rtol=1e-5)
     # Half of the loss has half of the gradient, which is clipped at the same norm.
-    whole = Training({}, settings, PLAIN, Purpose.LOCAL_TRAINING, 0.5).on_whole_loss().settings
+    whole = _Problem({}, settings, PLAIN, Purpose.LOCAL_TRAINING, 0.5).on_whole_loss().training
     module = line()
-    local_update(module, x, y, "half_squared_error", whole, rng())
+    train(module, x, y, "half_squared_error", whole, rng())
     half = min(1.0, most / 2.5) * torch.tensor([[-0.75, -1.0]])
     torch.testing.assert_close(module[1].weight, half)  # type: ignore[index]
 
@@ -120,9 +121,9 @@ def test_bf16_trains_float32_parameters_to_nearly_the_same(samples: tuple[Tensor
     x, y = samples
     modules = [mlp((6,), 3, [5])]
     modules.append(copy.deepcopy(modules[0]))
-    for module, precision in zip(modules, get_args(training.Precision), strict=True):
-        settings = TrainSettings(0.1, 5, 4, "sgd", precision=precision)
-        local_update(module, x, y, "cross_entropy", settings, rng())
+    for module, precision in zip(modules, get_args(Precision), strict=True):
+        settings = Training(0.1, 5, 4, "sgd", precision=precision)
+        train(module, x, y, "cross_entropy", settings, rng())
     for exact, rough in zip(*(module.parameters() for module in modules), strict=True):
         assert rough.dtype == torch.float32
         assert not torch.equal(exact, rough)
@@ -237,10 +238,10 @@ def test_only_what_is_set_travels() -> None:
     config = compose(["train.optimizer=sgd", "train.optimizer_options={dampening: 0.1}", *FOLLOWING])
     settings = message_settings(config, build_task(config))
     assert {key: settings[key] for key in NEW} == {
-        kinds.CLIP_NORM: 0.5,
-        kinds.AUGMENT: FLIP,
-        kinds.PRECISION: "bf16",
-        kinds.OPTIMIZER_OPTIONS: '{"dampening": 0.1}',
+        "clip-norm": 0.5,
+        "augment": FLIP,
+        "precision": "bf16",
+        "optimizer-options": '{"dampening": 0.1}',
     }
 
 
@@ -248,7 +249,7 @@ def test_the_schema_has_the_optimisers_of_the_loop_in_any_case_of_letters() -> N
     assert set(get_args(Optimizer)) == CLASSES.keys()
     assert compose(["train.optimizer=AdamW"]).train.optimizer == "adamw"
     for name in CLASSES:
-        check_optimizer(TrainSettings(0.1, 1, 1, name))
+        check_optimizer(Training(0.1, 1, 1, name))
 
 
 @pytest.mark.parametrize(
@@ -315,12 +316,12 @@ def test_an_augmentation_by_import_path_needs_trust_in_files_and_is_recorded(
     assert import_paths(as_plain(config)) == {"train.augment": path}
     assert set(code_imported(config)) == {"augment_of_a_test.py"}
     assert import_paths({"train": {"augment": "flip"}}) == {}
-    assert TrainConfig().augment is None
+    assert Training().augment is None
 
 
 @pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, QUERY_FOLDS])
 def test_a_node_runs_no_augmentation_that_its_owner_has_not_allowed(kind: str, node: dict[str, Any]) -> None:  # noqa: F811
-    asked = {kinds.AUGMENT: FLIP, kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 2, kinds.FOLD_STEPS: 1}
+    asked = {"augment": FLIP, kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 2, kinds.FOLD_STEPS: 1}
     more = {kinds.FOLD_UPLOAD: "full", kinds.FOLD_WIDTH: 26, kinds.FOLD_SEED: 1}
     with pytest.raises(
         ValueError, match=r"^train.augment=tests.own_functions:mirrored: this node does not allow that"
@@ -333,12 +334,12 @@ def test_a_node_runs_no_augmentation_that_its_owner_has_not_allowed(kind: str, n
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({kinds.OPTIMIZER: "lbfgs"}, "optimizer='lbfgs' must be one of adam"),
-        ({kinds.OPTIMIZER_OPTIONS: "[1]"}, "'optimizer-options' that are no JSON object"),
-        ({kinds.OPTIMIZER_OPTIONS: "[" * 100_000}, "'optimizer-options' that are no JSON object"),
-        ({kinds.OPTIMIZER_OPTIONS: '{"foreach": true}'}, "Adam has no such option"),
-        ({kinds.CLIP_NORM: -1.0}, "clip_norm=-1.0 must be above 0"),
-        ({kinds.PRECISION: "fp8"}, "precision='fp8', not float32 or bf16"),
+        ({"optimizer": "lbfgs"}, "has optimizer='lbfgs': must be one of adam"),
+        ({"optimizer-options": "[1]"}, "has optimizer_options=.*: must be a mapping"),
+        ({"optimizer-options": "[" * 100_000}, "has optimizer_options=.*: must be a mapping"),
+        ({"optimizer-options": '{"foreach": true}'}, "Adam has no such option"),
+        ({"clip-norm": -1.0}, "has clip_norm=-1.0: must be greater than 0"),
+        ({"precision": "fp8"}, "has precision='fp8': must be one of float32, bf16"),
     ],
 )
 def test_a_node_refuses_wrong_settings(settings: dict[str, Any], message: str, node: dict[str, Any]) -> None:  # noqa: F811

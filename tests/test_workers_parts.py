@@ -24,8 +24,7 @@ from florets.server_app.workers.message_pickling import pickled, unpickled
 from florets.server_app.workers.number import num_workers
 from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
 from florets.task.client_data import ClientData
-from florets.task.shared_clients import SharedTask, share_clients
-from florets.task.shared_file import Place, SharedFile
+from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 from florets.task.wire import kinds
 from tests.own_functions import SPEC
@@ -187,7 +186,7 @@ def test_a_kept_model_is_put_back_into_the_message_that_names_it() -> None:
 
 def test_a_block_is_cut_as_the_whole_exchange_is() -> None:
     grid = LocalGrid(app, 7, None, in_blocks)
-    values = {kinds.LEARNING_RATE: 0.1, kinds.LOCAL_EPOCHS: 1.0, kinds.BATCH_SIZE: 10, kinds.OPTIMIZER: "sgd"}
+    values = {"learning-rate": 0.1, "local-epochs": 1.0, "batch-size": 10, "optimizer": "sgd"}
     settings = ConfigRecord({kinds.TASK: replace(SPEC, num_clients=7).to_json(), **values})
     messages = [
         (Message(RecordDict({kinds.CONFIG: settings.copy()}), node, kind), grid._contexts[node])

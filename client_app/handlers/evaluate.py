@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import Number, reply, reported, train_settings
+from florets.client_app.messages import Number, reply, reported
 from florets.client_app.mixing import mixed
 from florets.client_app.session import State
 from florets.client_app.training import adapted, result_on, trained
@@ -43,9 +43,9 @@ def answered(client: Client, own: State | None = None) -> RecordDict:
     """Return the reply to a test of the model that came, or of this client's `own`."""
     results, tuned = _tests(client, None if own is None else _loaded(client, own)), None
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
-        settings = replace(train_settings(client.config), local_epochs=epochs, local_steps=0)
+        tuning = replace(client.training, local_epochs=epochs, local_steps=None)
         state = client.states()[0] if own is None else own
-        arrays, _ = trained(client, state, Purpose.FINE_TUNING, settings=settings)
+        arrays, _ = trained(client, state, Purpose.FINE_TUNING, training=tuning)
         tuned = _tests(client, arrays)
     return answer_tests(client, results, tuned)
 

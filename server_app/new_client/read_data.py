@@ -16,11 +16,10 @@ from florets.server_app.data_agreement import declaration_of
 from florets.server_app.new_client.chosen_model import check_client
 from florets.server_app.new_client.run_models import RunModels
 from florets.task.data.dataset import FloatArray, TargetArray
-from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
+from florets.task.data.new_data import Form, read_inputs, read_labelled, read_new_table, shaped
 from florets.task.data.own import own
 from florets.task.data.samples import samples, targets
 from florets.task.data.tables.declaration import is_table
-from florets.task.data.tables.new_table import read_new_table
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.registry import check_options
 

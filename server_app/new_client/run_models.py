@@ -31,11 +31,8 @@ from florets.server_app.resume.own_code import (
     look_for_given,
     recorded_code,
 )
-from florets.strategies.base.class_shares import ClassShares
-from florets.strategies.base.frozen_clusters import FrozenClusters
-from florets.strategies.base.frozen_descriptors import FrozenDescriptors
-from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.data.tables.preprocessing import Preprocessing

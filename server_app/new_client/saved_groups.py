@@ -5,13 +5,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from florets.conf.schema import TrainConfig
 from florets.server_app.new_client.common_model import Arrays, pack_common, unpack_common
-from florets.strategies.base.frozen_groups import FrozenGroups
+from florets.strategies.base.placement import FrozenGroups
 from florets.strategies.core.placement import Centres
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.new_client import fold_rows
 from florets.task.task import Task
+from florets.task.training.folds import on_folds
+from florets.task.training.settings import Training
 from florets.task.wire.folds import RowForm
 
 NAME = "groups"
@@ -70,7 +71,7 @@ def unpack_groups(arrays: Arrays, metadata: Mapping[str, str], num_models: int) 
 
 
 def nearest_group(
-    groups: FrozenGroups, task: Task, train: TrainConfig, x: FloatArray, y: TargetArray
+    groups: FrozenGroups, task: Task, train: Training, x: FloatArray, y: TargetArray
 ) -> tuple[int, float]:
     """Train the common model on data as the run's clients did; return the group, -1 where none fits, and the cosine.
 
@@ -83,7 +84,6 @@ def nearest_group(
     size = groups.size if folds > 1 else len(x)
     common = {name: array.numpy() for name, array in groups.common.one(0).items()}
     rows = fold_rows(
-        *(task, common, x, y, folds, size, groups.steps, groups.rate, groups.form, groups.seed),
-        *(train.clip_norm, train.precision, train.augment),
+        task, common, x, y, folds, size, on_folds(train, groups.steps, groups.rate), groups.form, groups.seed
     )
     return groups.group_of(rows)

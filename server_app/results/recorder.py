@@ -33,8 +33,8 @@ from florets.server_app.results.embeddings import Embeddings
 from florets.server_app.results.progress import Progress
 from florets.server_app.results.sums_of_tests import FILE as TESTS
 from florets.server_app.results.sums_of_tests import statistics_of, to_json
+from florets.strategies.base.exchange import named
 from florets.strategies.base.report import Client, Evaluation, RoundReport
-from florets.strategies.base.waiting import named
 
 log = logging.getLogger("florets")
 

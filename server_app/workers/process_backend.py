@@ -15,8 +15,7 @@ from florets.server_app.workers.backend import Backend, Unit, Worker
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.shared_messages import MessageWriter
 from florets.server_app.workers.worker import Order, work
-from florets.task.shared_clients import SharedTask, share_clients
-from florets.task.shared_file import Place, SharedFile
+from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 
 _ENDING_SECONDS = 1.0

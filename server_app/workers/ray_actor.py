@@ -12,7 +12,7 @@ from florets.server_app.local_grid import as_flowers_process
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.shared_messages import MessageReader
 from florets.server_app.workers.worker import answered_unit
-from florets.strategies.base.garbage import seldom_collected
+from florets.strategies.base.loop import seldom_collected
 from florets.task import given
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec

@@ -15,10 +15,9 @@ from florets.server_app.workers.backend import READY
 from florets.server_app.workers.client_side import ClientSide, LoadClientSide
 from florets.server_app.workers.message_pickling import Answer, Sent, pickled
 from florets.server_app.workers.shared_messages import MessageReader
-from florets.strategies.base.garbage import seldom_collected
+from florets.strategies.base.loop import seldom_collected
 from florets.task import given
-from florets.task.shared_clients import SharedTask
-from florets.task.shared_file import Place, SharedFile
+from florets.task.shared_file import Place, SharedFile, SharedTask
 from florets.task.threads import one_thread_for_good
 
 

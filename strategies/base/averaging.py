@@ -10,10 +10,10 @@ from flwr.app import ConfigRecord
 from florets.strategies.base.models import Models
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import Columns, Rows, ScaledRows, apply_step, average_gradients, average_models
-from florets.strategies.settings import Settings, Weighting
+from florets.strategies.settings import RunKeys, Settings, Weighting
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
-from florets.task.wire.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,10 @@ class GradientAveraging(Averaging):
 
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging with its learning rate in a round: the clients', where it has none of its own."""
-        rate = float(str(config[kinds.LEARNING_RATE])) if self.learning_rate is None else self.learning_rate
-        batch = int(str(config[kinds.BATCH_SIZE])) if self.batch is None else self.batch
-        return replace(self, learning_rate=rate * Schedule.of(config).at(server_round), batch=batch)
+        training = Training.received(config)
+        rate = training.learning_rate if self.learning_rate is None else self.learning_rate
+        batch = training.batch_size if self.batch is None else self.batch
+        return replace(self, learning_rate=rate * training.rate_factor(server_round), batch=batch)
 
     def _next(
         self,
@@ -159,33 +160,19 @@ class GradientAveraging(Averaging):
         return stepped
 
 
-def averaging_of(
-    settings: Settings,
-    name: str | None = None,
-    learning_rate: float | None = None,
-    optimizer: Literal["sgd", "adam"] = "sgd",
-    batch: int | None = None,
-) -> Averaging:
-    """Return the averaging of a name, with the weighting that an algorithm's settings choose.
-
-    Parameters
-    ----------
-    name
-        "models" or "gradients"; None: the algorithm's default.
-    batch
-        Examples of a gradient; 0: all, None: the algorithm's default.
+def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
+    """Return the averaging that a run's keys choose, or else the algorithm's, with the weighting of its settings.
 
     Raises
     ------
     ValueError
-        If the algorithm cannot follow it.
+        If the algorithm cannot follow the choice.
     """
-    known = settings.follows.get("averaging", ("models",))
+    name, known = run.averaging, settings.follows.get("averaging", ("models",))
     if name is not None and name not in known:
         raise ValueError(f"averaging={name}: the algorithm cannot follow it; it takes {' or '.join(known)}")
     weighting: Weighting = getattr(settings, "weighting", "examples")
     if (name or known[0]) == "models":
         return ModelAveraging(weighting)
-    if batch is None and settings.gradient_batch == "full":
-        batch = 0
-    return GradientAveraging(learning_rate, weighting, optimizer, batch)
+    batch = 0 if (run.gradient_batch or settings.gradient_batch) == "full" else run.gradient_batch
+    return GradientAveraging(run.server_learning_rate, weighting, run.server_optimizer, batch)  # type: ignore[arg-type]

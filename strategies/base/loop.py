@@ -1,6 +1,8 @@
 """Flower's loop over rounds, with deadlines, round reports and a way to stop early."""
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,9 +13,30 @@ from flwr.serverapp.strategy import Result
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import FederationError, RoundFailed, TrainingDiverged
-from florets.strategies.base.garbage import seldom_collected
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
+
+_NEW_OBJECTS = 20_000
+"""After so many new ones the young objects are looked through: 700 are those of a few dozen messages."""
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Leave alone, within the block, what there is by now, and look through new objects more seldom.
+
+    An exchange with many clients makes tens of thousands of records, which are freed without any search: the search
+    found nothing in them, and took up to a quarter of a round of small models.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    # 0 is never.
+    gc.set_threshold(max(before[0], _NEW_OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
 
 EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
 RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
@@ -102,16 +125,16 @@ def _train(
     strategy: Rounds, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
     """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
-    for attempt in range(1, strategy.round_tries + 1):
+    for attempt in range(1, strategy.run.round_tries + 1):
         try:
             return strategy.attempt(server_round, arrays, config, grid)
         except RoundFailed as failure:
-            if failure.certain or attempt == strategy.round_tries:
+            if failure.certain or attempt == strategy.run.round_tries:
                 tries = f" (tried {attempt} times)" if attempt > 1 else ""
                 kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
                 raise kind(f"{failure}{tries}") from failure
-            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.round_tries)
-    raise ValueError(f"round_tries={strategy.round_tries}: must be at least 1")
+            log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, strategy.run.round_tries)
+    raise ValueError(f"round_tries={strategy.run.round_tries}: must be at least 1")
 
 
 def _evaluate_at_end(strategy: Rounds, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:

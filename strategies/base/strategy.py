@@ -1,8 +1,11 @@
 """`Strategy`: the Flower Strategy that runs an `Algorithm`, round by round."""
 
+import ctypes
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import fields, replace
+from types import FrameType
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -12,22 +15,32 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from florets.strategies.base.algorithm import Algorithm, M, S
 from florets.strategies.base.averaging import Averaging, Updates, averaging_of
-from florets.strategies.base.choices import choice_of, loss_batch_of, start_with, with_loss_samples
-from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
+from florets.strategies.base.context import (
+    EvaluationSettings,
+    Plan,
+    Round,
+    confusions_of,
+    evaluation_of,
+    mean_results,
+)
 from florets.strategies.base.exchange import log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
-from florets.strategies.base.freed_memory import give_back_freed
 from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.personal import PersonalMethod, method_of, within_groups
 from florets.strategies.base.report import Evaluation, RoundReport
-from florets.strategies.base.snapshot import snapshot
-from florets.strategies.base.wrapper import refuse_wrapper
+from florets.strategies.base.state import snapshot
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import Averages, ChooseK, FirstRound, LossData, RunKeys
+from florets.strategies.settings import (
+    Averages,
+    LossData,
+    RunKeys,
+    choice_of,
+    loss_batch_of,
+    start_with,
+)
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
@@ -42,115 +55,73 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     ----------
     settings
         The algorithm's own; None: its defaults.
-    k
-        Number of clusters, "auto" where the algorithm finds it; None: as many as the initial arrays hold models.
+    run
+        The keys of the run; None: their defaults.
     averaging
-        What clients return and how it is averaged, whole or by name; None: the algorithm's default.
-    first_round, choose_k, loss_data
-        Run-level choices, for the algorithms that follow them; None: the algorithm's default.
-    loss_batch
-        Samples, drawn anew in each round, on which clients take the losses of models; None: all.
+        What clients return and how it is averaged, in place of the run's choice.
     input_shape, num_outputs, loss
         Sizes and loss of the task, for the algorithms that need them.
-    num_clients, min_clients
-        Clients that the run has, None takes whoever is online; and clients needed to start, None: `num_clients`.
-    seed
-        Seed of every draw that the server makes.
-    shared_layers
-        Name prefixes of layers that are averaged over all participants and equal in all models; those of `settings`.
-    eval_every
-        Rounds between two test evaluations; the last round is always evaluated.
-    eval_clients
-        "all": all online clients that have a model test it; "participants": of these the round's participants.
-    fine_tune_epochs, validation, statistics
-        What clients do besides at an evaluation, see `EvaluationSettings`.
+    validation
+        Clients test on their validation data too.
     personal
         What clients have of their own within the groups that the algorithm finds; None: their group's model.
-    quorum
-        Fraction of the clients asked whose valid replies a round needs, or it is repeated.
-    start_timeout, round_timeout
-        Seconds to wait for clients at the start, and for the replies of one exchange.
-    grace
-        Seconds to wait for the rest once the quorum of an exchange has replied; None waits for `round_timeout`.
-    round_tries, fingerprint
-        How often a round is tried before the run ends; hash of the code that clients must run, None accepts any.
-    own
-        Single settings of the algorithm, in place of those in `settings`: ``CLoVE(k=4, memory=True)``.
+    fingerprint
+        Hash of the code that clients must run; None accepts any.
+    **keys
+        Single keys of the run and of the algorithm, in place of those in `run` and `settings`:
+        ``CLoVE(k=4, eval_every=5, memory=True)``.
 
     Raises
     ------
     ValueError
-        If a setting is of another type or out of its range, or the algorithm cannot follow a run-level choice.
+        If a value is of another type or out of its range, or the algorithm cannot follow a choice of the run.
     """
 
     def __init__(
         self,
         settings: S | None = None,
+        run: RunKeys | None = None,
         *,
-        k: int | Literal["auto"] | None = None,
         averaging: Averaging | Averages | None = None,
-        first_round: FirstRound | None = None,
-        choose_k: ChooseK | None = None,
-        loss_data: LossData | None = None,
-        loss_batch: int | None = None,
         input_shape: Sequence[int] = (),
         num_outputs: int = 0,
         loss: str = "",
-        num_clients: int | None = None,
-        min_clients: int | None = None,
-        seed: int = 0,
-        eval_every: int = RunKeys.eval_every,
-        eval_clients: Literal["all", "participants"] = RunKeys.eval_clients,
-        fine_tune_epochs: float = RunKeys.fine_tune_epochs,
         validation: bool = False,
-        statistics: bool = False,
         personal: PersonalMethod[Any, Any] | None = None,
-        quorum: float = RunKeys.quorum,
-        start_timeout: float = RunKeys.start_timeout,
-        round_timeout: float = RunKeys.round_timeout,
-        grace: float | None = RunKeys.grace,
-        round_tries: int = RunKeys.round_tries,
         fingerprint: str | None = None,
-        **own: Any,
+        **keys: Any,
     ) -> None:
-        chosen: S = replace(self.Settings() if settings is None else settings, **own)
-        run = RunKeys(
-            loss_batch=loss_batch,
-            eval_every=eval_every,
-            eval_clients=eval_clients,
-            fine_tune_epochs=fine_tune_epochs,
-            min_clients=min_clients,
-            quorum=quorum,
-            start_timeout=start_timeout,
-            round_timeout=round_timeout,
-            grace=grace,
-            round_tries=round_tries,
-        )
+        of_run = {field.name: keys.pop(field.name) for field in fields(RunKeys) if field.name in keys}
+        if averaging is not None and not isinstance(averaging, Averaging):
+            of_run["averaging"] = averaging
+        chosen: S = replace(self.Settings() if settings is None else settings, **keys)
         self.settings, problems = as_declared(chosen)
-        problems += as_declared(run)[1]
-        if problems := problems or [*range_problems(chosen), *range_problems(run), *chosen.conflicts()]:
+        self.run, of_run_problems = as_declared(replace(RunKeys() if run is None else run, **of_run))
+        if problems := [*problems, *of_run_problems] or [
+            *range_problems(chosen),
+            *range_problems(self.run),
+            *chosen.conflicts(),
+        ]:
             raise ValueError(" ".join(problems))
-        self.k = k
-        self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, averaging)
-        self.choose_k = choice_of(self.settings, "choose_k", choose_k)
-        self.loss_data = choice_of(self.settings, "loss_data", loss_data)
-        self.loss_batch = loss_batch_of(self.settings, loss_batch)
-        self.first_round = choice_of(self.settings, "first_round", start_with(k, self.choose_k, first_round))
+        run = self.run
+        self.k, self.seed, self.round_timeout = run.k, run.seed, run.round_timeout
+        self.averaging = averaging if isinstance(averaging, Averaging) else averaging_of(self.settings, run)
+        self.choose_k = choice_of(self.settings, "choose_k", run.choose_k)
+        self.loss_data = choice_of(self.settings, "loss_data", run.loss_data)
+        self.loss_batch = loss_batch_of(self.settings, run.loss_batch)
+        self.first_round = choice_of(self.settings, "first_round", start_with(run.k, self.choose_k, run.first_round))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
-        self.seed, self.eval_every, self.eval_clients = seed, eval_every, eval_clients
-        sums_of = (num_outputs if loss == "cross_entropy" else 0) if statistics else None
-        self.evaluation = EvaluationSettings(fine_tune_epochs, validation, sums_of)
-        self.quorum = quorum
-        self.round_timeout = round_timeout
-        self.grace = grace
-        self.round_tries = round_tries
+        sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
+        self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, sums_of)
         if self.method is not None and personal is not None:
             raise ValueError(f"personal={personal.name}: {type(self).__name__} has a method of its own; leave it out")
         self.personal = None if personal is None else within_groups(self, personal)
         if self.method is not None:
             self.personal = method_of(self, self.method(self.settings))
-        self.federation = Federation(num_clients, start_timeout, fingerprint, min_clients, self.client_handlers)
+        self.federation = Federation(
+            run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
+        )
         self.last_round: int | None = None
         self.state: M = self.State()
         self._context: Round | None = None
@@ -211,8 +182,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             models=self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config)),
             averaging=self.averaging.in_round(config, server_round),
             timeout=self.round_timeout,
-            quorum=self.quorum,
-            grace=self.grace,
+            quorum=self.run.quorum,
+            grace=self.run.grace,
             meter=self._meter,
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,
@@ -260,8 +231,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
-        due = server_round % self.eval_every == 0 or server_round == self.last_round
-        asked = self.context.participants if self.eval_clients == "participants" else self.federation.online()
+        due = server_round % self.run.eval_every == 0 or server_round == self.last_round
+        asked = self.context.participants if self.run.eval_clients == "participants" else self.federation.online()
         self._tests = self.plan_evaluation(replace(self.context, config=config, testers=asked if due else []))
         return [request.message for request in self._tests.requests]
 
@@ -381,3 +352,62 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             clients=meter.clients,
             compared=meter.compared,
         )
+
+
+def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
+    """Return the settings of a round's messages, with the samples that losses are taken on.
+
+    Where losses are held out, clients train on the rest alone.
+    """
+    if loss_data != "held_out" and batch is None:
+        return config
+    config = config.copy()
+    if loss_data == "held_out":
+        config[kinds.LOSS_DATA] = kinds.HELD_OUT
+    if batch is not None:
+        config[kinds.LOSS_BATCH] = batch
+    return config
+
+
+def refuse_wrapper(strategy: FlowerStrategy) -> None:
+    """Refuse to work for another strategy's hooks; call it where `strategy.start` is not what runs the rounds.
+
+    A wrapper changes the one model that it expects in `configure_train`, `aggregate_train` and their messages. Here K
+    models travel, the strategy also asks clients in exchanges that do not pass through the wrapper, and it keeps its
+    own models, without the wrapper's noise: clipping would clip nothing, or something else, and nobody would be told.
+    A wrapper holds its inner strategy, which has no reference to it, so it is looked for among the callers.
+
+    Raises
+    ------
+    ValueError
+        If a method of another strategy is among the callers.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        caller = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if isinstance(caller, FlowerStrategy) and caller is not strategy:
+            wrapper, inner = type(caller).__name__, type(strategy).__name__
+            raise ValueError(
+                f"{wrapper} around {inner}: a wrapper does not reach all that {inner} asks of its clients and keeps "
+                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. An "
+                "averaging of your own goes into the strategy's plan, see docs/extending.md."
+            )
+        frame = frame.f_back
+
+
+_MUCH = 100_000_000
+"""Bytes of replies from which it is worth its 0.02 to 0.04 s a round."""
+
+# The C library of Linux alone has it, and not each of them.
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def give_back_freed(num_bytes: int) -> None:
+    """Give what this process has freed back to the system, before a step on so many bytes; for a few do nothing.
+
+    What clients' training in this process has freed lies with the C library in pieces of which few fit an average of
+    large models: of ResNet-18 and 10 clients the peak was 2.6 GB, and is 2.2 GB since.
+    """
+    if _trim is not None and num_bytes >= _MUCH:
+        _trim(0)

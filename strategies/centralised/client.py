@@ -6,10 +6,9 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import objective_of, train_settings
 from florets.client_app.training import augmentation, sample_weights, values_of
 from florets.task.randomness import Purpose
-from florets.task.training.loop import local_update
+from florets.task.training.loop import train
 from florets.task.training.modules import load
 from florets.task.wire.codec import pack
 from florets.task.wire.replies import Update
@@ -33,7 +32,7 @@ def train_pooled(client: Client) -> RecordDict:
     x, y = (torch.cat([getattr(part, name) for part in parts]).to(device) for name in ("x_train", "y_train"))
     load(client.module, client.states()[0])
     weights, augment = sample_weights(client, y), augmentation(client)
-    objective = replace(objective_of(client.config), weights=weights, augment=augment)
+    objective = replace(client.objective, weights=weights, augment=augment)
     rng = client.random(Purpose.LOCAL_TRAINING)
-    mean = local_update(client.module, x, y, client.loss, train_settings(client.config), rng, objective)
+    mean = train(client.module, x, y, client.loss, client.training, rng, objective)
     return pack(Update, values=values_of(client.module), train_loss=mean, num_examples=client.num_examples)

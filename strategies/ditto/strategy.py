@@ -13,8 +13,7 @@ from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
-from florets.strategies.shared.one_group import OneGroup
-from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update

@@ -15,8 +15,7 @@ from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.fedala.messages import TRAIN_MIXED, MixedUpdate, mix_layout
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer, sent_layout
-from florets.strategies.shared.one_group import OneGroup
-from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update, read_update

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
-from florets.client_app.messages import objective_of, reported, train_settings
+from florets.client_app.messages import reported
 from florets.client_app.session import State
 from florets.client_app.training import sample_weights, trained
 from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.training.loop import TrainSettings
 from florets.task.training.losses import Evaluated
 from florets.task.training.mixture import (
     class_rarity,
@@ -25,6 +24,7 @@ from florets.task.training.mixture import (
     responsibilities,
     sample_losses,
 )
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 
@@ -53,7 +53,7 @@ def train_mixture(client: Client) -> RecordDict:
 
     Source: Marfoq et al. 2021 (FedEM), Alg. 1, and Guo et al. 2024 (FedRC): the client's steps.
     """
-    step = _step(client, Purpose.LOCAL_TRAINING, train_settings(client.config))
+    step = _step(client, Purpose.LOCAL_TRAINING, client.training)
     loss, n = reported(step.loss), client.num_examples
     found = {"vectors": step.models, "train_loss": loss, "num_examples": n, "shares": step.shares}
     if step.class_sums is None:
@@ -73,14 +73,14 @@ def evaluate_mixture(client: Client) -> RecordDict:
 
     plain, tuned = tested(client.states(), shares), None
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
-        settings = replace(train_settings(client.config), local_epochs=epochs, local_steps=0)
-        step = _step(client, Purpose.FINE_TUNING, settings)
+        training = replace(client.training, local_epochs=epochs, local_steps=None)
+        step = _step(client, Purpose.FINE_TUNING, training)
         states = [{name: torch.from_numpy(values) for name, values in model.items()} for model in step.models]
         tuned = tested(states, step.shares)
     return answer_tests(client, plain, tuned)
 
 
-def _step(client: Client, purpose: Purpose, settings: TrainSettings) -> Step:
+def _step(client: Client, purpose: Purpose, training: Training) -> Step:
     """Weigh the samples by each model's responsibility for them, and train each model on its own weights."""
     states, data = client.states(), client.data
     losses = sample_losses(client.module, states, data.x_train, data.y_train, client.loss)
@@ -93,12 +93,12 @@ def _step(client: Client, purpose: Purpose, settings: TrainSettings) -> Step:
             # Of no sample its own, it stays as it is: zero times such a loss is no number, and would cost the reply.
             models.append({name: value.cpu().numpy().copy() for name, value in state.items()})
             continue
-        objective = objective_of(client.config)
+        objective = client.objective
         # Weights of 1 are none: one model alone is trained by whatever way FedAvg's is.
         if (weights[:, index] != 1).any():
             own = torch.from_numpy(weights[:, index]).to(data.x_train)
             objective = replace(objective, weights=own if others is None else own * others)
-        arrays, _ = trained(client, state, purpose, objective=objective, settings=settings)
+        arrays, _ = trained(client, state, purpose, objective=objective, training=training)
         # Copied: the arrays may be the memory of the one module that the next model is loaded into.
         models.append({name: np.array(values) for name, values in arrays.items()})
     sums = None if class_shares is None else class_sums(weights, labels, class_shares.shape[1])

@@ -8,14 +8,13 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate
 from florets.strategies.settings import SharedLayers
-from florets.strategies.shared.different_models import refuse_equal
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 from florets.task.wire.scores import TestResult

@@ -8,7 +8,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, train_settings
+from florets.client_app.messages import packed
 from florets.client_app.training import sample_weights, trained
 from florets.strategies.fedpac.messages import SplitUpdate
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features, shares_and_spread
@@ -32,18 +32,18 @@ def train_split(client: Client) -> RecordDict:
     """
     labels, classes = class_labels(client), client.task.num_outputs
     body, head = body_and_head(client.module, client.names(kinds.HEAD))
-    start, weights, settings = client.states()[0], sample_weights(client), train_settings(client.config)
+    start, weights = client.states()[0], sample_weights(client)
     before = own_features(client, start, head)
     statistics, spread = shares_and_spread(before, labels, classes)
 
     shorter = replace(
-        settings,
-        learning_rate=settings.learning_rate * client.number(kinds.HEAD_RATE),
+        client.training,
+        learning_rate=client.training.learning_rate * client.number(kinds.HEAD_RATE),
         local_epochs=client.number(kinds.HEAD_EPOCHS),
-        local_steps=0,
+        local_steps=None,
     )
     objective = Objective(weights=weights, frozen=body)
-    arrays, _ = trained(client, start, Purpose.HEAD_TRAINING, objective=objective, settings=shorter)
+    arrays, _ = trained(client, start, Purpose.HEAD_TRAINING, objective=objective, training=shorter)
     middle = copied(arrays)
     factor = client.number(kinds.PROTOTYPE_LAMBDA)
     with head_inputs(client.module, head) as found:

@@ -12,12 +12,10 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.prototypes import global_prototypes
 from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate
-from florets.strategies.shared.feature_layer import feature_width, head_name
 from florets.strategies.shared.messages import pack_prototypes
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
-from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update

@@ -8,14 +8,13 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED, ClosestCounts
 from florets.strategies.settings import Experiment, Settings
-from florets.strategies.shared.different_models import refuse_equal
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.keys import setting
 from florets.task.randomness import Purpose

@@ -19,6 +19,7 @@ from florets.strategies.shared.estimates import first_rate
 from florets.strategies.shared.fixed_groups import FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
+from florets.task.training.settings import KEYS
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 
@@ -92,11 +93,11 @@ class OneShot(Strategy[OneShotSettings, OneShotState]):
         settings: dict[str, str | int] = {
             **first_rate(context),
             kinds.ESTIMATE: self.settings.estimate,
-            kinds.LOCAL_EPOCHS: self.settings.estimate_epochs,
+            KEYS["local_epochs"]: self.settings.estimate_epochs,
         }
-        if kinds.LOCAL_STEPS in context.config:
+        if KEYS["local_steps"] in context.config:
             # The run's steps are those of a round; an estimate takes its own epochs.
-            settings[kinds.LOCAL_STEPS] = 0
+            settings[KEYS["local_steps"]] = 0
         requests = [context.request(kinds.TRAIN_ESTIMATE, client, first, settings) for client in clients]
         replies = context.ask(requests, read)
         context.note_vectors("estimates", [key for key, _ in replies.ok], [vector for _, vector in replies.ok])

@@ -3,7 +3,6 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import train_settings
 from florets.client_app.training import augmentation, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.adaptation import Adaptation
@@ -18,18 +17,18 @@ def train_adapted(client: Client) -> RecordDict:
 
     Source: Fallah et al. 2020 (Per-FedAvg), Alg. 1: the clients' part.
     """
-    weights, settings, augment = sample_weights(client), train_settings(client.config), augmentation(client)
+    weights, augment = sample_weights(client), augmentation(client)
     term = Adaptation(
         client.number(kinds.ADAPTATION_STEP),
         client.data.x_train,
         client.data.y_train,
         weights,
         client.loss,
-        settings.batch_size,
+        client.training.batch_size,
         client.random(Purpose.ADAPTATION),
         exact=client.config.get(kinds.EXACT_HESSIAN) is True,
         augment=augment,
-        precision=settings.precision,
+        precision=client.training.precision,
     )
     arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights, augment=augment))
     return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)

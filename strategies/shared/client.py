@@ -9,13 +9,13 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import clip_norm, packed, precision
+from florets.client_app.messages import packed
 from florets.client_app.session import State
 from florets.client_app.training import augmentation, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
-from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes
+from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes, on_folds
 from florets.task.training.modules import load
 from florets.task.training.objective import Anchored, Objective
 from florets.task.wire import kinds
@@ -52,6 +52,7 @@ def _rows(client: Client, record: str) -> NDArray[Any]:
         parts = [np.arange(len(data.y_train), dtype=np.int64)]
     else:
         parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
+    rate, steps = client.number(kinds.FOLD_RATE, LEARNING_RATE), int(client.number(kinds.FOLD_STEPS))
     changes = fold_changes(
         client.module,
         client.states(record)[0],
@@ -59,12 +60,9 @@ def _rows(client: Client, record: str) -> NDArray[Any]:
         data.y_train,
         client.loss,
         parts,
-        int(client.number(kinds.FOLD_STEPS)),
+        on_folds(client.training, steps, rate),
         rng,
         client.names(kinds.UNTRAINED),
-        client.number(kinds.FOLD_RATE, LEARNING_RATE),
-        clip_norm(client.config),
-        precision(client.config),
         augmentation(client),
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])

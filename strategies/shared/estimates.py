@@ -1,4 +1,4 @@
-"""Ask clients what they make of a model alone: the first exchange of strategies that group clients by it."""
+"""Exchanges that group clients before or between rounds: each trains a model alone, or losses without outliers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,9 +9,11 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.core.outliers import lower_median
+from florets.strategies.core import FloatArray
+from florets.strategies.core.outliers import loss_scale, lower_median, outlier_losses
+from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import Losses, Update, read_update
 
 
 def ask_estimates(
@@ -46,12 +48,12 @@ def ask_estimates(
     layout = sent_layout(start, layers)
     settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, **first_rate(context)}
     if epochs is not None:
-        settings[kinds.LOCAL_EPOCHS] = epochs
-        if kinds.LOCAL_STEPS in context.config:
+        settings[KEYS["local_epochs"]] = epochs
+        if KEYS["local_steps"] in context.config:
             # The run's steps are those of a round; an estimate takes its own epochs.
-            settings[kinds.LOCAL_STEPS] = 0
+            settings[KEYS["local_steps"]] = 0
     if steps is not None:
-        settings[kinds.LOCAL_STEPS] = steps
+        settings[KEYS["local_steps"]] = steps
     if layers:
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)
@@ -74,7 +76,7 @@ def first_rate(context: Round) -> dict[str, str]:
     A client that comes late is compared with those of round 1: at a rate that has fallen it would hardly leave the
     start, and be unlike all of them.
     """
-    return {kinds.SCHEDULE: "constant"} if kinds.SCHEDULE in context.config else {}
+    return {KEYS["schedule"]: "constant"} if KEYS["schedule"] in context.config else {}
 
 
 def last_layer(models: Models) -> list[str]:
@@ -92,3 +94,23 @@ def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
     names = [entry.name for entry in whole.entries if sent[entry.place].any()]
     record = models.one(0)
     return Layout.of({name: record[name] for name in names}, [name for name in models.untrained if name in names])
+
+
+FAR = "rejected as an outlier: its losses are far above the others' (a fixed bound)"
+_FACTOR = 100.0
+
+
+def without_outliers(replies: Replies[Losses], context: Round, losses: FloatArray | None = None) -> Replies[Losses]:
+    """Return the replies without those whose losses no benign client has (`core.outliers`).
+
+    Parameters
+    ----------
+    losses : (M, C) float64, optional
+        What is looked at of each valid reply; None: the losses that it holds.
+    """
+    if not replies.ok:
+        return replies
+    rows = np.stack([reply.losses for _, reply in replies.ok]) if losses is None else losses
+    mask = outlier_losses(rows, loss_scale(rows), _FACTOR)
+    far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
+    return context.reject(replies, far, FAR)

@@ -15,8 +15,7 @@ from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.ward import cut
+from florets.strategies.core.cluster import canonical, cut
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, AnchorUpdate
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.strategies.two_phase.subspace import MomentScale, find_bases

@@ -17,6 +17,7 @@ from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.two_phase.messages import TRAIN_SOFT, SoftUpdate, read_soft_update
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent, num_anchors
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
 
@@ -76,7 +77,7 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     """
     message: dict[str, float] = {}
     if settings.local_solver == "fedprox":
-        learning_rate = float(str(context.config[kinds.LEARNING_RATE]))
+        learning_rate = Training.received(context.config).learning_rate
         message = {kinds.PROXIMAL_MU: 1 / learning_rate, kinds.EXACT_PROXIMAL: 1}
     if settings.labels == "hard":
         return context.train_selected(message)
@@ -198,7 +199,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         try:
             result = super().aggregate_train(server_round, replies)
         except RoundFailed as failure:
-            last_try = self.context.meter.tries >= self.round_tries
+            last_try = self.context.meter.tries >= self.run.round_tries
             if self.state.phase != FIRST_PHASE or not last_try or not self.descent.end(self.context.models.count):
                 raise
             log.warning(

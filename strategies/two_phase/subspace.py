@@ -1,4 +1,4 @@
-"""The exchanges that find the anchors' subspaces: federated orthogonal iteration, or the moments themselves."""
+"""The anchors' subspaces: exchanges, orthogonal iteration or factors, and outliers among the moments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
-from florets.task.data.files import folder_of, reading
-from florets.task.data.read_mat import read_mat
+from florets.task.data.files import folder_of, read_mat, reading
 from florets.task.registry import register_data
 
 SCENES = ("in", "out")

@@ -1,8 +1,10 @@
-"""Files of public data sets: where they are expected, and what is said when they are missing or damaged."""
+"""Files of public data sets and of nodes: where they are expected, what may be opened, and what is damaged."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def folder_of(data: str, data_dir: Path | None, folders: tuple[str, ...], layout: str, remedy: str) -> Path:
@@ -54,3 +56,81 @@ def reading(data: str, path: Path, layout: str, remedy: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError):
             reason = "there is no such file"
         raise ValueError(f"data {data}: {path} cannot be read ({reason}). Expected: {layout}. {remedy}") from error
+
+
+def inside(data_dir: Path, path: Path) -> Path:
+    """Return a path with its links followed.
+
+    Parameters
+    ----------
+    data_dir
+        The node's data folder, which may be a link itself.
+    path
+        A file or folder in it.
+
+    Raises
+    ------
+    ValueError
+        If it lies elsewhere, or cannot be followed to an end.
+    """
+    try:
+        found = path.resolve()
+        if found.is_relative_to(data_dir.resolve()):
+            return found
+    except (OSError, RuntimeError, ValueError):
+        # Links in a circle, or names that no file can have.
+        pass
+    # On a real node the text reaches the server, and a file may be called after a person.
+    raise ValueError(
+        "a link leads out of the data folder, and a node opens nothing outside it; copy what it leads to into that "
+        "folder, or name the folder that holds all of it as data-dir."
+    )
+
+
+def links_inside(data_dir: Path, folder: Path) -> None:
+    """Refuse a folder in `data_dir` in which, at any depth, a link leads out of `data_dir`.
+
+    Raises
+    ------
+    ValueError
+        As `inside`, of the first such link.
+    """
+    for place, folders, files in os.walk(inside(data_dir, folder)):
+        for name in sorted([*folders, *files]):
+            if os.path.islink(path := os.path.join(place, name)):
+                inside(data_dir, Path(path))
+
+
+def file_name(key: str, name: str) -> str:
+    """Return a name that is to become that of a file or folder.
+
+    Raises
+    ------
+    ValueError
+        If it is a path: it has a separator of any system or a NUL, is absolute, or is ``.``, ``..`` or empty.
+    """
+    if name in ("", ".", "..") or set(name) & set("/\\\0") or ":" in name[1:2]:
+        raise ValueError(
+            f"{key}={name!r}: must be a name, without / and \\ and other than '..': it becomes that of a file or "
+            "folder in a node's data folder."
+        )
+    return name
+
+
+def read_mat(data: str, path: Path, names: tuple[str, ...], layout: str, remedy: str) -> list[Any]:
+    """Return arrays of a file of MATLAB's version 7 or before; see `florets.task.data.files.reading`.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, or does not hold all of `names`.
+    """
+    from scipy.io import loadmat  # few data sets need it
+    from scipy.io.matlab import MatReadError
+
+    with reading(data, path, layout, remedy), path.open("rb") as file:
+        try:
+            found = loadmat(file, variable_names=names)
+        except MatReadError as error:
+            raise ValueError(str(error)) from error
+        return [found[name] for name in names]

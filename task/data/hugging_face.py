@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
-from florets.task.data.pixels import Pixels
+from florets.task.data.dataset import Dataset, Inputs, IntArray, Pixels, TargetArray
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 

@@ -1,20 +1,25 @@
-"""Data that come after a run: samples with their targets, or inputs alone, from an archive or a folder of images.
+"""Data that arrive after a run, from archives, images or tables, prepared as the run's own.
 
-Tables are read by `florets.task.data.tables.new_table`.
+Tables are read by `florets.task.data.new_data`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florets.task.data.dataset import FloatArray
-from florets.task.data.image_pixels import ImageOptions
-from florets.task.data.read_images import SUFFIXES, is_hidden, read_images, read_pixels
-from florets.task.data.read_npz import read_arrays, read_npz
-from florets.task.data.samples import Samples, fits_shape, samples
-from florets.task.data.tables.declaration import is_table
+from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.data.image_files import SUFFIXES, ImageOptions, is_hidden, read_images, read_pixels
+from florets.task.data.samples import Samples, fits_shape, read_arrays, read_npz, samples
+from florets.task.data.tables.declaration import Declaration, is_table, site_of
+from florets.task.data.tables.preprocessing import FEWEST, Prepared, Preprocessing, Scale
+from florets.task.data.tables.read import Table, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _FORMS = "a table (such as .csv), a NumPy archive (.npz) or a folder of images"
 
@@ -137,3 +142,139 @@ def _images(path: Path, form: Form) -> NewInputs:
         path, read_pixels([(file, str(file)) for file in files], form.images)[0], np.zeros(len(files), dtype=np.int64)
     ).x
     return NewInputs(x, tuple(file.name for file in files))
+
+
+_FAR = 4.0
+"""Standard deviations from a run's mean that most values of a new table do not exceed in the same unit."""
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """The records of a file.
+
+    Parameters
+    ----------
+    prepared
+        Inputs of the n records, with what is missing or unknown in each.
+    y
+        Their targets (n,), None where they were not asked for.
+    ids
+        Cells (n,) of each column that names a record, as they are in the file.
+    untargeted
+        Records without a target, which were left out where targets were asked for.
+    notes
+        How the file was read, and by whose scale its inputs were standardised where each site has its own.
+    """
+
+    prepared: Prepared
+    y: TargetArray | None = None
+    ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    untargeted: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def read_new_table(
+    path: Path, declared: Declaration, preprocessing: Preprocessing, site: str | None, labelled: bool
+) -> NewTable:
+    """Read a file as the run's sites read theirs; a node's file next to it says what it has otherwise.
+
+    Parameters
+    ----------
+    path
+        The file.
+    declared, preprocessing
+        Of the run.
+    site
+        Client key of the site of the run that the records are of; None: a new one.
+    labelled
+        Whether targets are wanted; else a target column may be missing and is not looked at.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, lacks a column, has targets of no class or, where they are wanted, none at all, or
+        is too short to standardise by itself where the run's sites do.
+    """
+    table = _read(path, _as_the_run(declared, preprocessing, labelled), preprocessing.target)
+    frame, notes = table.frame, list(table.notes)
+    preprocessing.check(frame)
+    scale, whose = _scale(preprocessing, frame, site, declared.min_count)
+    notes += [f"inputs standardised by {whose}"] if whose else []
+    notes += _far(preprocessing, frame) if not whose else []
+    y, untargeted = None, 0
+    if labelled:
+        if preprocessing.target not in frame.columns:
+            raise ValueError(f"{path.name} has no column {preprocessing.target!r}, the target.")
+        kept = frame[frame[preprocessing.target].notna()]
+        if not len(kept):
+            raise ValueError(f"{path.name}: no record has a target {preprocessing.target!r}.")
+        untargeted, frame = len(frame) - len(kept), kept
+        y = preprocessing.targets(frame)
+    ids = {
+        name: tuple("" if cell is None or cell != cell else str(cell) for cell in frame[name])
+        for name in preprocessing.ids
+        if name in frame.columns
+    }
+    return NewTable(preprocessing.inputs(frame, scale), y, ids, untargeted, tuple(notes))
+
+
+def _far(preprocessing: Preprocessing, frame: "pd.DataFrame") -> list[str]:
+    """Return a warning for each numeric column most of whose values lie far from the run's."""
+    found = []
+    for column in preprocessing.numeric:
+        values = frame[column.name].to_numpy(dtype=np.float64, na_value=np.nan)
+        known = np.abs(values[np.isfinite(values)] - column.mean) / column.std
+        if len(known) and float(np.median(known)) > _FAR:
+            found.append(
+                f"warning: {column.name!r} lies more than {_FAR:g} standard deviations from the run's mean in most "
+                "records: compare units (scale in the node's file) and marks of missing values"
+            )
+    return found
+
+
+def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: bool) -> Declaration:
+    """Return what the file is read by: a column holds words or numbers as in the run, whatever is in this file."""
+    numeric = [column.name for column in preprocessing.numeric]
+    # A target that was not declared was read as an input; not looked at, it must not be parsed either.
+    target = declared.target if labelled else preprocessing.target
+    parsed = (*numeric, *(() if target else (preprocessing.target,)))
+    return replace(
+        declared,
+        target=target,
+        columns=parsed if declared.header else declared.columns,
+        id=preprocessing.ids,
+        categorical=tuple(column.name for column in preprocessing.categorical),
+        drop=(),
+        group="",
+        owner="",
+    )
+
+
+def _read(path: Path, declared: Declaration, target: str) -> Table:
+    """Read a file; one without a header may lack the target, too."""
+    site = site_of(path)
+    try:
+        return read_table(path, declared, site)
+    except ValueError:
+        if declared.header or site.header or site.columns or target not in declared.columns:
+            raise
+        inputs = tuple(name for name in declared.columns if name != target)
+        try:
+            return read_table(path, replace(declared, columns=inputs), site)
+        except ValueError:
+            pass
+        raise
+
+
+def _scale(
+    preprocessing: Preprocessing, frame: "pd.DataFrame", site: str | None, least: int
+) -> tuple[Scale | None, str]:
+    """Return the scale of the records where each site of the run has its own, and whose it is."""
+    if preprocessing.standardise != "site" or not preprocessing.numeric:
+        return None, ""
+    if site is not None and site in preprocessing.sites:
+        return preprocessing.sites[site], f"the scale that {site} had in the run"
+    if len(frame) >= FEWEST:
+        why = f" (the run does not know the scale of {site})" if site is not None else ""
+        return preprocessing.scale_of(frame, least), f"mean and spread of these {len(frame)} records{why}"
+    return None, ""

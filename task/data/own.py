@@ -1,5 +1,6 @@
 """Data of one's own, as it lies in a folder: tables, NumPy archives, or one folder of images per class."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,19 +8,49 @@ from typing import Any
 
 import numpy as np
 
-from florets.task.data.dataset import Dataset
-from florets.task.data.image_pixels import ImageOptions
-from florets.task.data.input_scale import scale_of
-from florets.task.data.inside import inside, links_inside
-from florets.task.data.read_images import read_images
-from florets.task.data.read_npz import read_arrays, read_npz
-from florets.task.data.samples import Samples
+from florets.task.data.dataset import Dataset, FloatArray
+from florets.task.data.files import inside, links_inside
+from florets.task.data.image_files import ImageOptions, read_images
+from florets.task.data.samples import Samples, read_arrays, read_npz
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
 from florets.task.data.tables.description import Description, Scale
 from florets.task.data.tables.site_table import SiteTable
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
+
+FEWEST = 10
+"""Records below which nothing is said: a statement on a few records would be one on each of them."""
+_LARGE, _SMALL = 10.0, 0.01
+"""Mean or spread of a feature that is too large, and largest spread that is too small."""
+_APART = 100.0
+"""Ratio of the largest spread to the median one."""
+_DARK, _BRIGHT = 100.0, 255.0
+"""Range of the largest value of pixels."""
+_FEWEST_PIXELS = 64
+
+
+def scale_of(x: FloatArray) -> Scale:
+    """Return how the inputs of training records (n, ...) are scaled; see `tables.description.Scale`.
+
+    Spreads are compared with the median of those that are not 0, and in vectors only: in images, and among rare
+    categories, single features that hardly vary are common.
+    """
+    if len(x) < FEWEST:
+        return ""
+    shape, flat = x.shape[1:], x.reshape(len(x), -1)
+    largest = float(flat.max())
+    is_image = len(shape) > 1 or math.prod(shape) >= _FEWEST_PIXELS
+    if is_image and flat.min() >= 0 and _DARK < largest <= _BRIGHT and bool((flat == np.floor(flat)).all()):
+        return "pixels"
+    mean, spread = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
+    varied = spread[spread > 0]
+    if not len(varied):
+        return "raw" if np.abs(mean).max() > _LARGE else ""
+    apart = len(shape) == 1 and varied.max() > _APART * np.median(varied)
+    far = max(float(np.abs(mean).max()), float(varied.max())) > _LARGE or varied.max() < _SMALL
+    return "raw" if far or apart else ""
+
 
 _FORMS = "a table (data.csv), a NumPy archive (data.npz), or image folders data/<class>/; or each as train and test"
 
@@ -81,7 +112,7 @@ def own(
     depth
         Significant bits of images of one channel whose files have 16 or 32 bits (12, say): their pixels are divided
         by 2**depth - 1 in place of the largest value of the files' type. See
-        `florets.task.data.image_pixels.read_image`.
+        `florets.task.data.image_files.read_image`.
     test_share
         Share of an undivided archive or folder of images that becomes the test set; of tables
         `task.table.test_share`.

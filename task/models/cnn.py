@@ -1,4 +1,4 @@
-"""The small convolutional network of the image experiments."""
+"""Convolutional classifiers: the small one of the image experiments, CIFAR-10's, ResNet-18, and one for texts."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -99,3 +99,232 @@ def pool_and_relu(x: Tensor) -> Tensor:
     height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
     rows = torch.maximum(x[..., 0:height:2, :width], x[..., 1:height:2, :width])
     return F.relu(torch.maximum(rows[..., 0::2], rows[..., 1::2]))
+
+
+@register_model("cifar_cnn")
+def cifar_cnn(
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    channels: list[int] | None = None,
+    hidden: list[int] | None = None,
+    dropout: float = 0.5,
+) -> nn.Module:
+    """3 x 3 convolutions with batch normalisation, ReLU and 2 x 2 max-pooling, then linear layers; returns logits.
+
+    Parameters
+    ----------
+    input_shape
+        (channels, height, width)
+    num_outputs
+        Number of classes.
+    channels
+        Output channels of each convolution; [64, 128, 256, 512] by default.
+    hidden
+        Widths of the linear layers with ReLU and dropout; [1024, 512] by default, with 4,181,002 parameters on
+        CIFAR-10.
+    dropout
+        Fraction of their outputs that a training step leaves out, in [0, 1).
+
+    Raises
+    ------
+    ValueError
+        If the inputs are no images, too small for the pooling, or an option is out of its range.
+
+    Source: CLoVE, App. C; Cifar10CNN of the published code.
+    """
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"model cifar_cnn needs images (channels, height, width), but one input has shape {input_shape}."
+        )
+    widths = [64, 128, 256, 512] if channels is None else channels
+    dense = [1024, 512] if hidden is None else hidden
+    if not widths or min(*widths, 1, *dense) < 1 or not 0 <= dropout < 1:
+        raise ValueError(
+            f"task.model_options channels={widths} hidden={dense} dropout={dropout}: give at least one convolution, "
+            "widths of at least 1, and a dropout in [0, 1)."
+        )
+    height, width = (side // 2 ** len(widths) for side in input_shape[1:])
+    if height < 1 or width < 1:
+        raise ValueError(
+            f"inputs of shape {input_shape} are too small for model cifar_cnn: {len(widths)} poolings leave nothing. "
+            "Give fewer task.model_options.channels."
+        )
+    layers: list[nn.Module] = []
+    for before, after in pairwise([input_shape[0], *widths]):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    features = [widths[-1] * height * width, *dense]
+    for before, after in pairwise(features):
+        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+    layers.append(nn.Linear(features[-1], num_outputs))
+    return with_head(nn.Sequential(*layers), str(len(layers) - 1))
+
+
+@register_model("resnet18")
+def resnet18(input_shape: tuple[int, ...], num_outputs: int, large_images: bool = False) -> nn.Module:
+    """Return ResNet-18; its outputs are logits (n, num_outputs). The linear layer is the head.
+
+    Parameters
+    ----------
+    input_shape
+        (channels, height, width)
+    num_outputs
+        Number of classes.
+    large_images
+        False: a first convolution of 3 x 3 that keeps the size, for images of 28 to 64 pixels; 11,173,962 parameters
+        on CIFAR-10. True: the first convolution of 7 x 7 and the pooling of the original, which quarter it;
+        11,181,642.
+
+    Raises
+    ------
+    ValueError
+        If the inputs are no images.
+
+    Source: He et al., Deep Residual Learning, Table 1 (18 layers); CFL-GP, App. F.7, whose released code has the
+    original's first layers on CIFAR-10: ``large_images=true``.
+    """
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"model resnet18 needs images (channels, height, width), but one input has shape {input_shape}."
+        )
+    return ResNet(input_shape[0], num_outputs, large_images)
+
+
+class ResNet(nn.Module):
+    """See `resnet18`."""
+
+    def __init__(self, channels: int, num_outputs: int, large_images: bool) -> None:
+        super().__init__()
+        if large_images:
+            first = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        else:
+            first = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU())
+        if large_images:
+            self.stem.append(nn.MaxPool2d(3, stride=2, padding=1))
+        self.blocks = nn.Sequential()
+        before = 64
+        for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            self.blocks.append(Block(before, width, stride))
+            self.blocks.append(Block(width, width, 1))
+            before = width
+        self.linear = nn.Linear(before, num_outputs)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+        with_head(self, "linear")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, num_outputs) of images (n, channels, height, width)."""
+        features = self.blocks(self.stem(x)).mean(dim=(2, 3))
+        return self.linear(features)  # type: ignore[no-any-return]  # torch types module calls as Any
+
+
+class Block(nn.Module):
+    """Two convolutions with batch normalisation, and their input added to what they give."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
+        self.shortcut = nn.Sequential()
+        if stride > 1 or before != width:
+            self.shortcut.append(nn.Conv2d(before, width, 1, stride=stride, bias=False))
+            self.shortcut.append(nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features (n, width, height / stride, width / stride)."""
+        return F.relu(self.convolutions(x) + self.shortcut(x))
+
+
+@register_model("text_cnn")
+def text_cnn(
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    tokens: int = 20_002,
+    embedding: int = 100,
+    filters: int = 100,
+    kernels: list[int] | None = None,
+    dropout: float = 0.8,
+) -> nn.Module:
+    """Embedding, convolutions of several lengths with ReLU and the maximum over the text, one linear layer; logits.
+
+    Parameters
+    ----------
+    input_shape
+        (length,): tokens of one text, integers from 0 of which 0 pads.
+    num_outputs
+        Number of classes.
+    tokens
+        Different tokens that there may be: the words of data ``ag_news`` and 2.
+    embedding
+        Numbers that stand for one token.
+    filters
+        Output channels of each convolution.
+    kernels
+        Tokens that a convolution looks at, one entry for each of them; [3, 4, 5] by default.
+    dropout
+        Fraction of the features that a training step leaves out, in [0, 1).
+
+    Raises
+    ------
+    ValueError
+        If the inputs are no texts, or shorter than a convolution, or an option is out of its range.
+
+    Source: CLoVE, App. C; TextCNN of the published code.
+    Deviation: that code has as many outputs as clusters (6) where the texts have 4 labels, a logarithm of softmax
+    more than needed, and 32,000 tokens of which its data use 20,002.
+    """
+    lengths = [3, 4, 5] if kernels is None else kernels
+    if len(input_shape) != 1:
+        raise ValueError(f"model text_cnn needs texts of shape (length,), but one input has shape {input_shape}.")
+    if not lengths or min(*lengths, tokens, embedding, filters) < 1 or not 0 <= dropout < 1:
+        raise ValueError(
+            f"task.model_options tokens={tokens} embedding={embedding} filters={filters} kernels={lengths} "
+            f"dropout={dropout}: all must be at least 1, with one kernel or more, and the dropout in [0, 1)."
+        )
+    if input_shape[0] < max(lengths):
+        raise ValueError(
+            f"texts of {input_shape[0]} tokens are too short for task.model_options.kernels={lengths}: raise "
+            "task.data_options.length, or give shorter kernels."
+        )
+    return TextCnn(tokens, embedding, filters, lengths, dropout, num_outputs)
+
+
+class TextCnn(nn.Module):
+    """See `text_cnn`."""
+
+    def __init__(
+        self, tokens: int, embedding: int, filters: int, kernels: Sequence[int], dropout: float, num_outputs: int
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, embedding, padding_idx=0)
+        self.convolutions = nn.ModuleList(nn.Conv1d(embedding, filters, kernel) for kernel in kernels)
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(filters * len(kernels), num_outputs)
+        with_head(self, "linear")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, num_outputs) of tokens (n, length), which come as float32.
+
+        Raises
+        ------
+        ValueError
+            If there is a token that the embedding does not have.
+        """
+        found = x.long()
+        # A question about values has no place in an exported program, whose embedding refuses the token as well.
+        if not torch.compiler.is_exporting() and len(found) and int(found.max()) >= self.embedding.num_embeddings:
+            raise ValueError(
+                f"a text has token {int(found.max())}, but task.model_options.tokens="
+                f"{self.embedding.num_embeddings}: it must be task.data_options.words + 2 at least."
+            )
+        embedded = self.embedding(found).transpose(1, 2)
+        # The maximum first: ReLU then has a length-th of the work, and the same result.
+        features = [torch.relu(convolution(embedded).amax(dim=2)) for convolution in self.convolutions]
+        return self.linear(self.dropout(torch.cat(features, dim=1)))  # type: ignore[no-any-return]  # torch's Any

@@ -1,8 +1,10 @@
-"""A multilayer perceptron."""
+"""A multilayer perceptron, and a linear model."""
 
 from itertools import pairwise
 from math import prod
+from typing import Literal
 
+import torch
 from torch import nn
 
 from florets.task.layers import with_head
@@ -41,3 +43,56 @@ def mlp(
             layers += [nn.BatchNorm1d(narrow), nn.ReLU()] if batch_norm else [nn.ReLU()]
         layers.append(nn.Linear(narrow, wide))
     return with_head(nn.Sequential(*layers), str(len(layers) - 1))
+
+
+@register_model("linear")
+def linear(
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    bias: bool = False,
+    start: Literal["unit", "uniform", "normal", "bernoulli", "torch"] | None = None,
+    scale: float = 1.0,
+) -> nn.Module:
+    """Flatten the input, then one linear layer; returns (n, num_outputs).
+
+    Parameters
+    ----------
+    input_shape
+        Shape of one input, d entries in all.
+    num_outputs
+        1 for a regression, the number of classes for a classifier.
+    bias
+        Whether the layer has one.
+    start
+        How the weights begin. ``unit``: a random vector of norm 1, where the true models of CLoVE's mixed linear
+        regression lie as well. ``uniform``: on [-scale, scale]. ``normal``: scale / sqrt(d) N(0, I), as the true
+        models of mixed regression are drawn. ``bernoulli``: each 0 or scale, by a fair coin. ``torch``: as PyTorch
+        has it. None: ``unit`` with one output, else ``torch``. But with ``unit`` and ``torch`` a bias begins at 0.
+    scale
+        Of ``uniform``, ``normal`` and ``bernoulli``.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive.
+
+    Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
+    regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1. ``bernoulli``: IFCA, synthetic data.
+    """
+    if scale <= 0:
+        raise ValueError(f"task.model_options.scale={scale} must be above 0.")
+    layer = nn.Linear(prod(input_shape), num_outputs, bias=bias)
+    how = start or ("unit" if num_outputs == 1 else "torch")
+    with torch.no_grad():
+        if how == "unit":
+            weights = torch.randn_like(layer.weight)
+            layer.weight.copy_(weights / weights.norm())
+        elif how == "uniform":
+            layer.weight.uniform_(-scale, scale)
+        elif how == "normal":
+            layer.weight.normal_(0, scale / prod(input_shape) ** 0.5)
+        elif how == "bernoulli":
+            layer.weight.bernoulli_(0.5).mul_(scale)
+        if layer.bias is not None and how in ("uniform", "normal", "bernoulli"):
+            layer.bias.zero_()
+    return with_head(nn.Sequential(nn.Flatten(), layer), "1")

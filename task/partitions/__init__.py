@@ -1,20 +1,14 @@
 """Partitions with known true clusters: importing this package registers the built-in ones."""
 
-from florets.task.partitions.by_class import by_class
 from florets.task.partitions.composed import composed
 from florets.task.partitions.concept_shift import concept_shift
-from florets.task.partitions.dominant_label import label_skew_4
 from florets.task.partitions.flower_partitioner import flower_partitioner
-from florets.task.partitions.label_counts import label_counts
-from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3
-from florets.task.partitions.n_way import n_way
-from florets.task.partitions.natural import natural
+from florets.task.partitions.label_counts import label_counts, n_way
+from florets.task.partitions.label_skew import label_skew_1, label_skew_2, label_skew_3, label_skew_4
+from florets.task.partitions.natural import by_class, natural
 from florets.task.partitions.own import own
 from florets.task.partitions.random_clusters import random_clusters
-from florets.task.partitions.rotated_anchors import rotated_anchors
-from florets.task.partitions.rotation import rotation
-from florets.task.partitions.rotation_blocks import rotation_blocks
-from florets.task.partitions.rotation_mixture import rotation_mixture
+from florets.task.partitions.rotation import rotated_anchors, rotation, rotation_blocks, rotation_mixture
 from florets.task.partitions.shard import Shard, check_shards
 
 __all__ = [

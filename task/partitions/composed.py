@@ -9,17 +9,20 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.amounts import (
+    TRIES,
+    Piece,
     apportion,
     cluster_counts,
     cluster_fractions,
+    deal_all,
+    deal_sizes,
+    draw_test,
     label_weights,
     restricted,
     sizes_asked,
 )
 from florets.task.partitions.changes import combinations
-from florets.task.partitions.dealing import TRIES, Piece, deal_all, deal_sizes, draw_test
-from florets.task.partitions.groups import rows_by_group
-from florets.task.partitions.shard import Shard, check_bounds
+from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
 from florets.task.registry import register_partition
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.

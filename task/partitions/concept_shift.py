@@ -6,8 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from florets.task.partitions.groups import rows_by_group
-from florets.task.partitions.shard import Shard, deal_clusters
+from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
 from florets.task.registry import register_partition
 
 # Label swaps of the published code, two a cluster.

@@ -8,8 +8,8 @@ import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.data.hugging_face import HuggingFaceDataset
+from florets.task.partitions.amounts import draw_test
 from florets.task.partitions.composed import LEAST_TEST
-from florets.task.partitions.dealing import draw_test
 from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.shard import Shard
 from florets.task.registry import register_partition

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from florets.task.data.dataset import Dataset, IntArray
-from florets.task.partitions.groups import rows_by_group
-from florets.task.partitions.shard import Shard, check_bounds
+from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
 from florets.task.registry import register_partition
 
 

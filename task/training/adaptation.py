@@ -9,8 +9,9 @@ from torch.func import functional_call
 from torch.nn import Module, Parameter
 
 from florets.task.training.losses import count, per_sample_losses, targets_of
-from florets.task.training.modules import Precision, outputs_of, torch_random
+from florets.task.training.modules import outputs_of, torch_random
 from florets.task.training.objective import Term
+from florets.task.training.settings import Precision
 
 Parameters = dict[str, Tensor]
 
@@ -38,7 +39,7 @@ class Adaptation(Term):
     exact
         Whether the Hessian counts.
     augment, precision
-        See `florets.task.training.objective.Objective` and `TrainSettings`: of D and D'' too.
+        See `florets.task.training.objective.Objective` and `Training`: of D and D'' too.
 
     Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 (the local steps), and its first-order variant.
     Deviation: the paper approximates the product by a difference of gradients.

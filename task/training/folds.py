@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,12 +11,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from florets.task.training.loop import TrainSettings, local_update
-from florets.task.training.losses import count, per_sample_losses, targets_of
-from florets.task.training.modules import Precision, load
+from florets.task.training.loop import train
+from florets.task.training.losses import count
+from florets.task.training.modules import load
 from florets.task.training.objective import Objective, class_weights
-from florets.task.training.optimizers import Adam, clip_rows
-from florets.task.training.vectorised import Network, network_of
+from florets.task.training.settings import Training
+from florets.task.training.vectorised import Share, network_of, stacked_update
 
 LEARNING_RATE = 0.01
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
@@ -84,6 +85,19 @@ def _folds_of_subjects(subjects: IntArray, folds: int, size: int, rng: np.random
     return [np.resize(rng.permutation(np.concatenate(part)), size) for part in parts]
 
 
+def on_folds(training: Training, steps: int, rate: float = LEARNING_RATE) -> Training:
+    """Return the training on a fold: so many steps of Adam on all of it, otherwise as a client trains."""
+    return replace(
+        training,
+        learning_rate=rate,
+        local_steps=steps,
+        optimizer="adam",
+        optimizer_options={},
+        momentum=0.0,
+        weight_decay=0.0,
+    )
+
+
 def fold_changes(
     module: Module,
     state: Mapping[str, Tensor],
@@ -91,15 +105,12 @@ def fold_changes(
     y: Tensor,
     loss: str,
     folds: list[IntArray],
-    steps: int,
+    training: Training,
     rng: np.random.Generator,
     untrained: Collection[str] = (),
-    rate: float = LEARNING_RATE,
-    clip_norm: float | None = None,
-    precision: Precision = "float32",
     augment: Callable[[Tensor], Tensor] | None = None,
 ) -> Float32:
-    """Train a model on each fold alone, by so many steps of Adam on all of the fold; return what each changes.
+    """Train a model on each fold alone, in steps on all of the fold; return what each changes.
 
     Samples of classes are weighted, see `class_weights`. Networks that can be computed side by side are, all folds by
     one step: on some fifteen samples call overhead dominates a step.
@@ -113,79 +124,41 @@ def fold_changes(
     x, y
         All of the client's inputs and targets.
     folds
-        Indices of samples.
-    steps
-        Of each training, at least 1.
+        Indices of samples, of equal numbers.
+    training
+        See `on_folds`; with bfloat16 or `augment` each fold is computed alone.
     rng
         Seeds dropout.
     untrained
         Names of the entries that no gradient moves; counters need not be named.
-    rate
-        Of Adam.
-    clip_norm, precision, augment
-        See `florets.task.training.loop.TrainSettings` and `florets.task.training.objective.Objective`. With
-        bfloat16 or augmentation each fold is computed alone.
 
     Returns
     -------
     (m, D) float32
         Change of the trainable parameters, in the order of the state.
     """
-    network = network_of(module)
-    if network is not None and len(folds) > 1 and precision == "float32" and augment is None:
-        return _side_by_side(network, state, x, y, loss, folds, steps, rate, clip_norm)
+    training = replace(training, batch_size=len(folds[0]))
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]
-    before = _flat(state, names)
-    changes = []
-    for fold in folds:
-        load(module, state)
-        rows = torch.from_numpy(fold).to(x.device)
-        settings = TrainSettings(
-            rate, 1, len(fold), "adam", local_steps=steps, clip_norm=clip_norm, precision=precision
-        )
-        objective = Objective(weights=_weights(y[rows]) if loss == "cross_entropy" else None, augment=augment)
-        if len(fold) == 1:
+    rows = [torch.from_numpy(fold).to(x.device) for fold in folds]
+    weights = [_weights(y[fold]) if loss == "cross_entropy" else None for fold in rows]
+    network, after = network_of(module), list[Mapping[str, NDArray[Any]]]()
+    if network is not None and len(folds) > 1 and training.precision == "float32" and augment is None:
+        own = {name: value.to(x.device) for name, value in state.items()}
+        shares = [
+            Share(own, x[fold], y[fold], lambda: rng, weights=weight)
+            for fold, weight in zip(rows, weights, strict=True)
+        ]
+        after += [trained.arrays for trained in stacked_update(network, shares, loss, training)]
+        count(gradients=(training.local_steps or 0) * sum(map(len, folds)))
+    else:
+        for fold, weight in zip(rows, weights, strict=True):
+            load(module, state)
             # Batch norm has no variance of one sample: its layers stay as they are.
-            objective = replace(objective, frozen=_normalising(module))
-        local_update(module, x[rows], y[rows], loss, settings, rng, objective)
-        changes.append(_flat(module.state_dict(), names) - before)
-    return np.stack(changes)
-
-
-def _side_by_side(
-    network: Network,
-    state: Mapping[str, Tensor],
-    x: Tensor,
-    y: Tensor,
-    loss: str,
-    folds: list[IntArray],
-    steps: int,
-    rate: float,
-    clip_norm: float | None,
-) -> Float32:
-    """Train one model on each fold as `fold_changes` says, of each layer all folds' by one call."""
-    rows = torch.from_numpy(np.stack(folds)).to(x.device)
-    count_of_folds, size = rows.shape
-    inputs, targets = x[rows], targets_of(x[rows.flatten()], y[rows.flatten()], loss)
-    weights = torch.ones(1, 1, device=x.device)
-    if loss == "cross_entropy":
-        weights = torch.stack([_weights(y[fold]) for fold in rows])
-    start = {name: state[name].to(x.device).unsqueeze(0) for name in network.names}
-    trained = {name: value.repeat_interleave(count_of_folds, 0).requires_grad_() for name, value in start.items()}
-    optimizer = Adam(list(trained.values()), rate, 0.0)
-    for _ in range(steps):
-        for parameter in trained.values():
-            parameter.grad = None
-        losses = per_sample_losses(network.outputs(trained, inputs).flatten(0, 1), targets, loss)
-        # Each fold's mean depends on its own parameters alone: the sum has all their gradients.
-        ((losses.view(count_of_folds, size) * weights).sum() / size).backward()  # type: ignore[no-untyped-call]
-        if clip_norm is not None:
-            clip_rows(list(trained.values()), clip_norm)
-        optimizer.step()
-    count(gradients=steps * rows.numel())
-    return np.concatenate(
-        [(value.detach() - start[name]).flatten(1).cpu().numpy() for name, value in trained.items()], axis=1
-    ).astype(np.float32)
+            frozen = _normalising(module) if len(fold) == 1 else ()
+            train(module, x[fold], y[fold], loss, training, rng, Objective((), weight, frozen, augment))
+            after.append({name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()})
+    start = _flat({name: value.detach().cpu().numpy() for name, value in state.items()}, names)
+    return np.stack([_flat(arrays, names) - start for arrays in after])
 
 
 def _weights(labels: Tensor) -> Tensor:
@@ -203,5 +176,5 @@ def _normalising(module: Module) -> tuple[str, ...]:
     return tuple(name for name, part in module.named_modules() if name and isinstance(part, _BatchNorm))
 
 
-def _flat(state: Mapping[str, Tensor], names: Sequence[str]) -> Float32:
-    return np.concatenate([state[name].detach().cpu().numpy().ravel() for name in names]).astype(np.float32)
+def _flat(arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Float32:
+    return np.concatenate([arrays[name].ravel() for name in names]).astype(np.float32)

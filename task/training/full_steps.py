@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from florets.task.training.loop import TrainSettings, plain_optimizer
+from florets.task.training.loop import plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.settings import Training
 from florets.task.training.vectorised import Dense, Share, Trained
 
 _LEAST_GAIN = 1.5
@@ -23,9 +24,7 @@ _CALLS = 200_000
 """Multiplications that take as long as autograd's calls of a client's step, which linear models can do without."""
 
 
-def pays(
-    network: Dense, state: Mapping[str, Tensor], most: int, settings: TrainSettings, in_numpy: bool = False
-) -> bool:
+def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: Training, in_numpy: bool = False) -> bool:
     """Say whether `full_steps_update` does the training of clients, and with far fewer multiplications.
 
     Parameters
@@ -47,7 +46,7 @@ def pays(
     return by_weights > _LEAST_GAIN * by_samples and (not in_numpy or saved > steps * _CALLS)
 
 
-def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
+def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
     """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
     Parameters

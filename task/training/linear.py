@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from florets.task.training.loop import TrainSettings
 from florets.task.training.losses import Evaluated, count, record, recording
 from florets.task.training.scores import scores_of
+from florets.task.training.settings import Training
 
 Float32 = NDArray[np.float32]
 
@@ -83,7 +83,7 @@ def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
     return LinearNames("1.weight", "1.bias" if layer.bias is not None else None)
 
 
-def takes_full_steps(settings: TrainSettings, num_samples: int) -> bool:
+def takes_full_steps(settings: Training, num_samples: int) -> bool:
     """Say whether local training is plain gradient descent on all samples, which needs no draw."""
     return settings.is_gradient_descent and settings.batch_size >= num_samples > 0
 
@@ -129,7 +129,7 @@ def linear_update(
     x: Float32,
     y: NDArray[Any],
     loss: str,
-    settings: TrainSettings,
+    settings: Training,
     proximal_mu: float = 0.0,
 ) -> tuple[Float32, Float32 | None, float]:
     """Train one of the models by steps on all samples; see `florets.task.training.loop`.

@@ -19,11 +19,11 @@ from florets.task.training.linear import (
     output_slopes,
     sample_losses,
 )
-from florets.task.training.loop import TrainSettings
+from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, Trained
 
 
-def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
+def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
     """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
     Parameters
@@ -43,7 +43,7 @@ def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, setti
 
 
 @may_diverge
-def _of_like_sizes(names: LinearNames, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
+def _of_like_sizes(names: LinearNames, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
     # All in one stack: inputs (m, n, d) and targets (m n,) of m clients with n samples each.
     data = [flat(share.x, share.y) for share in shares]
     x, y = np.stack([inputs for inputs, _ in data]), np.concatenate([targets for _, targets in data])

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.training.losses import count, per_sample_losses, targets_of
-from florets.task.training.modules import Precision, outputs_of
+from florets.task.training.modules import outputs_of
+from florets.task.training.settings import Precision
 
 Tensors = Mapping[str, Tensor]
 
@@ -101,7 +102,7 @@ def learned_weights(
     sample_weights
         (n,), weights of the samples in the loss; None: 1 each.
     augment, precision
-        See `florets.task.training.objective.Objective` and `florets.task.training.loop.TrainSettings`.
+        See `florets.task.training.objective.Objective` and `florets.task.training.settings.Training`.
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1 (the weights' update and its repetition until they
     converge). Deviation: a pass's mean loss is what converges, in eval mode; the part of the samples is drawn.

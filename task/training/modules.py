@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -196,10 +196,7 @@ def on_host(*tensors: Tensor) -> list[Tensor]:
     return [found[place] for place in range(len(tensors))]
 
 
-Precision = Literal["float32", "bf16"]
-
-
-def outputs_of(module: Callable[[Tensor], Tensor], x: Tensor, precision: Precision) -> Tensor:
+def outputs_of(module: Callable[[Tensor], Tensor], x: Tensor, precision: str) -> Tensor:
     """Return a model's outputs in float32, computed in bfloat16 where `precision` asks for it and PyTorch can.
 
     Autocast begins anew at each pass: it keeps the parameters that it has cast, and the next step changes them.

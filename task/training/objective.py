@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -215,11 +214,7 @@ PLAIN = Objective()
 """The mean loss alone."""
 
 
-ClassWeights = Literal["balanced", "root"]
-"""One over the class's count, or over its square root."""
-
-
-def class_weights(labels: Tensor, how: ClassWeights) -> Tensor:
+def class_weights(labels: Tensor, how: str) -> Tensor:
     """Return the weight of each sample, of mean 1: the rarer its class among these samples, the larger.
 
     Parameters

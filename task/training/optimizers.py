@@ -41,7 +41,7 @@ class Sgd:
     parameters
         What is trained; their gradients are read at each step, and one without gradient stays as it is.
     learning_rate, momentum, weight_decay
-        See `florets.task.training.loop.TrainSettings`.
+        See `florets.task.training.settings.Training`.
     """
 
     def __init__(

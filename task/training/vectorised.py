@@ -21,10 +21,11 @@ from torch.nn import Module
 from torch.nn import functional as F
 
 from florets.task.models.cnn import ConvNet, pool_and_relu
-from florets.task.training.loop import TrainSettings, plain_optimizer
+from florets.task.training.loop import plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import on_host, torch_seed
 from florets.task.training.optimizers import clip_rows
+from florets.task.training.settings import Training
 
 _FUNCTIONS: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     nn.ReLU: torch.relu,
@@ -230,9 +231,11 @@ class Share:
     x, y
         Inputs (m, *input_shape) and targets (m,), at least one.
     rng
-        Makes what `local_update` takes; asked only where there is something to draw.
+        Makes what `train` takes; asked only where there is something to draw.
     first
         What the model's first layer says of `x`, (m, h), where that is known already.
+    weights
+        Of the samples in the loss (m,), of all clients or none; None: 1 each.
     """
 
     state: Mapping[str, Tensor]
@@ -240,11 +243,12 @@ class Share:
     y: Tensor
     rng: Callable[[], np.random.Generator]
     first: Tensor | None = None
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One client's result: its model's entries, the mean loss as `local_update` returns it, and gradient passes."""
+    """One client's result: its model's entries, the mean loss as `train` returns it, and gradient passes."""
 
     arrays: dict[str, NDArray[np.float32]]
     mean: float
@@ -260,8 +264,8 @@ class _Steps:
     last_epoch: int
 
     @classmethod
-    def drawn(cls, num_samples: int, settings: TrainSettings, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
-        """Draw them as `local_update` does, first of all the seed of dropout, which is not used here.
+    def drawn(cls, num_samples: int, settings: Training, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
+        """Draw them as `train` does, first of all the seed of dropout, which is not used here.
 
         Where each step is on all samples nothing is drawn: their order matters to rounding alone.
         """
@@ -291,8 +295,8 @@ def _on_all_samples(num_samples: int, steps: int) -> _Steps:
     return _Steps(places, sizes, steps - 1)
 
 
-def stacked_update(network: Network, shares: Sequence[Share], loss: str, settings: TrainSettings) -> list[Trained]:
-    """Train each client's model on its own data, all of them side by side; see `local_update`.
+def stacked_update(network: Network, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
+    """Train each client's model on its own data, all of them side by side; see `train`.
 
     Parameters
     ----------
@@ -302,7 +306,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
         Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
         those with more, and batches are filled up to the largest one.
     loss, settings
-        See `local_update`; the settings are plain (`TrainSettings.is_plain`).
+        See `train`; the settings are plain (`Training.is_plain`).
 
     Returns
     -------
@@ -357,6 +361,8 @@ class _Batches:
         longest, widest = len(steps[0].sizes), max(own.places.shape[1] for own in steps)
         self._x = torch.cat([share.x for share in shares])
         self._targets = targets_of(self._x, torch.cat([share.y for share in shares]), loss)
+        given = [share.weights for share in shares if share.weights is not None]
+        self._weights = torch.cat(given) if given else None
         starts = np.cumsum([0, *(share.x.shape[0] for share in shares[:-1])])
         # A client that waits, or whose batch is smaller, takes its own first sample: another's may be no number.
         places = np.zeros((longest, len(steps), widest), dtype=np.int64) + starts[:, None]
@@ -379,13 +385,15 @@ class _Batches:
         """Number of clients that still train, of each step."""
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs (n, b, ...), targets (n b, ...), and whether a sample counts, 1 or 0 (n, b)."""
+        """Return inputs (n, b, ...), targets (n b, ...), and each sample's weight (n, b), 0 of fillers."""
         sizes = self._sizes[step, :active]
         width = int(sizes.max())
         places = self._places[step, :active, :width].reshape(-1)
         weights = self._one
         if sizes.min() < width:
             weights = (self._columns[:width] < self._sizes_there[step, :active, None]).float()
+        if self._weights is not None:
+            weights = weights * self._weights[places].view(active, width)
         x = self._x[places]
         return x.view(active, width, *x.shape[1:]), self._targets[places], weights
 

@@ -8,12 +8,11 @@ import pandas as pd
 import pytest
 
 from florets.server_app.check.findings import find
-from florets.task.data.tables.agreement import Agreed, agree
+from florets.task.data.tables.agreement import Agreed, agree, natural_order
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.read import Table
-from florets.task.data.tables.targets import natural_order
 
 TARGET = Declaration(target="y")
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from sklearn.model_selection import train_test_split
 
-from florets.task.client_data import ClientData
-from florets.task.data.tables.splits import split_rows
-from florets.task.held_out import hold_out, with_validation
+from florets.task.client_data import ClientData, hold_out, with_validation
+from florets.task.data.tables.site_table import split_rows
 from florets.task.training.folds import disjoint_folds
 
 SUBJECTS = np.repeat(np.arange(20), [1, 2, 3, 4, 5] * 4)

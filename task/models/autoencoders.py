@@ -1,10 +1,112 @@
-"""The autoencoder for channel states: inception blocks before the code, residual blocks after it."""
+"""Autoencoders: fully connected, convolutional, and that for channel states of a radio link."""
+
+from itertools import pairwise
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from florets.task.layers import with_head
 from florets.task.registry import register_model
+
+
+@register_model("autoencoder")
+def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int | None = None) -> nn.Module:
+    """Compress d pixels to a quarter and back; returns reconstructions (n, d).
+
+    Parameters
+    ----------
+    input_shape
+        Shape of one input, d entries in all.
+    num_outputs
+        Not used: the outputs are the inputs' d entries.
+    bottleneck
+        m, the width of the code; d // 4 by default. Layers are d -> 4m -> 2m -> m -> 2m -> 4m -> d, on MNIST
+        784-784-392-196-392-784-784 with 2,000,964 parameters.
+
+    Raises
+    ------
+    ValueError
+        If the bottleneck is not positive.
+
+    Notes
+    -----
+    ReLU between the layers, none at the code, and a sigmoid at the end.
+
+    Source: CLoVE, App. C (unsupervised experiments).
+    """
+    d = prod(input_shape)
+    m = d // 4 if bottleneck is None else bottleneck
+    if m < 1:
+        raise ValueError(f"task.model_options.bottleneck={m} must be at least 1.")
+    layers = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(d, 4 * m),
+        nn.ReLU(),
+        nn.Linear(4 * m, 2 * m),
+        nn.ReLU(),
+        nn.Linear(2 * m, m),
+        nn.Linear(m, 2 * m),
+        nn.ReLU(),
+        nn.Linear(2 * m, 4 * m),
+        nn.ReLU(),
+        nn.Linear(4 * m, d),
+        nn.Sigmoid(),
+    )
+    return with_head(layers, "10")
+
+
+@register_model("conv_autoencoder")
+def conv_autoencoder(
+    input_shape: tuple[int, ...], num_outputs: int, channels: list[int] | None = None, code: int = 128
+) -> nn.Module:
+    """Compress an image by convolutions of stride 2 to a code, and back; returns reconstructions (n, d).
+
+    Parameters
+    ----------
+    input_shape
+        (channels, height, width), d entries in all; height and width are halved by each convolution.
+    num_outputs
+        Not used: the outputs are the inputs' d entries.
+    channels
+        Output channels of each convolution; [32, 64, 128] by default.
+    code
+        Width of the code. By default CIFAR-10's images have 712,835 parameters.
+
+    Raises
+    ------
+    ValueError
+        If the inputs are no images, or their sides cannot be halved so often.
+
+    Notes
+    -----
+    ReLU between the layers but none at the code, and tanh at the end.
+
+    Source: CLoVE, App. C (unsupervised experiments on CIFAR-10); CIFAR10Autoencoder of the published code.
+    """
+    widths = [32, 64, 128] if channels is None else channels
+    if not widths or min(*widths, code) < 1:
+        raise ValueError(
+            f"task.model_options channels={widths} code={code}: give at least one convolution and positive widths."
+        )
+    factor = 2 ** len(widths)
+    if len(input_shape) != 3 or any(side % factor for side in input_shape[1:]):
+        raise ValueError(
+            f"model conv_autoencoder needs images (channels, height, width) whose sides are multiples of {factor}, "
+            f"but one input has shape {input_shape}. Give fewer task.model_options.channels."
+        )
+    inner = (widths[-1], input_shape[1] // factor, input_shape[2] // factor)
+    size = inner[0] * inner[1] * inner[2]
+    encoder: list[nn.Module] = []
+    for before, after in pairwise([input_shape[0], *widths]):
+        encoder += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
+    decoder: list[nn.Module] = [nn.Linear(code, size), nn.Unflatten(1, inner)]
+    for before, after in pairwise([*reversed(widths), input_shape[0]]):
+        decoder += [nn.ConvTranspose2d(before, after, 3, stride=2, padding=1, output_padding=1), nn.ReLU()]
+    decoder[-1] = nn.Tanh()
+    layers = [*encoder, nn.Flatten(), nn.Linear(size, code), *decoder, nn.Flatten()]
+    return with_head(nn.Sequential(*layers), str(len(layers) - 3))
+
 
 _SLOPE = 0.3
 

@@ -1,5 +1,6 @@
-"""Mixed linear regression: synthetic data whose true models are known and may be very close."""
+"""Synthetic regressions: mixed linear models that may be very close, and lines that differ by an angle."""
 
+from math import factorial, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -7,9 +8,73 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
-from florets.task.data.feature_maps import Features, covariance_root, feature_map, num_features_of
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
+
+Features = Literal["identity", "polynomial", "random"]
+Float64 = NDArray[np.float64]
+
+
+def feature_map(kind: Features, x: Float64, degree: int, num_features: int, rng: np.random.Generator) -> Float64:
+    """Return the features of inputs.
+
+    Parameters
+    ----------
+    kind
+        ``identity``: x itself. ``polynomial``: of each coordinate the Hermite polynomials of degree 1 to `degree`.
+        ``random``: random Fourier features sqrt(2) cos(<w, x> + b), w ~ N(0, I), b uniform on [0, 2 pi).
+    x
+        Inputs (n, d).
+    degree, num_features
+        Of the polynomials, and the number of random features.
+    rng
+        Draws the random features; the same state gives the same map.
+
+    Returns
+    -------
+    ndarray
+        (n, d), (n, d * degree) or (n, num_features)
+
+    Notes
+    -----
+    The analysis of moment descent wants features whose covariance is near to I. Of x ~ N(0, I) the polynomials
+    He_p / sqrt(p!) have it exactly, being orthonormal under N(0, 1); plain powers of x span the same models, but
+    their covariance has an eigenvalue that grows with d. Random features have mean square 1, and are the less
+    correlated the larger d is.
+
+    Source: mixed regression, Sec. III, Eq. (1), names polynomials and random features; which, is our choice.
+    """
+    if kind == "polynomial":
+        parts = [np.ones_like(x), x]
+        for p in range(1, degree):
+            parts.append(x * parts[p] - p * parts[p - 1])
+        return np.concatenate([parts[p] / sqrt(factorial(p)) for p in range(1, degree + 1)], axis=1)
+    if kind == "random":
+        directions = rng.standard_normal((x.shape[1], num_features))
+        phases = rng.uniform(0, 2 * np.pi, num_features)
+        return np.asarray(sqrt(2) * np.cos(x @ directions + phases))
+    return x
+
+
+def num_features_of(kind: Features, d: int, degree: int, num_features: int) -> int:
+    """Return the length R of a feature vector."""
+    return {"identity": d, "polynomial": d * degree, "random": num_features}[kind]
+
+
+def covariance_root(d: int, spread: float, rng: np.random.Generator) -> Float64 | None:
+    """Return a root (d, d) of a random covariance matrix with condition number `spread`; None for the identity.
+
+    Its eigenvalues lie evenly in logarithm from 1/sqrt(spread) to sqrt(spread), its eigenvectors are uniform. With
+    z ~ N(0, I), the rows of z @ root have this covariance.
+
+    Source: mixed regression, Sec. III: alpha I <= covariance <= beta I, equal within a cluster.
+    """
+    if spread == 1:
+        return None
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    eigenvalues = np.geomspace(spread**-0.5, spread**0.5, d)
+    return np.asarray(np.sqrt(eigenvalues)[:, None] * basis.T)
+
 
 # Draws of one true model before giving up. At delta=1 in 20 dimensions nearly every draw fits.
 TRIES = 10_000
@@ -60,7 +125,7 @@ def linear(
     scale
         About the norm of a ``gaussian`` true model; the coordinates of a ``bernoulli`` one.
     features, degree, num_features
-        The map phi, see `florets.task.data.feature_maps.feature_map`; the data set holds phi(x), of R entries.
+        The map phi, see `florets.task.data.regression.feature_map`; the data set holds phi(x), of R entries.
     covariance_spread
         Condition number of the covariance S of x, which each cluster draws for itself; 1: S = I for all.
 
@@ -159,3 +224,68 @@ def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generato
             models.append(candidate)
             tries = 0
     return np.array(models)
+
+
+@register_data("lines", files=False)
+def lines(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    gap_degrees: float = 20.0,
+    noise: float = 0.2,
+    train_per_line: int = 262_144,
+    test_per_line: int = 131_072,
+) -> Dataset:
+    """Draw samples of K lines: x ~ U(0, cos phi), y = x tan phi + noise, with phi in steps of `gap_degrees` around 0.
+
+    Parameters
+    ----------
+    data_dir
+        Not used.
+    seed
+        Draws the samples; each line has a generator of its own.
+    num_clusters
+        K: three lines have the angles -gap, 0 and gap. A sample's group is its line, so the partition ``by_class``
+        gives each cluster one line.
+    gap_degrees
+        Angle between neighbouring lines, in degrees.
+    noise
+        Standard deviation of y around its line: squared, the least mean squared error that a model can have.
+    train_per_line, test_per_line
+        Samples of each line.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range.
+
+    Source: CFL-GP, Sec. 5.1 and App. F.4; the numbers of samples are those of its published code.
+    Deviation: there, train and test samples, and the x of all lines, come from equal seeds; here all are independent.
+    """
+    outermost = gap_degrees * (num_clusters - 1) / 2
+    for name, value, holds, rule in (
+        ("gap_degrees", gap_degrees, gap_degrees > 0 and outermost < 90, "above 0, with all lines within 90 degrees"),
+        ("noise", noise, noise >= 0, "at least 0"),
+        ("train_per_line", train_per_line, train_per_line >= 1, "at least 1"),
+        ("test_per_line", test_per_line, test_per_line >= 1, "at least 1"),
+    ):
+        if not holds:
+            raise ValueError(f"task.data_options.{name}={value} must be {rule}.")
+    number = train_per_line + test_per_line
+    x, y = np.empty((num_clusters, number), dtype=np.float32), np.empty((num_clusters, number), dtype=np.float32)
+    for line in range(num_clusters):
+        rng = generator(seed, 0, Purpose.DATA, 1 + line)
+        angle = np.deg2rad(gap_degrees * line - outermost)
+        drawn = rng.uniform(0.0, np.cos(angle), number)
+        x[line], y[line] = drawn, drawn * np.tan(angle) + noise * rng.standard_normal(number)
+    group = np.broadcast_to(np.arange(num_clusters)[:, None], y.shape)
+    train, test = slice(None, train_per_line), slice(train_per_line, None)
+    return Dataset(
+        x_train=x[:, train].reshape(-1, 1),
+        y_train=y[:, train].reshape(-1),
+        x_test=x[:, test].reshape(-1, 1),
+        y_test=y[:, test].reshape(-1),
+        num_outputs=1,
+        group_train=group[:, train].reshape(-1),
+        group_test=group[:, test].reshape(-1),
+    )

@@ -1,27 +1,139 @@
-"""Amazon reviews of four kinds of products: good or bad, from the words that they use."""
+"""Texts: AG News as tokens, and Amazon reviews as counts of words."""
 
+import csv
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from florets.task.data.dataset import Dataset, FloatArray
-from florets.task.data.files import folder_of, reading
-from florets.task.data.words import vocabulary, words_of
+from florets.task.data.dataset import Dataset, FloatArray, IntArray
+from florets.task.data.files import file_name, folder_of, reading
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
+_WORD = re.compile(r"\w+")
+PADDING, UNKNOWN, SPECIAL = 0, 1, 2
+"""Tokens that stand for no word, and how many there are: the first word of a vocabulary is token 2."""
+
+
+def words_of(text: str) -> list[str]:
+    """Return a text's words in lower case: runs of letters, digits and underscores."""
+    return _WORD.findall(text.lower())
+
+
+def vocabulary(texts: Iterable[Iterable[str]], size: int) -> dict[str, int]:
+    """Return the rank, from 0, of each of the `size` most frequent words, of equally frequent ones those seen first.
+
+    Parameters
+    ----------
+    texts
+        The words of each text, of the training data alone.
+    size
+        Most words that are kept, at least 1.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    return {word: rank for rank, (word, _) in enumerate(counts.most_common(size))}
+
+
+def tokens(texts: Sequence[Sequence[str]], ranks: dict[str, int], length: int) -> FloatArray:
+    """Return texts as float32 (n, length) of tokens, cut or padded at their end.
+
+    Tokens are integers that travel as float32, in which all inputs do: each below 2^24 is exact.
+    """
+    found = np.full((len(texts), length), PADDING, dtype=np.float32)
+    for row, text in zip(found, texts, strict=True):
+        kept = text[:length]
+        row[: len(kept)] = [SPECIAL + ranks[word] if word in ranks else UNKNOWN for word in kept]
+    return found
+
+
+_AG_NEWS_CLASSES = 4
+_AG_NEWS_LAYOUT = 'train.csv and test.csv, lines of "class","title","description" with classes 1 to 4 and no header'
+_AG_NEWS_REMEDY = "Unpack the public archive ag_news_csv.tgz (Zhang, Zhao, LeCun) there."
+
+
+@register_data("ag_news", files=True)
+def ag_news(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    words: int = 20_000,
+    length: int = 200,
+    train_file: str = "train.csv",
+) -> Dataset:
+    """Load AG News: 120,000 train and 7,600 test texts as tokens (n, length), in 4 classes of equal size.
+
+    The files lie in ``<data_dir>/ag_news_csv``. Title and description are one text. Token 0 pads, token 1 stands for
+    all words out of the vocabulary. `seed` and `num_clusters` are not used.
+
+    Parameters
+    ----------
+    data_dir
+        Folder that holds ``ag_news_csv/``.
+    words
+        Size of the vocabulary: the most frequent words of the training texts. The model ``text_cnn`` needs 2 more
+        entries for the tokens that are no words.
+    length
+        Tokens of a text; longer ones are cut, shorter ones padded at their end.
+    train_file
+        Name of the file of training texts, where another one than ``train.csv`` is meant, such as a part of it.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or does not have this form, or an option is out of its range.
+
+    Source: CLoVE's published code: words by a regular expression, 20,000 of them, 200 a text.
+    """
+    for name, value in (("words", words), ("length", length)):
+        if value < 1:
+            raise ValueError(f"task.data_options.{name}={value} must be at least 1.")
+    file_name("task.data_options.train_file", train_file)
+    folder = folder_of("ag_news", data_dir, ("ag_news_csv",), _AG_NEWS_LAYOUT, _AG_NEWS_REMEDY)
+    if not (folder / train_file).is_file():
+        others = sorted(path.name for path in folder.glob("*.csv"))
+        raise ValueError(
+            f"data ag_news: {folder} has no file {train_file}, but {', '.join(others) or 'no .csv file at all'}. "
+            f"Expected: {_AG_NEWS_LAYOUT}. {_AG_NEWS_REMEDY} A part of the training set is read with "
+            "task.data_options.train_file=<name>."
+        )
+    train, y_train = _read_news(folder / train_file)
+    test, y_test = _read_news(folder / "test.csv")
+    ranks = vocabulary(train, words)
+    return Dataset(
+        tokens(train, ranks, length), y_train, tokens(test, ranks, length), y_test, num_outputs=_AG_NEWS_CLASSES
+    )
+
+
+def _read_news(path: Path) -> tuple[list[list[str]], IntArray]:
+    """Return the words of each text, and the labels."""
+    texts, labels = [], []
+    with reading("ag_news", path, _AG_NEWS_LAYOUT, _AG_NEWS_REMEDY), path.open(encoding="utf-8", newline="") as file:
+        for number, fields in enumerate(csv.reader(file, strict=True), start=1):
+            if len(fields) != 3:
+                raise ValueError(f"record {number} has {len(fields)} fields and not 3")
+            if fields[0] not in ("1", "2", "3", "4"):
+                raise ValueError(f"the class of record {number} is none of 1, 2, 3, 4")
+            texts.append(words_of(f"{fields[1]} {fields[2]}"))
+            labels.append(int(fields[0]) - 1)
+        if not texts:
+            raise ValueError("it is empty")
+    return texts, np.array(labels, dtype=np.int64)
+
+
 DOMAINS = ("books", "dvd", "electronics", "kitchen")
 _FOLDERS = ("amazon_reviews", "processed_acl", "sorted_data_acl", "sorted_data")
-_LAYOUT = (
+_AMAZON_LAYOUT = (
     "for each of books, dvd, electronics and kitchen a folder with positive.review and negative.review (and "
     "unlabeled.review), of lines 'word:count ... #label#:positive' or of <review> blocks with <rating> and "
     "<review_text>"
 )
-_REMEDY = (
+_AMAZON_REMEDY = (
     "Unpack the public Multi-Domain Sentiment Dataset (processed_acl.tar.gz or domain_sentiment_data.tar.gz) there."
 )
 _REVIEW = re.compile(r"<review>(.*?)</review>", re.DOTALL)
@@ -78,7 +190,7 @@ def amazon_reviews(
         raise ValueError(f"task.data_options.words={words} must be at least 1.")
     if not 0 < test_share < 1:
         raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
-    folder = folder_of("amazon_reviews", data_dir, _FOLDERS, _LAYOUT, _REMEDY)
+    folder = folder_of("amazon_reviews", data_dir, _FOLDERS, _AMAZON_LAYOUT, _AMAZON_REMEDY)
     rng = generator(seed, 0, Purpose.DATA)
     train: list[Review] = []
     test: list[Review] = []
@@ -123,7 +235,7 @@ def _inputs(reviews: Sequence[Review], ranks: dict[str, int], width: int) -> Flo
 def _reviews(folder: Path, domain: str, phrases: bool) -> list[Review]:
     found: list[Review] = []
     for path in _files(folder, domain):
-        with reading("amazon_reviews", path, _LAYOUT, _REMEDY):
+        with reading("amazon_reviews", path, _AMAZON_LAYOUT, _AMAZON_REMEDY):
             # Titles and texts are in several encodings; of this one every byte is a character.
             text = path.read_text(encoding="latin-1")
             default = next((label for label, word in enumerate(("negative", "positive")) if word in path.name), None)
@@ -135,7 +247,8 @@ def _reviews(folder: Path, domain: str, phrases: bool) -> list[Review]:
             found += of_file
     if not found:
         raise ValueError(
-            f"data amazon_reviews: {folder} has no labelled review of {domain}. Expected: {_LAYOUT}. {_REMEDY}"
+            f"data amazon_reviews: {folder} has no labelled review of {domain}. Expected: "
+            f"{_AMAZON_LAYOUT}. {_AMAZON_REMEDY}"
         )
     return found
 

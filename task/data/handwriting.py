@@ -1,0 +1,381 @@
+"""Handwritten digits and letters: scikit-learn's digits, MNIST, Fashion-MNIST, EMNIST and FEMNIST."""
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.task.data.dataset import Dataset, FloatArray, Pixels
+from florets.task.data.files import folder_of, reading
+from florets.task.data.samples import Samples, read_arrays, samples
+from florets.task.data.vision import pool
+from florets.task.registry import register_data
+
+SIDE = 28
+_PREFIXES = ("train", "t10k")
+
+
+@register_data("mnist", files=True)
+def mnist(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    side: int = 28,
+    standardise: bool = False,
+    pooled: bool = False,
+) -> Dataset:
+    """Load MNIST: 60,000 train and 10,000 test digits (n, 1, side, side), pixels in [0, 1] unless standardised.
+
+    The files are torchvision's, under ``<data_dir>/MNIST/raw``, gzipped or not. `seed` and `num_clusters` are not
+    used.
+
+    Parameters
+    ----------
+    side
+        Pixels of an edge, a divisor of 28: pixels of the original are averaged over blocks.
+    standardise
+        Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
+    pooled
+        Whether all 70,000 are one pool, which a partition such as ``rotation_blocks`` splits on each client.
+
+    Raises
+    ------
+    ValueError
+        If the files are missing or damaged, or `side` is no divisor of 28.
+    """
+    return _dataset("MNIST", data_dir, side, standardise, pooled)
+
+
+@register_data("fashion_mnist", files=True)
+def fashion_mnist(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    side: int = 28,
+    standardise: bool = False,
+    pooled: bool = False,
+) -> Dataset:
+    """Load Fashion-MNIST, in the form of `mnist` and with its options, from ``<data_dir>/FashionMNIST/raw``.
+
+    Raises
+    ------
+    ValueError
+        If the files are missing or damaged, or `side` is no divisor of 28.
+    """
+    return _dataset("FashionMNIST", data_dir, side, standardise, pooled)
+
+
+@register_data("mnist_and_fashion", files=True)
+def mnist_and_fashion(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    side: int = 28,
+    standardise: bool = False,
+    shared_labels: bool = False,
+) -> Dataset:
+    """Load MNIST and Fashion-MNIST as one data set of 120,000 train and 20,000 test images.
+
+    A sample's group is the set that it comes from (0: MNIST), so the partition ``by_class`` gives each cluster one.
+
+    Parameters
+    ----------
+    data_dir, seed, num_clusters, side, standardise
+        See `mnist`; either set is standardised by itself.
+    shared_labels
+        Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
+
+    Raises
+    ------
+    ValueError
+        If the files are missing or damaged, or `side` is no divisor of 28.
+    """
+    digits, clothes = (_dataset(name, data_dir, side, standardise, False) for name in ("MNIST", "FashionMNIST"))
+    first = 0 if shared_labels else digits.num_outputs
+    groups = [
+        np.repeat(np.arange(2), [len(a), len(b)])
+        for a, b in ((digits.y_train, clothes.y_train), (digits.y_test, clothes.y_test))
+    ]
+    return Dataset(
+        np.concatenate([digits.x_train, clothes.x_train]),
+        np.concatenate([digits.y_train, clothes.y_train + first]),
+        np.concatenate([digits.x_test, clothes.x_test]),
+        np.concatenate([digits.y_test, clothes.y_test + first]),
+        num_outputs=first + clothes.num_outputs,
+        group_train=groups[0],
+        group_test=groups[1],
+    )
+
+
+def _dataset(class_name: str, data_dir: Path | None, side: int, standardise: bool, pooled: bool) -> Dataset:
+    if not 1 <= side <= SIDE or SIDE % side:
+        raise ValueError(f"task.data_options.side={side} must be a divisor of {SIDE}, such as 14.")
+    remedy = f"torchvision's datasets.{class_name}(root='<data_dir>', download=True) fills it."
+    x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir, f"{class_name}/raw", _PREFIXES, remedy)
+    for images in (x_train, x_test):
+        if images.shape[1:] != (SIDE, SIDE):
+            found = " x ".join(map(str, images.shape[1:]))
+            raise ValueError(
+                f"data {class_name}: its files hold images of {found} pixels, and it needs 28 x 28. {remedy}"
+            )
+    if side == SIDE and not standardise:
+        data = Dataset(Pixels(x_train[:, None]), y_train, Pixels(x_test[:, None]), y_test, num_outputs=10)
+        return pool(data) if pooled else data
+    train, test = _scaled(x_train, side), _scaled(x_test, side)
+    if standardise:
+        # In float64: 12 million pixels added up in float32 lose their last digits.
+        mean, deviation = (np.float32(moment(train, dtype=np.float64)) for moment in (np.mean, np.std))
+        for pixels in (train, test):
+            pixels -= mean
+            pixels /= deviation
+    data = Dataset(train, y_train, test, y_test, num_outputs=10)
+    return pool(data) if pooled else data
+
+
+def _scaled(images: NDArray[np.uint8], side: int) -> FloatArray:
+    """Return images (n, 28, 28) as (n, 1, side, side) in [0, 1]."""
+    pixels: FloatArray = images.astype(np.float32).reshape(len(images), 1, SIDE, SIDE)
+    # In place: a second array of all pixels would be a third of a run's memory.
+    pixels /= np.float32(255)
+    if side < SIDE:
+        block = SIDE // side
+        pixels = pixels.reshape(len(pixels), 1, side, block, side, block).mean(axis=(3, 5), dtype=np.float32)
+    return pixels
+
+
+# The split is part of the data set, like MNIST's: the same for every seed, so that seeds are comparable.
+SPLIT_SEED = 1797
+TEST_SHARE = 0.2
+
+
+@register_data("digits", files=False)
+def digits(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Load scikit-learn's digits, pixels in [0, 1], as images (n, 1, 8, 8).
+
+    scikit-learn gives no split of its own. Of each class 20 % (rounded) of the images are the test set, drawn
+    once with a fixed seed: 1,438 train and 359 test images. `data_dir`, `seed`, `num_clusters` are not used.
+    """
+    # Copies: an owner of data may change them.
+    x_train, y_train, x_test, y_test = (array.copy() for array in _split())
+    return Dataset(x_train, y_train, x_test, y_test, num_outputs=10)
+
+
+@cache
+def _split() -> tuple[np.ndarray[Any, Any], ...]:
+    """Return inputs and labels for training, then for testing; read once, as every job of a sweep asks for them."""
+    from sklearn.datasets import load_digits  # slow to import, and needed for this data set alone
+
+    bunch = load_digits()
+    x = (bunch.images / 16.0).astype(np.float32)[:, None, :, :]
+    y = bunch.target.astype(np.int64)
+    rng = np.random.default_rng(SPLIT_SEED)
+    is_test = np.zeros(len(y), dtype=bool)
+    for label in range(10):
+        of_class = rng.permutation(np.flatnonzero(y == label))
+        is_test[of_class[: round(TEST_SHARE * len(of_class))]] = True
+    return x[~is_test], y[~is_test], x[is_test], y[is_test]
+
+
+_IDX_LAYOUT = (
+    "IDX files of unsigned bytes (names ending in -images-idx3-ubyte and -labels-idx1-ubyte), gzipped or not"
+)
+Parts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]
+
+
+def read_idx_set(data: str, data_dir: Path | None, folder: str, prefixes: tuple[str, str], remedy: str) -> Parts:
+    """Read a set of images with labels.
+
+    Parameters
+    ----------
+    data
+        Its name, for messages.
+    data_dir, folder
+        The files lie in ``<data_dir>/<folder>``.
+    prefixes
+        How the names of the train and of the test files begin.
+    remedy
+        Where the files come from.
+
+    Returns
+    -------
+    tuple
+        Train images uint8 (n, rows, columns), train labels int64 (n,), test images, test labels.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or damaged, or numbers of images and labels differ.
+    """
+    where = folder_of(data, data_dir, (folder,), _IDX_LAYOUT, remedy)
+    arrays: list[NDArray[np.uint8]] = []
+    for prefix in prefixes:
+        images = _read_idx(data, where / f"{prefix}-images-idx3-ubyte", 3, remedy)
+        labels = _read_idx(data, where / f"{prefix}-labels-idx1-ubyte", 1, remedy)
+        if len(images) != len(labels):
+            raise ValueError(
+                f"data {data}: {where} has {len(images)} images but {len(labels)} labels whose names begin with "
+                f"{prefix}: one of the files is another set's or cut short. {remedy}"
+            )
+        arrays += [images, labels]
+    return arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64)
+
+
+def _read_idx(data: str, path: Path, dimensions: int, remedy: str) -> NDArray[np.uint8]:
+    """Read one file, or the gzipped one beside where it would be."""
+    packed = path.with_name(f"{path.name}.gz")
+    path = path if path.is_file() or not packed.is_file() else packed
+    with reading(data, path, _IDX_LAYOUT, remedy):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        # Two zero bytes, the type of the numbers (8: unsigned bytes), how many dimensions, then the length of each.
+        if content[:4] != bytes((0, 0, 8, dimensions)):
+            raise ValueError(f"it does not begin as an IDX file of {dimensions} dimensions")
+        head = 4 + 4 * dimensions
+        shape = np.frombuffer(content[4:head], dtype=">u4").astype(np.int64)
+        if len(shape) != dimensions or len(content) - head != shape.prod():
+            raise ValueError("its length is not the one that it begins with")
+        return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
+
+
+_EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+_EMNIST_REMEDY = "torchvision's datasets.EMNIST(root='<data_dir>', split='byclass', download=True) fills it."
+
+
+@register_data("emnist", files=True)
+def emnist(
+    data_dir: Path | None,
+    seed: int,
+    num_clusters: int,
+    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "byclass",
+    pooled: bool = False,
+) -> Dataset:
+    """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
+
+    The split ``byclass`` has 697,932 train and 116,323 test images. The files are torchvision's, under
+    ``<data_dir>/EMNIST/raw``, gzipped or not. `seed` and `num_clusters` are not used.
+
+    Parameters
+    ----------
+    data_dir
+        Folder that holds ``EMNIST/raw/``.
+    split
+        ``byclass``: 10 digits, 26 capitals, 26 small letters. ``bymerge``, ``balanced``: capitals and small letters
+        of one shape are one class, 47 in all. ``letters``: 26, labels from 0. ``digits``, ``mnist``: 10.
+    pooled
+        Whether all images are one pool; see `florets.task.data.handwriting`.
+
+    Raises
+    ------
+    ValueError
+        If the files are missing or damaged.
+
+    Notes
+    -----
+    Deviation: the files hold images mirrored along their diagonal, as torchvision gives them; here they are upright.
+    """
+    names = (f"emnist-{split}-train", f"emnist-{split}-test")
+    x_train, y_train, x_test, y_test = read_idx_set("emnist", data_dir, "EMNIST/raw", names, _EMNIST_REMEDY)
+    if split == "letters":
+        y_train, y_test = y_train - 1, y_test - 1
+
+    train, test = (Pixels(images.transpose(0, 2, 1)[:, None]) for images in (x_train, x_test))
+    data = Dataset(train, y_train, test, y_test, num_outputs=_EMNIST_CLASSES[split])
+    return pool(data) if pooled else data
+
+
+_FEMNIST_CLASSES = 62
+_FEMNIST_LAYOUT = (
+    "LEAF's train/*.json and test/*.json (users, and user_data with x and y of each), or train.npz and test.npz with "
+    "the arrays x, y and writer"
+)
+_FEMNIST_REMEDY = (
+    "Make them by LEAF's data/femnist/preprocess.sh -s niid --sf 0.3 -k 0 -t sample, and copy its folders data/train "
+    "and data/test there."
+)
+
+
+@register_data("femnist", files=True)
+def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bool = False) -> Dataset:
+    """Load FEMNIST: images (n, 1, 28, 28) of 62 classes, pixels as the files have them, each with its writer.
+
+    The partition ``natural`` makes a client of each writer. The files lie in ``<data_dir>/femnist``. `seed` and
+    `num_clusters` are not used.
+
+    Parameters
+    ----------
+    data_dir
+        Folder that holds ``femnist/``.
+    standardise
+        Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or does not have this form.
+
+    Source: LEAF's FEMNIST, as CLoVE, App. D.1.4, takes it.
+    """
+    folder = folder_of("femnist", data_dir, ("femnist", "FEMNIST"), _FEMNIST_LAYOUT, _FEMNIST_REMEDY)
+    train, test = (_part(folder, name) for name in ("train", "test"))
+    x_train, x_test = train.x, test.x
+    if standardise:
+        mean, deviation = (np.float32(moment(x_train, dtype=np.float64)) for moment in (np.mean, np.std))
+        x_train, x_test = (x_train - mean) / deviation, (x_test - mean) / deviation
+    return Dataset(
+        x_train,
+        train.y,
+        x_test,
+        test.y,
+        num_outputs=_FEMNIST_CLASSES,
+        owners_train=train.owners,
+        owners_test=test.owners,
+    )
+
+
+def _part(folder: Path, name: str) -> Samples:
+    archive, texts = folder / f"{name}.npz", sorted((folder / name).glob("*.json"))
+    if archive.is_file():
+        x, y, writers = read_arrays(archive, ("x", "y", "writer"))
+        return _checked(archive, x, y, writers)
+    if not texts:
+        raise ValueError(
+            f"data femnist: {folder} has neither {name}/*.json nor {name}.npz. Expected: "
+            f"{_FEMNIST_LAYOUT}. {_FEMNIST_REMEDY}"
+        )
+    parts = [_json(path) for path in texts]
+    owners = [part.owners for part in parts if part.owners is not None]
+    return Samples(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        np.concatenate(owners),
+    )
+
+
+def _json(path: Path) -> Samples:
+    with reading("femnist", path, _FEMNIST_LAYOUT, _FEMNIST_REMEDY):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        users = [str(user) for user in content["users"]]
+        of_user: dict[str, dict[str, Any]] = content["user_data"]
+        # One writer after the other: the lists of a whole file as numbers of Python take ten times the memory.
+        images = [np.array(of_user[user].pop("x"), dtype=np.float32).reshape(-1, SIDE * SIDE) for user in users]
+        labels = [np.array(of_user[user]["y"], dtype=np.int64) for user in users]
+        for user, x, y in zip(users, images, labels, strict=True):
+            if len(x) != len(y):
+                raise ValueError(f"writer {user} has {len(x)} images and {len(y)} labels")
+        if not users:
+            raise ValueError("it names no user")
+    writers = np.repeat(np.array(users, dtype=np.str_), [len(y) for y in labels])
+    return _checked(path, np.concatenate(images), np.concatenate(labels), writers)
+
+
+def _checked(path: Path, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], writers: np.ndarray[Any, Any]) -> Samples:
+    with reading("femnist", path, _FEMNIST_LAYOUT, _FEMNIST_REMEDY):
+        if x[:1].size != SIDE * SIDE:
+            raise ValueError(f"x has shape {x.shape} and not {SIDE} x {SIDE} pixels a sample")
+        if y.ndim != 1 or writers.shape != y.shape or not np.issubdtype(y.dtype, np.integer):
+            raise ValueError("y and writer must hold one integer and one name for each sample")
+    found = samples(path, x.reshape(len(x), 1, SIDE, SIDE), y.astype(np.int64))
+    return Samples(found.x, found.y, writers.astype(np.str_))

@@ -1,0 +1,185 @@
+"""`Training`: local training as it is configured, as it travels in messages, and as the client's loop takes it."""
+
+# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from math import ceil, cos, pi
+from typing import Any, Literal, Self
+
+from florets.task.keys import as_declared, range_problems, setting
+
+Optimizer = Literal[
+    "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
+]  # fmt: skip
+"""Classes of ``torch.optim`` in lower case: those whose steps need no closure."""
+Precision = Literal["float32", "bf16"]
+ClassWeights = Literal["none", "balanced", "root"]
+
+_ALWAYS = ("learning_rate", "local_epochs", "batch_size", "optimizer", "momentum", "weight_decay")
+"""Keys that travel in every message, because every training follows them; the others where they are set."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Local training: what a client does in one round.
+
+    A key is declared here and used where the training happens; it then exists in the configuration (`train.*`), in
+    messages (with hyphens) and in `florets.Client.training`, with one check of its range.
+    """
+
+    learning_rate: float = setting(0.01, "step size", above=0)
+    local_epochs: float = setting(
+        1.0, "passes over the client's data in one round; 0.5: half of an epoch's steps", above=0, cap="max-epochs"
+    )
+    batch_size: int = setting(100, "samples per step", least=1, cap="max-batch")
+    optimizer: Optimizer = setting("adam", "class of torch.optim, in upper or lower case; built anew for every round")
+    momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
+    weight_decay: float = setting(0.0, "L2 penalty; with adamw decoupled from the gradient", least=0)
+    local_steps: int | None = setting(
+        None,
+        "steps in one round, whatever a client's samples; null: local_epochs counts",
+        least=1,
+        cap="max-steps",
+    )
+    optimizer_options: dict[str, Any] = setting(
+        {}, "further parameters of that class: {betas: [0.9, 0.99]}, {nesterov: true}; PyTorch's defaults"
+    )
+    clip_norm: float | None = setting(
+        None, "largest norm of a step's gradient, over all parameters; null: not clipped", above=0
+    )
+    precision: Precision = setting(
+        "float32", "of forward and backward passes of training; bf16: autocast to bfloat16, parameters stay float32"
+    )
+    augment: str | None = setting(
+        None,
+        "random change of the inputs of each training batch: flip, crop, flip_crop (images), or a function as "
+        "package.module:function; null: none",
+    )
+    class_weights: ClassWeights = setting(
+        "none",
+        "weights of a client's samples in training (task.loss=cross_entropy): none, balanced (one over the client's "
+        "count of their class) or root (over the square root of it); of mean 1",
+    )
+    schedule: Literal["constant", "step", "exponential", "cosine", "inverse_sqrt"] = setting(
+        "constant", "learning rate over the rounds, of clients and of the server's gradient step"
+    )
+    schedule_rounds: int | None = setting(
+        None,
+        "step: rounds from one drop to the next; cosine: rounds to its end (null: all of the run); "
+        "inverse_sqrt: rounds to 1/sqrt(2) (null: 1)",
+        least=1,
+    )
+    schedule_factor: float | None = setting(
+        None,
+        "step, exponential: factor of a drop, of a round; cosine: fraction that is left at its end (null: 0)",
+        least=0,
+        most=1,
+    )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether steps are those of Adam or SGD in float32, which stacks of several models take as well."""
+        return self.optimizer in ("adam", "sgd") and not self.optimizer_options and self.precision == "float32"
+
+    @property
+    def is_gradient_descent(self) -> bool:
+        """Whether a step moves the model by the learning rate times the gradient, and by nothing else."""
+        steps_by_gradient = self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
+        return self.is_plain and steps_by_gradient and self.clip_norm is None
+
+    def num_steps(self, batches: int) -> int:
+        """Return the steps of one local training, where an epoch has so many batches."""
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return self.local_steps or max(1, ceil(self.local_epochs * batches - 1e-9))
+
+    def rate_factor(self, server_round: int) -> float:
+        """Return what the schedule multiplies the learning rate by in a round, from 1; 0 counts as the first."""
+        t, rounds, factor = max(server_round - 1, 0), self.schedule_rounds or 1, self.schedule_factor or 0.0
+        if self.schedule == "step":
+            return float(factor ** (t // rounds))
+        if self.schedule == "exponential":
+            return float(factor**t)
+        if self.schedule == "cosine":
+            return factor + (1 - factor) * (1 + cos(pi * min(t / rounds, 1.0))) / 2
+        if self.schedule == "inverse_sqrt":
+            return float((1 + t / rounds) ** -0.5)
+        return 1.0
+
+    def in_round(self, server_round: int) -> Self:
+        """Return the training of one round, at that round's learning rate."""
+        factor = self.rate_factor(server_round)
+        return self if factor == 1.0 else replace(self, learning_rate=self.learning_rate * factor)
+
+    def changed(self, **values: Any) -> Self:
+        """Return the training with other values.
+
+        Raises
+        ------
+        ValueError
+            If one is of another type than its key, or out of its range.
+        """
+        _checked(type(self)(**values))
+        return replace(self, **values)
+
+    def record(self) -> dict[str, Any]:
+        """Return the settings of a message."""
+        default, found = Training(), {}
+        for name, key in KEYS.items():
+            value = getattr(self, name)
+            if name in _ALWAYS or value != getattr(default, name):
+                found[key] = json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
+        return found
+
+    @classmethod
+    def received(cls, config: Mapping[str, Any]) -> "Training":
+        """Return the training of a message's settings; a key that is not sent has its default.
+
+        Raises
+        ------
+        ValueError
+            If a value is of another type than its key, or out of its range.
+        """
+        sent = tuple(map(config.get, KEYS.values()))
+        try:
+            return _received(*sent)
+        except TypeError:
+            # A list cannot be looked up: the check says what is wrong with it.
+            return _received.__wrapped__(*sent)
+
+
+KEYS: Mapping[str, str] = {field.name: field.name.replace("_", "-") for field in fields(Training)}
+"""Names of the fields, and those of the settings in messages."""
+
+CAPS: Mapping[str, str] = {
+    KEYS[field.name]: field.metadata["cap"] for field in fields(Training) if "cap" in field.metadata
+}
+"""Settings in messages that a node caps, and the cap's key in the node config (`florets.client_app.caps`)."""
+
+
+# All clients of a round are sent the same values; 1, 1.0 and True are different ones.
+@lru_cache(maxsize=8, typed=True)
+def _received(*sent: Any) -> Training:
+    values = {name: value for name, value in zip(KEYS, sent, strict=True) if value is not None}
+    if "optimizer_options" in values:
+        values["optimizer_options"] = _options(values["optimizer_options"])
+    if values.get("local_steps") == 0:
+        # A request that replaces the run's steps by its own epochs: a setting can be replaced and not removed.
+        del values["local_steps"]
+    return _checked(Training(**values), "the message's config has ")
+
+
+def _options(text: Any) -> Any:
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        return text[:100]
+
+
+def _checked(training: Training, start: str = "") -> Training:
+    training, problems = as_declared(training)
+    if problems := problems or range_problems(training):
+        raise ValueError(start + " ".join(problems))
+    return training
