@@ -29,7 +29,7 @@ from florets.server_app.results.recorder import read_summary
 from florets.server_app.resume.own_code import CODE, look_for_given
 from florets.server_app.resume.parent import Parent
 from florets.server_app.resume.resume import CHANGEABLE, read_accept, refuse_changed_code
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
 """Keys of the run that may change besides data and rounds."""

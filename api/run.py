@@ -16,7 +16,7 @@ from florets.conf.schema import Config
 from florets.reports import frames
 from florets.reports.summary import RunSummary
 from florets.server_app import engine, jobs
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:

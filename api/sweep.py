@@ -19,13 +19,13 @@ from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, 
 from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
 from florets.server_app.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
 from florets.strategies import TITLES
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 _STRATEGY, _ROUND = "strategy", "round"
 INTERRUPTED = 130
@@ -233,7 +233,7 @@ class Sweep:
             If there is no such key, measure or job, or nothing to draw.
         """
         # matplotlib takes a second
-        from florets.server_app.sweep.sweep_plots import settings_figure, sweep_figure
+        from florets.reports.run_figures import settings_figure, sweep_figure
 
         jobs = self._where(where)
         if x == _ROUND:

@@ -7,7 +7,7 @@ from typing import Any
 from florets.api.keys import choices_of
 from florets.api.sweep import INTERRUPTED, Sweep, with_choices
 from florets.server_app import engine
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 
 def tune(

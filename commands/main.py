@@ -20,7 +20,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app import engine, jobs
 from florets.server_app.flower.app_folder import version
 from florets.server_app.signals import end_in_order
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 from florets.task.threads import one_thread_for_good
 
 _FLAGS = {

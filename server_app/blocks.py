@@ -57,4 +57,4 @@ def choose_blocks(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
 
 
 def _best(config: Config, task: Task) -> int:
-    return block_size(task.build_model(), find_device(config.device))
+    return block_size(task.build_model(), find_device(config.device), task.input_shape)

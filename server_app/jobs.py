@@ -84,7 +84,7 @@ def headline(summary: RunSummary) -> str:
 
 def is_foreseen(error: Exception) -> bool:
     """Return whether an error is one of the project's own, whose text says what to do."""
-    own = type(error).__module__.startswith(("florets.server_app.", "florets.strategies."))
+    own = type(error).__module__.startswith(("florets.server_app.", "florets.reports.", "florets.strategies."))
     return isinstance(error, ConfigError) or (own and bool(str(error).strip()))
 
 

@@ -115,7 +115,7 @@ LAZY = {
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
-DRAWING = ("picture", "plots", "heatmap", "spectrum_plot", "evidence_plot", "report", "partition")
+DRAWING = ("figures", "run_figures")
 """Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
 WIRES_BOTH_APPS = "server_app/engine.py"
 
@@ -204,7 +204,7 @@ def test_a_file_imports_only_what_its_folder_may() -> None:
 
 
 def test_slow_packages_are_imported_inside_functions() -> None:
-    wrong, drawing = {}, ["florets.reports.watch", *(f"florets.reports.{name}" for name in DRAWING)]
+    wrong, drawing = {}, [f"florets.reports.{name}" for name in DRAWING]
     for name, path in modules().items():
         folder = "client_app" if path.stem == "client" else area(path).split("/")[0]
         if (lazy := LAZY.get(folder, ())) and not is_under(name, drawing):

@@ -27,25 +27,25 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
-from florets.task.training.full_steps import full_steps_update, pays
-from florets.task.training.joined import dense_losses, joined_losses, joined_tests
-from florets.task.training.linear import LinearNames, linear_names
-from florets.task.training.linear_blocks import linear_updates
+from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
+from florets.task.training.linear import LinearNames, linear_names, linear_updates
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
+from florets.task.training.networks import Dense, Mapped, network_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     MOST,
     MOST_ON_DEVICE,
-    Dense,
     Share,
     Trained,
     block_size,
-    network_of,
+    joined_losses,
+    joined_tests,
     stack_size,
     stacked_update,
 )
 from florets.task.wire import bank, kinds
+from tests import own_functions
 
 SIZES = (7, 45, 1, 20, 20)
 SMALL = ("num_clients=12", "task.model_options.hidden=[16]", "quiet=true", "loss_matrix=false", "pictures=false")
@@ -102,6 +102,7 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
         ("strategy=clove", "loss_batch=9", "num_rounds=3"),
+        ("strategy=ifca", "task.model=tests.own_functions:smooth", "num_rounds=2", "train.batch_size=20"),
         (
             "strategy=ifca",
             "loss_batch=9",
@@ -183,20 +184,27 @@ def as_alone(
         (Training(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
         (Training(0.1, 0.3, 4, "sgd"), "reconstruction", []),
         (Training(0.5, 2, 8, "sgd", clip_norm=0.2), "cross_entropy", [6]),
-        (Training(0.01, 1.5, 8), "cross_entropy", None),
+        (Training(0.01, 1.5, 8), "cross_entropy", "convolutions"),
+        (Training(0.01, 1.5, 8), "cross_entropy", "mapped"),
+        (Training(0.5, 2, 8, "sgd", clip_norm=0.2), "half_squared_error", "mapped"),
     ],
-    ids=["adam", "sgd", "steps", "autoencoder", "clipped", "convolutions"],
+    ids=["adam", "sgd", "steps", "autoencoder", "clipped", "convolutions", "mapped", "mapped, clipped"],
 )
 def test_stacked_training_takes_the_steps_of_single_trainings(
-    settings: Training, loss: str, hidden: list[int] | None
+    settings: Training, loss: str, hidden: list[int] | str
 ) -> None:
     outputs, shape = (1 if loss == "half_squared_error" else 3), (2, 4)
-    module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
-    if hidden is None:
+    module: torch.nn.Module
+    if hidden == "convolutions":
         shape = (2, 6, 5)
         module = cnn(shape, outputs, [3, 4], kernel=3, padding=1)
+    elif hidden == "mapped":
+        module = own_functions.Smooth(8, outputs)
+    else:
+        module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    parts, network = clients(shape, loss, outputs), network_of(module)
+    parts = clients(shape, loss, outputs)
+    network = network_of(module, parts[0][0])
     assert network is not None
     shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
@@ -282,9 +290,13 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     assert finite == [True, True, True, False, True]
 
 
-@pytest.mark.parametrize("convolutions", [False, True])
-def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) -> None:
-    module = cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1) if convolutions else mlp((4,), 3, [5])
+@pytest.mark.parametrize(
+    "module",
+    [cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1), mlp((4,), 3, [5]), own_functions.Smooth(4, 3)],
+    ids=["convolutions", "dense", "mapped"],
+)
+def test_joined_losses_and_tests_are_those_of_each_client(module: torch.nn.Module) -> None:
+    convolutions = type(module).__name__ == "ConvNet"
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
     parts = clients((2, 6, 5) if convolutions else (4,), "cross_entropy", 3)
     losses = joined_losses(module, states, parts, "cross_entropy")
@@ -305,10 +317,12 @@ def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.Mo
     assert isinstance(network, Dense)
     assert network.first is not None
     # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
-    monkeypatch.setattr("florets.task.training.joined._LEAST_ROWS", most)
-    monkeypatch.setattr("florets.task.training.joined._MULTIPLICATIONS", 0)
-    monkeypatch.setattr("florets.task.training.joined._CHUNK", 30)
-    losses, firsts = dense_losses(network, states, parts, "cross_entropy", lambda own: int(np.argmin(own)))
+    monkeypatch.setattr("florets.task.training.full_steps._LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.full_steps._MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.full_steps._CHUNK", 30)
+    losses, firsts = losses_and_first_outputs(
+        network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
+    )
     for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
         np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
         chosen = states[int(np.argmin(row))]
@@ -336,6 +350,17 @@ def test_which_modules_are_stacked() -> None:
     assert network_of(torch.nn.Sequential(flatten, hooked)) is None
     own = type("Own", (torch.nn.Linear,), {})
     assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
+    assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Conv1d(4, 4, 1))) is None
+    assert isinstance(network_of(torch.nn.Sequential(flatten, layer, torch.nn.GELU())), Mapped)
+
+
+@pytest.mark.parametrize(("flaw", "stacked"), [("", True), ("mixes", False), ("draws", False), ("asks", False)])
+def test_a_forward_pass_of_ones_own_is_tried_before_it_is_stacked(flaw: str, stacked: bool) -> None:
+    module, x = own_functions.Smooth(4, 3, flaw), torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+    before = torch.get_rng_state()
+    assert network_of(module) is None
+    assert (network_of(module, x) is not None) == stacked
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -12,7 +12,7 @@ from results_examples import CLIENTS, FOUND, TRUTH, report
 from florets.conf.compose import compose
 from florets.reports.client_scores import FIGURES, metrics_of
 from florets.reports.console import number
-from florets.reports.report import predictions, scores
+from florets.reports.run_page import predictions, scores
 from florets.reports.summary import RunSummary, round_line
 from florets.server_app.engine import run
 from florets.server_app.results.recorder import Recorder

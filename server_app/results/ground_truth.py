@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord
 from florets.reports.summary import FIGURES
 from florets.strategies.base.models import Models
 from florets.strategies.core.metrics import model_error
+from florets.task.new_client import best_of_each_cluster
 from florets.task.task import Task
-from florets.task.true_clusters import best_of_each_cluster
 from florets.task.wire import bank
 
 

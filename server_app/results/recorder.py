@@ -25,6 +25,7 @@ from florets.reports.folder import (
     whole_file,
     write_whole,
 )
+from florets.reports.run_page import write_report
 from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.results.arrays_file import write_arrays
 from florets.server_app.results.client_rows import ClientRows
@@ -258,10 +259,6 @@ class Recorder:
         write_whole(self.folder / "summary.json", summary.to_json())
         self._rows.finish()
         self._embeddings.finish()
-
-        from florets.reports.report import (
-            write_report,  # matplotlib takes a second that only the end needs
-        )
 
         write_report(self.folder, self._task_title, pictures)
         if left_out:
