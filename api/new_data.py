@@ -15,7 +15,7 @@ from florets.api.predictions import Predictions, predict_data
 from florets.api.read_data import NewData, read_arrays, read_data, read_table
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels
-from florets.task.threads import one_thread_within
+from florets.task.device import one_thread_within
 
 
 @one_thread_within()

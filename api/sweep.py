@@ -25,8 +25,8 @@ from florets.studies.sweep.report import (
     measures_of,
     summary_markdown,
 )
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     import pandas as pd
