@@ -9,12 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 T = TypeVar("T")
 
 # Kept for the life of the process: torch forgets an operator when its library object goes.
-_libraries: list[torch.library.Library] = []
+_libraries: list[Any] = []
 
 
 def with_torchvision(call: Callable[[], T]) -> T:
@@ -29,6 +27,9 @@ def with_torchvision(call: Callable[[], T]) -> T:
     except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError
         if _libraries or "operator torchvision::nms does not exist" not in str(error):
             raise
+    # It takes seconds that `florets --help` should not.
+    import torch
+
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch's own
     for operator in ("nms", "qnms"):
         schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -88,9 +89,6 @@ def imported(what: str, path: str) -> Function:
     ValueError
         If the path has another form, or leads to no function.
     """
-    # torch, which takes seconds that `--help` should not.
-    from florets.task.imported import with_torchvision
-
     module_name, function_name = module_of(what, path), path.partition(":")[2]
     try:
         module = with_torchvision(lambda: importlib.import_module(module_name))
