@@ -23,8 +23,8 @@ from florets.conf.run_folder import absolute
 from florets.conf.schema import Config
 from florets.conf.sweep_block import with_block
 from florets.engines import jobs
-from florets.engines.cores import crowded
 from florets.engines.go_on import Engine
+from florets.engines.jobs import crowded
 from florets.reports.console import counted, say
 from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction
