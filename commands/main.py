@@ -19,8 +19,8 @@ from florets.conf.schema import as_plain
 from florets.engines import engine, jobs
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
+from florets.task.device import one_thread_for_good
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_for_good
 
 _FLAGS = {
     "-m": "sweep",

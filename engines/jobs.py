@@ -14,7 +14,7 @@ from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
-from florets.strategies.base.exchange import named
+from florets.strategies.base.report import named
 from florets.task.raised_in import raised_in
 
 

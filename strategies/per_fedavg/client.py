@@ -3,12 +3,13 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply
 from florets.client_app.training import augmentation, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.adaptation import Adaptation
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def train_adapted(client: Client) -> RecordDict:
@@ -30,4 +31,4 @@ def train_adapted(client: Client) -> RecordDict:
         precision=client.training.precision,
     )
     arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights, augment=augment))
-    return reply(packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)
