@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 from florets.conf.schema import Config, as_plain
 from florets.reports.console import counted, say
 from florets.reports.folder import whole_file, write_whole

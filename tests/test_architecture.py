@@ -19,6 +19,7 @@ OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", 
 _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+    "florets.task.settings",
     "florets.task.keys",
     "florets.task.training.settings",
 }
@@ -81,6 +82,7 @@ ALLOWED = {
         "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
+        "florets.task.settings",
         "florets.task.keys",
         "florets.strategies.settings",
         "florets.strategies.registry",

@@ -9,7 +9,7 @@ import yaml
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import resume_command
+from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.folder import FINISHED, MARKER, FolderLock
 from florets.reports.summary import RunSummary

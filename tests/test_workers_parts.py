@@ -14,7 +14,7 @@ from florets.client_app.client import Client
 from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 from florets.server_app import cores
 from florets.server_app.experiment import run_experiment
 from florets.server_app.local_grid import LocalGrid

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from florets.conf.run_config import config_to_json
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.reports.console import say
 from florets.reports.summary import RunSummary

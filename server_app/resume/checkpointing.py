@@ -7,7 +7,7 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from florets.conf.consent import imported_functions
-from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.saved import flower_resume_command, resume_command
 from florets.conf.schema import Config, as_plain
 from florets.server_app.resume.checkpoint import Best, Checkpoint, Checkpoints
 from florets.strategies.base.report import Client

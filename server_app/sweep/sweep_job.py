@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.reports.console import say
 from florets.reports.folder import WriteFailed

@@ -5,10 +5,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from florets.conf.layers import dotted
+from florets.conf.overrides import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
-from florets.conf.trackers import tracker_names
+from florets.conf.validate import tracker_names
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.extras import require
