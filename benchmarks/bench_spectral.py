@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from florets.strategies.cfl_gp.profile import GradientProfile
 from florets.strategies.cfl_gp.spectral import spectral_features
-from florets.strategies.core.gradient_profile import GradientProfile
 
 MODELS, PARAMETERS = 4, 159_010
 

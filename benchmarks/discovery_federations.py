@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.discovery_cells import Cell, Kind
-from florets.strategies.shared.fold_plan import FoldPlan
-from florets.task.initial import initial_models
+from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.registry import resolve
+from florets.task.task import initial_models
 from florets.task.wire.folds import RowForm, Upload
 
 HIDDEN, CLASSES, PIXELS = 32, 10, 64

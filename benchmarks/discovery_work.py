@@ -10,9 +10,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
-from florets.strategies.shared.fold_plan import FoldPlan
+from florets.strategies.shared.fold_round import FoldPlan
+from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.folds import RowForm
 from florets.task.wire.work import read_work
@@ -47,7 +48,7 @@ def work(data_dir: str, repetitions: int, only: str) -> None:
             kinds.FOLD_RATE: plan.rate,
         }  # fmt: skip
         common = {**message_settings(config, task), kinds.SERVER_ROUND: 1, kinds.REPLY: kinds.REPLY_MODEL}
-        times: dict[str, list[float]] = {kinds.TRAIN: [], kinds.TRAIN_FOLDS: []}
+        times: dict[str, list[float]] = {kinds.TRAIN: [], TRAIN_FOLDS: []}
         passes: dict[str, int] = {}
         nodes = list(grid.get_node_ids())[:_CLIENTS]
         for repetition in range(repetitions + 1):

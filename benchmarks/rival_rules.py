@@ -9,8 +9,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.ward import cut, ward_tree, within_sums
+from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
 
 
 def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:

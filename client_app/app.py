@@ -14,36 +14,14 @@ from flwr.clientapp.typing import Mod
 
 from florets.client_app.caps import SECONDS, Limits
 from florets.client_app.client import Client, client_of
-from florets.client_app.handlers.adapted import train_adapted
-from florets.client_app.handlers.anchored import train_anchored
-from florets.client_app.handlers.bilevel import train_bilevel
-from florets.client_app.handlers.closest import closest
 from florets.client_app.handlers.custom import custom
-from florets.client_app.handlers.describe import describe
-from florets.client_app.handlers.descriptor import descriptor
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
-from florets.client_app.handlers.folds import query_folds, train_folds
-from florets.client_app.handlers.hello import hello
-from florets.client_app.handlers.intercept import intercept
-from florets.client_app.handlers.kmeans import kmeans
-from florets.client_app.handlers.labels import labels
+from florets.client_app.handlers.hello import describe, hello
 from florets.client_app.handlers.losses import losses
-from florets.client_app.handlers.mixed import train_mixed
-from florets.client_app.handlers.mixture import evaluate_mixture, train_mixture
-from florets.client_app.handlers.moment_descent import moment_descent
-from florets.client_app.handlers.moments import factors
-from florets.client_app.handlers.pooled import train_pooled
-from florets.client_app.handlers.principal_vectors import principal_vectors
-from florets.client_app.handlers.probe import train_probe
-from florets.client_app.handlers.prototypes import train_prototypes
-from florets.client_app.handlers.select import train_select
-from florets.client_app.handlers.soft import train_soft
-from florets.client_app.handlers.split import train_split
-from florets.client_app.handlers.subspace import subspace
-from florets.client_app.handlers.train import train
+from florets.client_app.handlers.train import train, train_select
 from florets.client_app.session import consent_of, has_process_of_its_own, is_simulated
-from florets.task.callers_folder import import_as_caller_did
+from florets.task.imported import import_as_caller_did
 from florets.task.raised_in import raised_in
 from florets.task.registry import OwnCodeFailed
 from florets.task.threads import one_thread_for_good
@@ -140,37 +118,14 @@ Lifespan = Callable[[Context], Iterator[None]]
 _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.HELLO: hello,
     kinds.DESCRIBE: describe,
-    kinds.KMEANS: kmeans,
-    kinds.LABELS: labels,
-    kinds.PRINCIPAL_VECTORS: principal_vectors,
-    kinds.QUERY_DESCRIPTOR: descriptor,
-    kinds.SUBSPACE: subspace,
-    kinds.MOMENTS: factors,
-    kinds.QUERY_FOLDS: query_folds,
-    kinds.QUERY_INTERCEPT: intercept,
-    f"query.{kinds.CUSTOM}": custom,
     kinds.TRAIN: train,
     kinds.TRAIN_SELECT: train_select,
-    kinds.TRAIN_PROBE: train_probe,
     kinds.TRAIN_ESTIMATE: estimate,
-    kinds.TRAIN_FOLDS: train_folds,
-    kinds.TRAIN_SOFT: train_soft,
-    kinds.TRAIN_BILEVEL: train_bilevel,
-    kinds.TRAIN_ADAPTED: train_adapted,
-    kinds.TRAIN_ANCHORED: train_anchored,
-    kinds.TRAIN_MIXED: train_mixed,
-    kinds.TRAIN_PROTOTYPES: train_prototypes,
-    kinds.TRAIN_POOLED: train_pooled,
-    kinds.TRAIN_SPLIT: train_split,
-    kinds.TRAIN_MIXTURE: train_mixture,
-    kinds.MOMENT_DESCENT: moment_descent,
-    f"train.{kinds.CUSTOM}": custom,
     kinds.EVALUATE: evaluate,
     kinds.LOSSES: losses,
-    kinds.CLOSEST: closest,
-    kinds.EVALUATE_MIXTURE: evaluate_mixture,
-    f"evaluate.{kinds.CUSTOM}": custom,
+    **{f"{category}.{kinds.CUSTOM}": custom for category in ("train", "evaluate", "query")},
 }
+"""What every algorithm may ask; what one of them alone asks for its `client.py` answers, see `custom`."""
 
 
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:

@@ -191,3 +191,8 @@ def saved_config(
         own = checked_config(saved)[1]
         raise ConfigError([f"{path}: {problem}" if problem in own else problem for problem in problems])
     return config
+
+
+def absolute(folder: str, caller: Path) -> Path:
+    """Return a folder as an absolute path, `~` expanded."""
+    return (caller / Path(folder).expanduser()).resolve()

@@ -2,9 +2,9 @@
 
 What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
 
-The package consists of the folders `api`, `commands`, `reports`, `strategies`, `client_app`, `server_app`, `task`,
-`conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the app bundle that
-Flower ships, beside it.
+The package consists of the folders `api`, `commands`, `engines`, `reports`, `server_app`, `client_app`, `strategies`,
+`task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the app bundle
+that Flower ships, beside it.
 """
 
 from importlib import import_module
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
-    from florets.strategies.base.method import Method
-    from florets.strategies.base.per_client import PerClient
+    from florets.strategies.base.method import Method, PerClient
     from florets.strategies.base.state import State
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
@@ -108,7 +107,7 @@ _HOMES = {
     "Method": "strategies.base.method",
     "Objective": "task.training.objective",
     "OneModel": "strategies.settings",
-    "PerClient": "strategies.base.per_client",
+    "PerClient": "strategies.base.method",
     "Plan": "strategies.base.context",
     "Proximal": "task.training.objective",
     "Round": "strategies.base.context",
@@ -143,7 +142,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from florets.server_app.flower.app_folder import version
+        from florets.engines.flower_processes import version
 
         return version()
     if name == "strategies":

@@ -13,17 +13,15 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
 from florets.conf.validate import personal_settings
-from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.core.orthonormal import orthonormal_rows
 from florets.strategies.registry import personal_method, strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
-from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
-from florets.task.task import Task, TaskSpec
+from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training.augmentation import check_augmentation
 from florets.task.training.loop import check_optimizer
 from florets.task.wire import Layout, bank, kinds

@@ -14,7 +14,7 @@ from types import ModuleType
 
 from florets.task import given
 
-CLIENT_FOLDERS = ("client_app", "task")
+CLIENT_FILES = ("client_app", "task", "strategies/*/client.py", "strategies/*/messages.py")
 
 _OURS = __name__.partition(".")[0]
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
@@ -37,7 +37,7 @@ def fingerprint(folders: tuple[Path, ...]) -> str:
 def project_fingerprint() -> str:
     """Return the fingerprint of the copy of the project that this process imported."""
     root = Path(__file__).parents[1]
-    return fingerprint(tuple(root / name for name in CLIENT_FOLDERS))
+    return fingerprint(tuple(path for name in CLIENT_FILES for path in sorted(root.glob(name))))
 
 
 @cache

@@ -1,11 +1,37 @@
-"""Functions by import path: the form of a path, its import, and the check of what it leads to."""
+"""Functions by import path: where they are looked for, their import, and the check of what a path leads to."""
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from florets.task.operators import with_torchvision
+
+_VARIABLE = "FLORETS_CALLERS_FOLDER"
+
+
+def import_from(folder: Path) -> None:
+    """Let this process, and those that it starts, import modules in `folder`.
+
+    It comes last, so that they hide none of the installed ones.
+    """
+    os.environ[_VARIABLE] = str(folder)
+    _append(str(folder))
+
+
+def import_as_caller_did() -> None:
+    """Let modules in the caller's folder be imported, where `florets` has started this process elsewhere."""
+    if folder := os.environ.get(_VARIABLE):
+        _append(folder)
+
+
+def _append(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.append(folder)
+
 
 Function = Callable[..., Any]
 

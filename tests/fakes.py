@@ -12,10 +12,26 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE
+from florets.strategies.flexcfl.messages import LABELS
+from florets.strategies.k_fed.messages import KMEANS
 from florets.task.wire import bank, is_stable, kinds
 
 Fault = Callable[[RecordDict], RecordDict]
+
+
+def asked_for(message: Message) -> str:
+    """The message's type, or the handler that it names."""
+    return str(message.content[kinds.CONFIG].get(kinds.HANDLER, message.metadata.message_type))
+
+
+def message_to(content: RecordDict, node: int, kind: str) -> Message:
+    """A message of a type, or to a handler."""
+    if ":" not in kind:
+        return Message(content, node, kind)
+    content.setdefault(kinds.CONFIG, ConfigRecord())[kinds.HANDLER] = kind
+    return Message(content, node, "query.custom")
 
 
 def model(theta: float, steps: int = 0) -> dict[str, Array]:
@@ -61,9 +77,8 @@ class FakeClients:
         app.train()(self._handle)
         app.train("select")(self._handle)
         app.train("estimate")(self._handle)
-        app.query("kmeans")(self._handle)
-        app.query("labels")(self._handle)
-        app.train("probe")(self._handle)
+        app.query("custom")(self._handle)
+        app.train("custom")(self._handle)
         return LocalGrid(app, len(self.targets))
 
     def asked(self, kind: str, server_round: int | None = None) -> list[int]:
@@ -71,7 +86,7 @@ class FakeClients:
         return [c for k, r, c in self.seen if k == kind and server_round in (None, r)]
 
     def _handle(self, message: Message, context: Context) -> Message:
-        client, kind = int(context.node_config["partition-id"]), message.metadata.message_type
+        client, kind = int(context.node_config["partition-id"]), asked_for(message)
         config = message.content.config_records[kinds.CONFIG]
         server_round = int(config.get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
         self.seen.append((kind, server_round, client))
@@ -99,13 +114,13 @@ class FakeClients:
                     }
                 ),
             }
-        if kind == kinds.KMEANS:
+        if kind == KMEANS:
             centre = Array(np.array([[self.targets[client]]], dtype=np.float32))
             return {
                 kinds.ARRAYS: ArrayRecord({kinds.CENTRES: centre}),
                 kinds.METRICS: MetricRecord({kinds.SIZES: [n]}),
             }
-        if kind == kinds.LABELS:
+        if kind == LABELS:
             counts = self.labels(client, int(config[kinds.SERVER_ROUND]))  # type: ignore[arg-type]
             return {kinds.METRICS: MetricRecord({kinds.LABEL_COUNTS: counts})}
         received = content.array_records[kinds.ARRAYS]
@@ -127,7 +142,7 @@ class FakeClients:
             metrics[kinds.STABLE] = int(is_stable(config.get(kinds.HISTORY, []), rounds))  # type: ignore[arg-type]
         if number := int(config.get(kinds.STEP_LOSSES, 0)):  # type: ignore[arg-type]
             metrics[kinds.STEP_LOSSES] = [losses[chosen]] * number
-        if kind == kinds.TRAIN_PROBE:
+        if kind == TRAIN_PROBE:
             change = 2 * (thetas(content.array_records[kinds.PROBE])[0] - self.targets[client])
             profile = np.array([change if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else -change / 4])
             record = ArrayRecord({kinds.PROFILE: Array(profile.astype(np.float32))})

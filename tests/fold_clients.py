@@ -11,9 +11,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
+from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.wire import bank, kinds
 from florets.task.wire.folds import RowForm
+from tests.fakes import asked_for
 
 SIZE = 60
 Fault = Callable[[RecordDict], RecordDict]
@@ -44,7 +46,7 @@ class FoldClients:
 
     def grid(self) -> LocalGrid:
         app = ClientApp()
-        for register in (app.query("hello"), app.query("folds"), app.train(), app.train("folds"), app.evaluate()):
+        for register in (app.query("hello"), app.query("custom"), app.train(), app.train("custom"), app.evaluate()):
             register(self._handle)
         app.evaluate("losses")(self._handle)
         return LocalGrid(app, len(self._targets(1)))
@@ -56,7 +58,7 @@ class FoldClients:
         return self.targets(server_round) if callable(self.targets) else self.targets
 
     def _handle(self, message: Message, context: Context) -> Message:
-        client, kind = int(context.node_config["partition-id"]), message.metadata.message_type
+        client, kind = int(context.node_config["partition-id"]), asked_for(message)
         config = message.content.config_records[kinds.CONFIG]
         server_round = int(config.get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
         self.seen.append((kind, server_round, client))
@@ -88,7 +90,7 @@ class FoldClients:
             return {kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: loss, kinds.NUM_EXAMPLES: n})}
         answer: dict[str, object] = {}
         numbers = {kinds.NUM_EXAMPLES: n}
-        if kind != kinds.QUERY_FOLDS:
+        if kind != QUERY_FOLDS:
             moved = ((w + target) / 2).astype(np.float32)
             answer[kinds.ARRAYS] = ArrayRecord({"w": Array(moved)})
             numbers |= {kinds.TRAIN_LOSS: loss}  # type: ignore[dict-item]

@@ -9,13 +9,14 @@ from flwr.app import Array, Error, Message
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.task.wire import kinds
+from tests.fakes import asked_for
 from tests.grid_runs import run_on
 
 SMALL = (
@@ -56,7 +57,7 @@ class LosingGrid(LocalGrid):
             message = sent[reply.metadata.reply_to_message_id]
             client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
             server_round = int(message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
-            place = (message.metadata.message_type, server_round, client)
+            place = (asked_for(message), server_round, client)
             if place in self.lost:
                 reply = Message(Error(code=2, reason="lost"), reply_to=message)
             if place in self.huge:

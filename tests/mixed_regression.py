@@ -16,12 +16,13 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config, as_plain
 from florets.conf.validate import checked_config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.two_phase.strategy import TwoPhase
 from florets.task.wire import kinds
+from tests.fakes import asked_for
 
 BASE = (
     "task=linear k=3 num_clients=24 num_rounds=2 task.num_clusters=3 task.loss=half_squared_error "
@@ -62,7 +63,7 @@ class Watched:
         )
 
     def _handle(self, message: Message, context: Context) -> Message:
-        client, kind = int(context.node_config["partition-id"]), message.metadata.message_type
+        client, kind = int(context.node_config["partition-id"]), asked_for(message)
         server_round = int(message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
         self.seen.append((kind, server_round, client, message.content))
         reply = app(message, context)

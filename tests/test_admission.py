@@ -6,9 +6,8 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 
-from florets.server_app.local_grid import LocalGrid
-from florets.strategies.base.admission import implausible_counts
-from florets.strategies.base.federation import Federation, FederationError, WrongNodeCount
+from florets.engines.local_grid import LocalGrid
+from florets.strategies.base.federation import Federation, FederationError, WrongNodeCount, implausible_counts
 from florets.task.wire import kinds
 from florets.task.wire.introduction import key_problem
 from tests.fakes import FakeClients

@@ -9,8 +9,8 @@ from flwr.app import RecordDict
 
 from florets.strategies.base import federation
 from florets.strategies.base.federation import FederationError
+from florets.strategies.two_phase.messages import MOMENT_DESCENT
 from florets.strategies.two_phase.strategy import TwoPhase
-from florets.task.wire import kinds
 from tests.mixed_regression import Outcome, Watched, run
 
 STOPPING = ("strategy.anchors=5", "strategy.moment_rounds=8", "strategy.delta=2.0", "strategy.epsilon=0.12")
@@ -22,7 +22,7 @@ def lost(_: RecordDict) -> RecordDict:
 
 
 def silent(*anchors: int, rounds: range) -> Watched:
-    return Watched({(kinds.MOMENT_DESCENT, r, anchor): lost for r in rounds for anchor in anchors})
+    return Watched({(MOMENT_DESCENT, r, anchor): lost for r in rounds for anchor in anchors})
 
 
 def anchors(strategy: TwoPhase) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+OURS = ("api", "commands", "engines", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -57,11 +57,17 @@ ALLOWED = {
         "florets.strategies",
         "florets.task",
         "florets.conf",
-        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
+        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+    },
+    "engines": {
+        *("florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf"),
+        *("flwr", "numpy", "ray"),
     },
     "api": {
         *(
             "florets.api",
+            "florets.engines",
             "florets.server_app",
             "florets.reports",
             "florets.strategies",
@@ -71,7 +77,8 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.server_app", "florets.reports", "florets.task", "florets.conf"),
+        *("florets.commands", "florets.api", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.task", "florets.conf"),
         "numpy",
     },
     "reports": {
@@ -88,12 +95,19 @@ ALLOWED = {
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
     },
-    "deploy": {"florets.deploy", "florets.server_app", "florets.reports", "florets.task", "numpy", "sklearn"},
+    "deploy": {
+        "florets.deploy",
+        "florets.engines",
+        "florets.server_app",
+        "florets.reports",
+        "florets.task",
+        "numpy",
+        "sklearn",
+    },
 }
-# Quantiles and tests of the tables.
-ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
-# PyTorch's writer of TensorBoard's files.
-ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
+# What runs several runs to answer one question.
+for _studies in ("advise", "check", "new_client", "partition_view", "plan", "reproduce", "sweep"):
+    ALLOWED[f"server_app/{_studies}"] = ALLOWED["server_app"] | {"scipy", "florets.engines"}
 HEAVY = (
     "flwr",
     "torch",
@@ -112,14 +126,17 @@ HEAVY = (
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
-    "server_app": ("scipy", "ray"),
+    "server_app": ("scipy",),
+    "engines": ("ray",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
-DRAWING = ("picture", "plots", "heatmap", "spectrum_plot", "evidence_plot", "report", "partition")
+DRAWING = ("figures", "run_figures")
 """Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
-WIRES_BOTH_APPS = "server_app/engine.py"
+WRITES_EVENTS = "server_app/tracker_stores.py"
+"""PyTorch's writer of TensorBoard's files."""
+WIRES_BOTH_APPS = "engines/engine.py"
 
 ALGORITHMS = sorted(
     path.stem
@@ -128,6 +145,14 @@ ALGORITHMS = sorted(
 )
 MAY_BUILD_ON: dict[str, set[str]] = {"fedrc": {"fedem"}}
 """Algorithms that are another one with something added, and that one."""
+
+CLIENT_HALF = {
+    *("florets.client_app", "florets.task", "flwr", "torch", "numpy", "sklearn"),
+    *("florets.strategies.shared.client", "florets.strategies.shared.messages"),
+}
+"""Law of `strategies/<name>/client.py`, which runs in a client's process; its own messages are allowed as well."""
+MESSAGES = {"florets.task.wire", "florets.strategies.shared.messages", "flwr", "numpy"}
+"""Law of `strategies/<name>/messages.py`, which both halves import."""
 
 
 def files() -> list[Path]:
@@ -162,8 +187,18 @@ def is_under(name: str, packages: object) -> bool:
 
 def allowed(path: Path) -> set[str]:
     found = set(ALLOWED[area(path)])
+    if name_of(path).startswith("strategies/") and path.stem in ("client", "messages"):
+        # Another algorithm's halves: `test_an_algorithm_knows_no_other_one`.
+        own = {
+            f"florets.strategies.{name}.{half}"
+            for name in ({path.parent.name, *MAY_BUILD_ON.get(path.parent.name, ())} - {"shared"})
+            for half in ("client", "messages")
+        }
+        return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
+    if name_of(path) == WRITES_EVENTS:
+        found.add("torch.utils.tensorboard")
     return found
 
 
@@ -190,9 +225,10 @@ def test_a_file_imports_only_what_its_folder_may() -> None:
 
 
 def test_slow_packages_are_imported_inside_functions() -> None:
-    wrong, drawing = {}, ["florets.reports.watch", *(f"florets.reports.{name}" for name in DRAWING)]
+    wrong, drawing = {}, [f"florets.reports.{name}" for name in DRAWING]
     for name, path in modules().items():
-        if (lazy := LAZY.get(area(path).split("/")[0], ())) and not is_under(name, drawing):
+        folder = "client_app" if path.stem == "client" else area(path).split("/")[0]
+        if (lazy := LAZY.get(folder, ())) and not is_under(name, drawing):
             lazy = (*lazy, *drawing) if "matplotlib" in lazy else lazy
             nodes = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
             if found := [module for module in imports(ast.Module(nodes, [])) if is_under(module, lazy)]:

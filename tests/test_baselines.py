@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import Strategy
+from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.k_fed.strategy import KFED
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
@@ -18,7 +19,7 @@ from florets.task.wire.kmeans import read_centres
 from tests.fakes import FakeClients, Fault, models, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
-KINDS = {OneShot: kinds.TRAIN_ESTIMATE, KFED: kinds.KMEANS}
+KINDS = {OneShot: kinds.TRAIN_ESTIMATE, KFED: KMEANS}
 
 
 def one_shot(**settings: Any) -> OneShot:
@@ -234,7 +235,7 @@ def centres(*rows: list[float], sizes: list[int], dtype: str = "float32") -> Rec
 
 def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() -> None:
     # Client 4 holds 3 samples near 0 and 4 near 10.
-    faults = {(kinds.KMEANS, 1, 4): lambda _: centres([0.1], [10.1], sizes=[3, 4])}
+    faults = {(KMEANS, 1, 4): lambda _: centres([0.1], [10.1], sizes=[3, 4])}
     strategy = KFED(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 1, 4.0, 8.0)
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
@@ -242,8 +243,8 @@ def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() 
 
 def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
     faults: dict[tuple[str, int, int], Fault] = {
-        (kinds.KMEANS, 1, 4): lost,
-        (kinds.KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
+        (KMEANS, 1, 4): lost,
+        (KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
     }
     strategy = KFED(input_shape=(1,), local_clusters=2)
     play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
@@ -304,7 +305,7 @@ def test_a_size_that_is_no_list_is_refused() -> None:
 
 
 def test_invalid_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:
-    faults = {(kinds.KMEANS, 1, 1): lambda _: centres([np.nan], sizes=[5])}
+    faults = {(KMEANS, 1, 1): lambda _: centres([np.nan], sizes=[5])}
     strategy = k_fed()
     seen = play(strategy, FakeClients(TARGETS, faults=faults), 2, 4.0, 8.0)
     assert seen[0].replies["invalid"] == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from florets.client_app import app as deadline
 from florets.client_app import caps
@@ -18,9 +18,19 @@ from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.presets import choices
 from florets.conf.run_config import task_spec
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE
+from florets.strategies.fedala.messages import TRAIN_MIXED
+from florets.strategies.fedem.messages import TRAIN_MIXTURE
+from florets.strategies.fedpac.messages import TRAIN_SPLIT
+from florets.strategies.flux.messages import DESCRIPTOR
+from florets.strategies.k_fed.messages import KMEANS
+from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
+from florets.strategies.shared.messages import QUERY_FOLDS
+from florets.strategies.two_phase.messages import SUBSPACE
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
+from tests.fakes import message_to
 
 ROOT = Path(__file__).parents[1]
 SPEC = TaskSpec(
@@ -57,7 +67,7 @@ def sent(
     LocalGrid(app, 1)  # lets messages be built
     config = ConfigRecord({kinds.TASK: spec.to_json(), **TRAIN, **settings})
     content = RecordDict({kinds.CONFIG: config, kinds.ARRAYS: model(), **(records or {})})  # type: ignore[dict-item]
-    return app(Message(content, 2, kind), Context(1, 2, dict(node), RecordDict(), {})).content
+    return app(message_to(content, 2, kind), Context(1, 2, dict(node), RecordDict(), {})).content
 
 
 def model(hidden: int = 4, copies: int = 0) -> ArrayRecord:
@@ -67,20 +77,20 @@ def model(hidden: int = 4, copies: int = 0) -> ArrayRecord:
 
 
 KIND_OF = {
-    kinds.HEAD_EPOCHS: kinds.TRAIN_SPLIT,
+    kinds.HEAD_EPOCHS: TRAIN_SPLIT,
     kinds.FINE_TUNE_EPOCHS: kinds.EVALUATE,
-    kinds.MIX_PASSES: kinds.TRAIN_MIXED,
+    kinds.MIX_PASSES: TRAIN_MIXED,
     kinds.LOSS_BATCH: kinds.LOSSES,
-    kinds.LOCAL_CLUSTERS: kinds.KMEANS,
-    kinds.DIMENSIONS: kinds.QUERY_DESCRIPTOR,
-    kinds.CLASSES: kinds.QUERY_DESCRIPTOR,
-    kinds.VECTORS: kinds.PRINCIPAL_VECTORS,
-    kinds.SHARES: kinds.TRAIN_MIXTURE,
+    kinds.LOCAL_CLUSTERS: KMEANS,
+    kinds.DIMENSIONS: DESCRIPTOR,
+    kinds.CLASSES: DESCRIPTOR,
+    kinds.VECTORS: PRINCIPAL_VECTORS,
+    kinds.SHARES: TRAIN_MIXTURE,
     kinds.HANDLERS: kinds.HELLO,
-    kinds.PROFILE_LAYERS: kinds.TRAIN_PROBE,
-    kinds.HEAD: kinds.TRAIN_SPLIT,
+    kinds.PROFILE_LAYERS: TRAIN_PROBE,
+    kinds.HEAD: TRAIN_SPLIT,
     kinds.SENT_LAYERS: kinds.TRAIN_ESTIMATE,
-    **dict.fromkeys((kinds.NUM_FOLDS, kinds.FOLD_SIZE, kinds.FOLD_STEPS, kinds.FOLD_WIDTH), kinds.QUERY_FOLDS),
+    **dict.fromkeys((kinds.NUM_FOLDS, kinds.FOLD_SIZE, kinds.FOLD_STEPS, kinds.FOLD_WIDTH), QUERY_FOLDS),
 }
 
 
@@ -153,9 +163,9 @@ def test_anchors_that_are_too_many_or_too_large_are_refused(
 ) -> None:
     (name,) = record
     with pytest.raises(ValueError, match=rf"^models in '{name}'={models}: this node does at most {models - 1} "):
-        sent({**node, "max-models": models - 1}, kinds.SUBSPACE, records=record)
+        sent({**node, "max-models": models - 1}, SUBSPACE, records=record)
     with pytest.raises(ValueError, match=rf"model in '{name}'={parameters}: this node does at most 29 "):
-        sent({**node, "max-parameters": 29}, kinds.SUBSPACE, records=record)
+        sent({**node, "max-parameters": 29}, SUBSPACE, records=record)
 
 
 def test_an_owner_raises_and_lowers_a_cap(node: dict[str, Any]) -> None:

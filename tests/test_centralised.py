@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
 from torch import nn
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
+from florets.strategies.centralised.messages import TRAIN_POOLED
 from florets.task.wire import bank, kinds
+from tests.fakes import message_to
 from tests.method_runs import SMALL, play
 
 FULL = ("strategy=centralised", "train=sgd", "train.learning_rate=0.3", "train.batch_size=100000", "num_rounds=1")
@@ -52,7 +54,7 @@ def test_a_real_node_refuses() -> None:
     content = RecordDict({kinds.CONFIG: settings, kinds.ARRAYS: models})
     context = Context(1, 2, {"partition-id": 1, "data-dir": "here"}, RecordDict(), {})
     with pytest.raises(ValueError, match="a real node does not have; use strategy=fedavg"):
-        app(Message(content, 2, kinds.TRAIN_POOLED), context)
+        app(message_to(content, 2, TRAIN_POOLED), context)
 
 
 def test_nodes_with_data_of_their_own_are_refused_before_the_run() -> None:

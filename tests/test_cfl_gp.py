@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import RoundReport
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
@@ -30,7 +31,7 @@ def play(
 
 
 def probed(clients: FakeClients, rounds: int) -> list[int]:
-    return [r for r in range(1, rounds + 1) if clients.asked(kinds.TRAIN_PROBE, r)]
+    return [r for r in range(1, rounds + 1) if clients.asked(TRAIN_PROBE, r)]
 
 
 def lost(_: RecordDict) -> RecordDict:
@@ -62,9 +63,9 @@ def test_only_clients_of_other_models_are_sent_the_probe_and_every_client_gets_o
     _, reports, _ = play(clients, models(4.0, 6.0), 4)
     # After round 2 the groups are known; model 1 is the probe of round 4.
     others = [c for c in range(4) if reports[2].assignment[str(c)] != 1]
-    assert clients.asked(kinds.TRAIN_PROBE, 4) == others
+    assert clients.asked(TRAIN_PROBE, 4) == others
     assert clients.asked(kinds.TRAIN, 4) == [c for c in range(4) if c not in others]
-    assert all(len(clients.asked(kinds.TRAIN, r) + clients.asked(kinds.TRAIN_PROBE, r)) == 4 for r in range(1, 5))
+    assert all(len(clients.asked(kinds.TRAIN, r) + clients.asked(TRAIN_PROBE, r)) == 4 for r in range(1, 5))
     assert len(reports) == 4
 
 
@@ -131,7 +132,7 @@ def test_rounds_without_clustering_alone_do_not_stop_it() -> None:
 
 
 def test_a_clustering_that_did_not_hear_everybody_anew_does_not_stop_it() -> None:
-    faults = {(kind, 4, 3): lost for kind in (kinds.TRAIN, kinds.TRAIN_PROBE)}
+    faults = {(kind, 4, 3): lost for kind in (kinds.TRAIN, TRAIN_PROBE)}
     clients = FakeClients(TWO_GROUPS, faults=faults)
     _, reports, _ = play(clients, models(4.0, 6.0), 10, stop_unchanged=0.3)
     # Unchanged since round 2, but with three vectors of four clients; round 6 brings four more.
@@ -184,7 +185,7 @@ def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_grou
 
 
 def test_a_client_that_comes_after_the_stop_takes_the_model_with_the_lowest_loss() -> None:
-    kinds_of_round = [(kind, r, 3) for r in range(1, 7) for kind in (kinds.TRAIN, kinds.TRAIN_PROBE)]
+    kinds_of_round = [(kind, r, 3) for r in range(1, 7) for kind in (kinds.TRAIN, TRAIN_PROBE)]
     clients = FakeClients(TWO_GROUPS, faults=dict.fromkeys(kinds_of_round, lost))
     _, reports, _ = play(clients, models(4.0, 6.0), 9, cluster_rounds=6)
     assert clients.asked(kinds.LOSSES, 6) == []
@@ -195,7 +196,7 @@ def test_a_client_that_comes_after_the_stop_takes_the_model_with_the_lowest_loss
 
 
 def test_a_newcomer_whose_losses_are_lost_sits_the_round_out() -> None:
-    faults = {(kind, r, 3): lost for r in (1, 2) for kind in (kinds.TRAIN, kinds.TRAIN_PROBE)}
+    faults = {(kind, r, 3): lost for r in (1, 2) for kind in (kinds.TRAIN, TRAIN_PROBE)}
     clients = FakeClients(TWO_GROUPS, faults={**faults, (kinds.LOSSES, 3, 3): lost})
     _, _, _ = play(clients, models(4.0, 6.0), 4, cluster_rounds=2)
     assert clients.asked(kinds.TRAIN, 3) == [0, 1, 2]
@@ -207,10 +208,10 @@ def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
         content[kinds.PROFILE] = ArrayRecord()
         return content
 
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN_PROBE, r, c): broken for r in (2, 4) for c in (0, 2)})
+    clients = FakeClients(TWO_GROUPS, faults={(TRAIN_PROBE, r, c): broken for r in (2, 4) for c in (0, 2)})
     strategy, reports, _ = play(clients, models(4.0, 6.0), 6)
     assert sum(report.replies["invalid"] for report in reports) == len(
-        [c for r in (2, 4) for c in clients.asked(kinds.TRAIN_PROBE, r) if c in (0, 2)]
+        [c for r in (2, 4) for c in clients.asked(TRAIN_PROBE, r) if c in (0, 2)]
     )
     assert strategy.state.profiles is not None
     assert reports[-1].assignment["1"] != reports[-1].assignment["3"]
@@ -224,7 +225,7 @@ def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone()
     # Round 4 probes model 1: two clients send a profile vector, and the reference is that of all four.
     honest, _, _ = play(FakeClients(TWO_GROUPS), models(4.0, 6.0), 4)
     liar = next(c for c in range(4) if honest.assignment[str(c)] != 1)
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN_PROBE, 4, liar): huge})
+    clients = FakeClients(TWO_GROUPS, faults={(TRAIN_PROBE, 4, liar): huge})
     strategy, reports, _ = play(clients, models(4.0, 6.0), 4)
     assert reports[3].replies["invalid"] == 1
     assert strategy.state.profiles is not None

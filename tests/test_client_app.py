@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import app
 from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.flexcfl.messages import LABELS
+from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, is_stable, kinds
 from florets.task.wire.introduction import read_introduction
@@ -28,6 +30,7 @@ from florets.task.wire.replies import (
     read_update,
 )
 from florets.task.wire.soft import read_soft_update
+from tests.fakes import message_to
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -46,7 +49,7 @@ def ask() -> Ask:
         content = RecordDict({kinds.CONFIG: config})
         if arrays is not None:
             content[kinds.ARRAYS] = arrays
-        (reply,) = grid.send_and_receive([Message(content, node, kind)])
+        (reply,) = grid.send_and_receive([message_to(content, node, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 
@@ -78,7 +81,7 @@ def test_an_anchors_step_leaves_buffers_alone_even_if_its_basis_leans_on_them() 
             kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis)}),
         }
     )
-    (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.MOMENT_DESCENT)])
+    (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, MOMENT_DESCENT)])
     assert not reply.has_error(), reply.error.reason
     moved = read_anchor_update(reply.content, layout).vector != layout.flatten(start)
     buffers = layout.mask(["2.running_mean", "2.running_var", "2.num_batches_tracked"])
@@ -198,7 +201,7 @@ def test_weighed_classes_are_trained_on_in_parts_too(ask: Ask) -> None:
     one = bank.model(BANK, 0)
     # Two equal models share a client: each takes steps half as long.
     twice = ArrayRecord({f"{index}/{name}": array for index in range(2) for name, array in one.items()})
-    soft = ask(kinds.TRAIN_SOFT, twice, **settings, **{kinds.TEMPERATURE: 1.0})
+    soft = ask(TRAIN_SOFT, twice, **settings, **{kinds.TEMPERATURE: 1.0})
     found = read_soft_update(soft, LAYOUT, np.stack([LAYOUT.flatten(one)] * 2)).vectors[0]
     rate = {"learning-rate": SETTINGS["learning-rate"] / 2}
     half = read_update(ask(kinds.TRAIN, one, **settings, **rate), LAYOUT, 0).vector
@@ -223,7 +226,7 @@ def test_evaluation_uses_the_test_set(ask: Ask) -> None:
 
 
 def test_labels_are_counted_on_the_training_set(ask: Ask) -> None:
-    counts = read_label_counts(ask(kinds.LABELS, None), TASK.num_outputs).counts
+    counts = read_label_counts(ask(LABELS, None), TASK.num_outputs).counts
     assert counts.tolist() == [int((TASK.client(2).y_train == label).sum()) for label in range(10)]
 
 
@@ -303,7 +306,7 @@ def test_linear_models_are_handled_in_numpy_as_in_torch(kind: str, monkeypatch: 
         if not linear:
             monkeypatch.setattr(type(session), "linear", lambda *_: None)
         (reply,) = LocalGrid(app, 5).send_and_receive(
-            [Message(RecordDict({kinds.CONFIG: settings, kinds.ARRAYS: arrays}), 3, kind)]
+            [message_to(RecordDict({kinds.CONFIG: settings, kinds.ARRAYS: arrays}), 3, kind)]
         )
         replies.append(reply.content)
     numbers, expected = (reply[kinds.METRICS] for reply in replies)

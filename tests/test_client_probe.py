@@ -4,17 +4,19 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.probe import read_probe_update
 from florets.task.wire.replies import read_update
+from tests.fakes import message_to
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -37,7 +39,7 @@ def ask() -> Ask:
     def ask(kind: str, settings: dict[str, object], **records: object) -> RecordDict:
         config = ConfigRecord({**SETTINGS, kinds.SERVER_ROUND: 2, **settings})  # type: ignore[dict-item]
         content = RecordDict({kinds.CONFIG: config, **records})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([Message(content, 2, kind)])
+        (reply,) = grid.send_and_receive([message_to(content, 2, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 
@@ -46,7 +48,7 @@ def ask() -> Ask:
 
 def on_probe(ask: Ask, settings: dict[str, object], upload: CFLGPSettings) -> tuple[np.ndarray, np.ndarray]:
     places = profile_entries(upload, SEED, LAYOUT)
-    content = ask(kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE)
+    content = ask(TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE)
     update = read_probe_update(content, LAYOUT, 0, len(places))
     return update.vector, update.profile
 
@@ -87,9 +89,7 @@ def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
     # A client whose own model is the probe is sent `train`, the others get it beside their own.
     for index in range(3):
         probe = shared.one(index)
-        content = ask(
-            kinds.TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe
-        )
+        content = ask(TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe)
         start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
         expected = (trained(ask, settings, probe) - start)[places]
         np.testing.assert_allclose(read_probe_update(content, LAYOUT, 0, len(places)).profile, expected, atol=1e-7)
@@ -121,7 +121,7 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
     places = profile_entries(upload, SEED, layout)
     record = ConfigRecord({kinds.SERVER_ROUND: 2, **settings, **probe_message(upload, SEED)})  # type: ignore[dict-item]
     content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
-    (reply,) = LocalGrid(app, 4).send_and_receive([Message(content, 2, kinds.TRAIN_PROBE)])
+    (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, TRAIN_PROBE)])
     assert not reply.has_error(), reply.error.reason
     update = read_probe_update(reply.content, layout, 0, len(places))
     # The flag, the counter and the 2 x 16 running statistics.

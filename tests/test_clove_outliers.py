@@ -12,12 +12,12 @@ from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.encoding import decode, encode
-from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.outliers import EQUAL, FAR, Outliers
 from florets.strategies.clove.strategy import CLoVE

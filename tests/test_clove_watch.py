@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE

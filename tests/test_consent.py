@@ -16,8 +16,8 @@ from florets.conf.compose import compose
 from florets.conf.consent import import_paths
 from florets.conf.presets import OWN_DIR, choices, preset_values
 from florets.conf.problems import ConfigError
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.own_nodes import own_nodes
+from florets.engines.local_grid import LocalGrid
+from florets.engines.own_nodes import own_nodes
 from florets.task.task import TaskSpec
 from florets.task.wire import kinds
 

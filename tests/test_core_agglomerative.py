@@ -16,10 +16,9 @@ from florets.strategies.core.agglomerative import (
     merge_tree,
 )
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.kept_models import extended
 from florets.strategies.fedclust.strategy import FedClust
 from florets.strategies.pacfl.strategy import PACFL
-from florets.strategies.shared.linked_groups import LinkedGroups
+from florets.strategies.shared.linked_groups import LinkedGroups, extended
 from florets.strategies.sr_fca.strategy import SRFCA
 
 # Four clients on a line at 0, 1, 4 and 9.

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from florets.strategies.core.assignment import random_assignment
+from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.strategies.core.orthonormal import orthonormal_rows
+from florets.strategies.shared.first_rounds import random_assignment
 
 groupings = st.integers(2, 12).flatmap(
     lambda m: st.tuples(*[st.lists(st.integers(0, 3), min_size=m, max_size=m)] * 2)

@@ -7,10 +7,20 @@ from scipy.cluster.hierarchy import fcluster
 
 from florets.strategies.core import FloatArray
 from florets.strategies.core import cluster as module
-from florets.strategies.core.cluster import METHODS, canonical, centroids, cluster, nearest_centroid, of_cohort, ward
-from florets.strategies.core.finite import finite_losses
+from florets.strategies.core.cluster import (
+    METHODS,
+    canonical,
+    centroids,
+    cluster,
+    cut,
+    finite_losses,
+    nearest_centroid,
+    of_cohort,
+    ward,
+    ward_tree,
+    within_sums,
+)
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.strategies.core.ward import cut, ward_tree, within_sums
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))

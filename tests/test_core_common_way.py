@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florets.strategies.core.common_way import common_move, moves_on
+from florets.strategies.discovery.strategy import common_move, moves_on
 
 
 def test_the_common_move_is_the_mean_in_units_of_the_clients_own() -> None:

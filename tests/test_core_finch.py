@@ -8,10 +8,9 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import silhouette_score
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core import finch as module
+from florets.strategies.core import cluster as module
 from florets.strategies.core.choose_k import choose_k
-from florets.strategies.core.cluster import canonical, cluster, distinct_rows
-from florets.strategies.core.finch import finch, first_partition
+from florets.strategies.core.cluster import canonical, cluster, distinct_rows, finch, first_partition
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -5,15 +5,21 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from florets.strategies.core import FloatArray, IntArray, fold_permutations
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core import folds as folds_module
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, p_value_far_apart, permutation_p_value
+from florets.strategies.core import folds as module
+from florets.strategies.core.cluster import canonical, cut
 from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
-from florets.strategies.core.folds import choose, discover
+from florets.strategies.core.folds import (
+    can_reject,
+    choose,
+    discover,
+    joined,
+    joined_scores,
+    p_value_far_apart,
+    permutation_p_value,
+)
 from florets.strategies.core.placement import centres, place
-from florets.strategies.core.ward import cut
 
 
 def planted(sizes: list[int], seed: int, signal: float = 1.0, width: int = 60, folds: int = 4) -> FloatArray:
@@ -171,7 +177,7 @@ def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: p
         drawn.append(1)
         return permuted(gram, order)
 
-    monkeypatch.setattr(fold_permutations, "permuted", counted)
+    monkeypatch.setattr(module, "permuted", counted)
     alike = discover(planted([6], seed=2), None, permutations=99, rng=np.random.default_rng(0))
     assert len(drawn) < 99
     assert alike.p_value == 10 / len(drawn)
@@ -312,7 +318,7 @@ def test_a_client_without_an_update_fits_nowhere() -> None:
 
 def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folds_module, "MOST_CLIENTS", 12)
-    monkeypatch.setattr(fold_permutations, "CLIENTS", 9)
+    monkeypatch.setattr(module, "CLIENTS", 9)
     everybody = planted([15, 15, 10], seed=1)
     found = discover(everybody, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("groups", 3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.strategies.core.model_error import model_error
+from florets.strategies.core.metrics import model_error
 
 
 def test_the_largest_distance_of_the_best_pairing_by_hand():

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florets.strategies.cfl_gp import profile as profile_module
 from florets.strategies.cfl_gp import spectral
+from florets.strategies.cfl_gp.profile import GradientProfile, mixing, relative_distances
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
-from florets.strategies.core import gradient_profile as profile_module
 from florets.strategies.core.cluster import cluster
-from florets.strategies.core.gradient_profile import GradientProfile
-from florets.strategies.core.imputation import mixing, relative_distances
 from florets.strategies.core.metrics import adjusted_rand_index
 
 

@@ -14,6 +14,7 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.wire import bank, kinds
 from tests.fold_clients import SIZE, FoldClients, directions, vector
 
@@ -56,7 +57,7 @@ def test_groups_are_found_in_round_1_and_each_starts_from_the_mean_of_its_member
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 0, "4": 1, "5": 1}
     # Halfway from zero to the groups' targets, in the one exchange that round 1 has.
     np.testing.assert_allclose(models(result.arrays), [A / 2, B / 2], atol=1e-6)
-    assert [kind for kind, r, _ in clients.seen if r == 1] == [kinds.TRAIN_FOLDS] * 6 + [kinds.EVALUATE] * 6
+    assert [kind for kind, r, _ in clients.seen if r == 1] == [TRAIN_FOLDS] * 6 + [kinds.EVALUATE] * 6
     found = evidence(first)
     assert (found["verdict"], found["k"], found["sizes"]) == ("groups", 2, (3, 3))
     assert found["text"].startswith("2 groups of 3, 3 clients (p = 0.025; score 0.")
@@ -72,7 +73,7 @@ def test_later_rounds_cost_one_exchange_and_train_the_groups_models() -> None:
     assert [report.phase for report in reports] == ["discovery", "stable", "stable"]
     assert [report.details for report in reports[1:]] == [{}, {}]
     assert clients.asked(kinds.TRAIN, 2) == list(range(6))
-    assert not clients.asked(kinds.QUERY_FOLDS, 2)
+    assert not clients.asked(QUERY_FOLDS, 2)
     np.testing.assert_allclose(models(result.arrays), [7 / 8 * A, 7 / 8 * B], atol=1e-6)
 
 
@@ -129,7 +130,7 @@ def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_gro
 
 def test_a_client_with_few_samples_is_placed_once_more_by_its_losses() -> None:
     # What it learns from ten samples in round 1 looks like the other group's.
-    wrong = {(kinds.TRAIN_FOLDS, 1, 6): lambda content: with_rows(B[None].astype(np.float32))(content)}
+    wrong = {(TRAIN_FOLDS, 1, 6): lambda content: with_rows(B[None].astype(np.float32))(content)}
     clients = FoldClients([*TWO, A], examples=[100] * 6 + [10], faults=wrong)
     _, reports = run(Discovery(k="auto", level=0.05, fold_upload="full"), clients, 8)
     assert [report.assignment["6"] for report in reports] == [1] * 5 + [0] * 3
@@ -149,7 +150,7 @@ def test_clients_with_smaller_folds_are_grouped_and_not_tested() -> None:
 
 def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
     # Both come in round 2; client 6 has too few samples to say that it fits nowhere.
-    faults = {(kinds.TRAIN_FOLDS, 1, client): lost for client in (6, 7)}
+    faults = {(TRAIN_FOLDS, 1, client): lost for client in (6, 7)}
     clients = FoldClients([*TWO, C, C], examples=[100] * 6 + [10, 100], faults=faults, noise=0.2)
     strategy = Discovery(k="auto", level=0.05)
     _, reports = run(strategy, clients, 3)
@@ -160,7 +161,7 @@ def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
     ]
     assert len(strategy.assignment) == 7
     assert clients.asked(kinds.TRAIN, 3) == list(range(7))
-    assert not clients.asked(kinds.QUERY_FOLDS, 3), "they have been asked, and are not asked again"
+    assert not clients.asked(QUERY_FOLDS, 3), "they have been asked, and are not asked again"
 
 
 def with_rows(values: np.ndarray) -> Any:
@@ -182,17 +183,15 @@ FAULTY = {
 
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_client_whose_reply_is_no_good_is_placed_when_it_comes_again(fault: str) -> None:
-    clients = FoldClients([*TWO, B], faults={(kinds.TRAIN_FOLDS, 1, 6): FAULTY[fault]})
+    clients = FoldClients([*TWO, B], faults={(TRAIN_FOLDS, 1, 6): FAULTY[fault]})
     strategy = Discovery(k="auto", level=0.05)
     _, reports = run(strategy, clients, 2)
     assert "6" not in reports[0].assignment
     assert sum(reports[0].replies.values()) - reports[0].replies["ok"] == 1
-    assert clients.asked(kinds.QUERY_FOLDS, 2) == [6]
+    assert clients.asked(QUERY_FOLDS, 2) == [6]
     assert strategy.assignment["6"] == strategy.assignment["5"] == 1
     # It was sent the common model of round 1, not one of the two of today.
-    (asked,) = (
-        c for (kind, _, _), c in zip(clients.seen, clients.contents, strict=True) if kind == kinds.QUERY_FOLDS
-    )
+    (asked,) = (c for (kind, _, _), c in zip(clients.seen, clients.contents, strict=True) if kind == QUERY_FOLDS)
     np.testing.assert_array_equal(asked.array_records[kinds.ARRAYS]["w"].numpy(), START)
 
 
@@ -209,11 +208,9 @@ def test_a_sample_of_the_clients_trains_one_model_until_enough_have_been_seen() 
     assert "groups are looked for once 12 clients have taken part (8 so far)" in evidence(reports[0])["text"]
     # Until then one model, trained on; rows come from the common one, and once from each client.
     assert [len(set(report.assignment.values())) for report in opened] == [1] * len(opened)
-    again = [c for kind, r, c in clients.seen if kind == kinds.TRAIN_FOLDS]
+    again = [c for kind, r, c in clients.seen if kind == TRAIN_FOLDS]
     assert len(again) == len(set(again))
-    second = [
-        c for (k, r, _), c in zip(clients.seen, clients.contents, strict=True) if (k, r) == (kinds.TRAIN_FOLDS, 2)
-    ]
+    second = [c for (k, r, _), c in zip(clients.seen, clients.contents, strict=True) if (k, r) == (TRAIN_FOLDS, 2)]
     assert all((c.array_records[kinds.COMMON]["w"].numpy() == 0).all() for c in second)
     assert second
     assert all(c.array_records[kinds.ARRAYS]["w"].numpy().any() for c in second)
@@ -247,7 +244,7 @@ def test_groups_that_change_are_found_again_and_the_number_of_models_with_them()
     # Round 5: the mean of the nine clients' models of round 4, trained towards A.
     three = [15 / 16 * A, 15 / 16 * B, 3 / 16 * B + 3 / 4 * C]
     np.testing.assert_allclose(banks[4][0], (np.mean(three, axis=0) + A) / 2, atol=1e-6)
-    assert [len(clients.asked(kinds.QUERY_FOLDS, r)) for r in range(1, 7)] == [0, 0, 9, 0, 9, 0]
+    assert [len(clients.asked(QUERY_FOLDS, r)) for r in range(1, 7)] == [0, 0, 9, 0, 9, 0]
 
 
 def test_groups_that_the_first_model_hides_are_found_at_the_second_look() -> None:
@@ -260,7 +257,7 @@ def test_groups_that_the_first_model_hides_are_found_at_the_second_look() -> Non
     assert evidence(reports[0])["verdict"] == "none"
     assert (evidence(reports[5])["verdict"], evidence(reports[5])["sizes"]) == ("groups", (5, 5))
     # One exchange and one model down in every round: the model to train is the common one.
-    assert [len(clients.asked(kinds.TRAIN_FOLDS, r)) for r in range(1, 8)] == [10, 0, 0, 0, 0, 10, 0]
+    assert [len(clients.asked(TRAIN_FOLDS, r)) for r in range(1, 8)] == [10, 0, 0, 0, 0, 10, 0]
     assert all(kinds.COMMON not in content for content in clients.contents)
     # Five rounds towards the mean, two towards the group's own.
     mean = far + (A + B) / 2
@@ -312,7 +309,7 @@ def test_a_client_that_learns_nothing_on_a_fold_still_counts_in_the_average() ->
         return change
 
     targets = [*TWO, A, B]
-    faults = {(kinds.TRAIN_FOLDS, 1, 6): spoilt(1), (kinds.TRAIN_FOLDS, 1, 7): spoilt(8)}
+    faults = {(TRAIN_FOLDS, 1, 6): spoilt(1), (TRAIN_FOLDS, 1, 7): spoilt(8)}
     strategy = Discovery(k="auto", level=0.05, seed=1)
     result, reports = run(strategy, FoldClients(targets, faults=faults), 2)
     assert reports[0].replies["invalid"] == 0
@@ -338,7 +335,7 @@ def test_a_round_that_is_repeated_leaves_no_rows_of_the_failed_try() -> None:
             raise RuntimeError("lost")
         return content
 
-    clients = FoldClients(TWO, faults={(kinds.TRAIN_FOLDS, 1, client): fails_once for client in range(6)})
+    clients = FoldClients(TWO, faults={(TRAIN_FOLDS, 1, client): fails_once for client in range(6)})
     result, (first,) = run(Discovery(k="auto", level=0.05, quorum=1.0), clients, 1)
     plain, _ = run(Discovery(k="auto", level=0.05), FoldClients(TWO), 1)
     assert first.tries == 2

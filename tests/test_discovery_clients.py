@@ -7,6 +7,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from florets.strategies.base.report import EVIDENCE, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
+from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.task.wire import kinds
 from tests.fakes import Fault
 from tests.fold_clients import SIZE, FoldClients, directions, vector
@@ -59,7 +60,7 @@ def test_one_group_that_was_asked_for_is_no_finding() -> None:
 
 def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
     def lose(rounds: int) -> dict[tuple[str, int, int], Fault]:
-        return {(kinds.TRAIN_FOLDS, r, client): lost for r in range(1, rounds + 1) for client in (0, 1, 2)}
+        return {(TRAIN_FOLDS, r, client): lost for r in range(1, rounds + 1) for client in (0, 1, 2)}
 
     back = FoldClients(TWO, faults=lose(1))
     assert verdicts(run(Discovery(k="auto", level=0.05), back, 3)) == ["open", "groups"]
@@ -83,7 +84,7 @@ def alike(content: RecordDict) -> RecordDict:
 
 
 def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None:
-    clients = FoldClients([*TWO, B], faults={(kinds.TRAIN_FOLDS, 1, 6): alike})
+    clients = FoldClients([*TWO, B], faults={(TRAIN_FOLDS, 1, 6): alike})
     strategy = Discovery(k="auto", level=0.05)
     (first,) = run(strategy, clients, 1)
     assert first.replies["ok"] == 14

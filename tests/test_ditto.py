@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florets.strategies.ditto.strategy import Ditto
-from florets.task.wire import kinds
+from florets.strategies.shared.messages import TRAIN_BILEVEL
 from tests.method_runs import Played, play
 
 DITTO = "strategy=ditto"
@@ -66,7 +66,7 @@ def test_the_global_model_does_not_depend_on_lambda_and_who_never_took_part_test
 
 @pytest.mark.slow
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
-    found = play(DITTO, "num_rounds=2", lost={(kinds.TRAIN_BILEVEL, 2, 3)})
+    found = play(DITTO, "num_rounds=2", lost={(TRAIN_BILEVEL, 2, 3)})
     earlier = play(DITTO, "num_rounds=1")
     own, before = found.strategy.state.personal.vectors, earlier.strategy.state.personal.vectors
     assert [key for key in own if np.array_equal(own[key], before[key])] == ["3"]

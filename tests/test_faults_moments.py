@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from benchmarks.bench_faults import play
 from florets.strategies.base.encoding import decode, encode
+from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
 from florets.strategies.two_phase.subspace import (
     MOMENT_FACTOR,
     MomentScale,
@@ -89,7 +90,7 @@ def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() ->
     assert decode(encode(scale, arrays), arrays) == scale
 
 
-@pytest.mark.parametrize(("mode", "kind", "times"), [("iteration", kinds.SUBSPACE, 4), ("direct", kinds.MOMENTS, 1)])
+@pytest.mark.parametrize(("mode", "kind", "times"), [("iteration", SUBSPACE, 4), ("direct", MOMENTS, 1)])
 def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
     mode: str, kind: str, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,9 +110,7 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
     assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in without.banks]
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "factor"), [("iteration", kinds.SUBSPACE, 1e4), ("direct", kinds.MOMENTS, 99)]
-)
+@pytest.mark.parametrize(("mode", "kind", "factor"), [("iteration", SUBSPACE, 1e4), ("direct", MOMENTS, 99)])
 def test_a_client_of_a_hundred_times_the_others_gradients_is_heard(mode: str, kind: str, factor: float) -> None:
     found = run(*FEW, f"strategy.subspace={mode}", watched=Watched({(kind, 1, 7): scaled(factor)}))  # type: ignore[dict-item]
     assert found.reports[0].replies["invalid"] == 0
@@ -127,7 +126,7 @@ def test_a_client_with_one_example_of_a_huge_gradient_is_heard(pairing: str) -> 
         return content
 
     settings = (*FEW, "strategy.subspace=direct", f"strategy.pairing={pairing}")
-    found = run(*settings, watched=Watched({(kinds.MOMENTS, 1, 7): outlier}))
+    found = run(*settings, watched=Watched({(MOMENTS, 1, 7): outlier}))
     assert found.reports[0].replies["invalid"] == 0
 
 

@@ -6,6 +6,7 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
+from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.fedala.strategy import FedALA
 from florets.task.training.local_aggregation import WINDOW, WeightSettings, learned_weights, mixture
 from florets.task.training.losses import counted
@@ -122,7 +123,7 @@ def test_a_client_mixes_from_its_second_round_on_and_is_better_for_it() -> None:
 @pytest.mark.slow
 def test_other_layers_can_be_mixed_and_a_lost_reply_changes_nothing_of_its_client() -> None:
     given = (ALA, "strategy.layers=[1,3]")
-    found, earlier = play(*given, "num_rounds=3", lost={(kinds.TRAIN_MIXED, 3, 2)}), play(*given, "num_rounds=2")
+    found, earlier = play(*given, "num_rounds=3", lost={(TRAIN_MIXED, 3, 2)}), play(*given, "num_rounds=2")
     before, after = earlier.strategy.state, found.strategy.state
     assert after.mixes.vectors["2"].size == 64 * 8 + 8 + 90
     old, new = before.mixes.vectors, after.mixes.vectors

@@ -11,8 +11,9 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
+from florets.strategies.fedpac.messages import TRAIN_SPLIT
 from florets.strategies.fedpac.strategy import head_weights, known_spreads
-from florets.task.statistics.class_features import shares_and_spread
+from florets.strategies.shared.client import shares_and_spread
 from florets.task.wire import Layout, MalformedMessage, kinds
 from florets.task.wire.split import read_split_update
 from tests.method_runs import SMALL, play
@@ -148,7 +149,7 @@ def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> Non
 @pytest.mark.slow
 def test_a_clients_head_is_its_own_where_no_other_is_like_it_and_a_lost_reply_keeps_it() -> None:
     given = (PAC, "strategy.least_weight=1", "num_rounds=2")
-    found = play(*given, lost={(kinds.TRAIN_SPLIT, 2, 3)})
+    found = play(*given, lost={(TRAIN_SPLIT, 2, 3)})
     before = play(PAC, "strategy.least_weight=1", "num_rounds=1").strategy.state.heads.vectors
     after = found.strategy.state.heads.vectors
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]

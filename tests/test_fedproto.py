@@ -10,8 +10,9 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.core.prototypes import global_prototypes
-from florets.task.statistics.class_features import class_means
+from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
+from florets.strategies.shared.client import class_means
+from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch
 from florets.task.wire import Layout, MalformedMessage, kinds
@@ -131,7 +132,7 @@ def test_features_of_a_class_come_nearer_to_one_another() -> None:
 
 @pytest.mark.slow
 def test_who_is_away_stays_in_the_means_and_a_lost_reply_changes_nothing_of_its_client() -> None:
-    found = play(PROTO, "num_rounds=2", lost={(kinds.TRAIN_PROTOTYPES, 2, 4)})
+    found = play(PROTO, "num_rounds=2", lost={(TRAIN_PROTOTYPES, 2, 4)})
     before = play(PROTO, "num_rounds=1").strategy.state
     after = found.strategy.state
     same = [key for key in after.prototypes if np.array_equal(after.prototypes[key], before.prototypes[key])]

@@ -9,15 +9,15 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from benchmarks.bench_faults import play as play_faulty
-from florets.client_app.handlers import mixture as handlers
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.engine import run
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.new_client.saved_class_shares import unpack_class_shares
 from florets.strategies.base.models import Models
+from florets.strategies.fedem import client as handlers
 from florets.strategies.fedrc.strategy import FedRC
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.task.wire import Layout, MalformedMessage, kinds

@@ -12,9 +12,10 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.engine import run
 from florets.strategies.base.models import Models
+from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
 from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
 from florets.task.training.mixture import sample_losses
 from florets.task.training.objective import Anchored
@@ -123,7 +124,7 @@ def test_clients_count_the_samples_that_each_model_explains_best() -> None:
 
 
 def test_weights_are_asked_for_when_they_are_old_or_lacking() -> None:
-    lost = {(kinds.CLOSEST, 1, 0), (kinds.CLOSEST, 3, 1)}
+    lost = {(CLOSEST, 1, 0), (CLOSEST, 3, 1)}
     found = play(SOFT, "num_rounds=4", "strategy.estimate_every=2", lost=lost)
     assert [len(report.participants) for report in found.reports] == [5, 6, 6, 6]
     assert "0" not in found.reports[0].assignment
@@ -134,7 +135,7 @@ def test_weights_are_asked_for_when_they_are_old_or_lacking() -> None:
 
 @pytest.mark.slow
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
-    after = personal(play(SOFT, "num_rounds=2", lost={(kinds.TRAIN_ANCHORED, 2, 3)}))
+    after = personal(play(SOFT, "num_rounds=2", lost={(TRAIN_ANCHORED, 2, 3)}))
     before = personal(play(SOFT, "num_rounds=1"))
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
 

@@ -9,6 +9,7 @@ from flwr.app import Array, MetricRecord, RecordDict
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
+from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.flexcfl.strategy import FlexCFL
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.labels import read_label_counts
@@ -102,7 +103,7 @@ def test_a_client_whose_labels_shift_is_cold_started_again() -> None:
 
 
 def test_a_migration_that_is_lost_leaves_the_client_in_its_group_until_it_comes() -> None:
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 2, 1): lost, (kinds.LABELS, 1, 0): lost})
+    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 2, 1): lost, (LABELS, 1, 0): lost})
     clients.labels = lambda client, server_round: [1, 9] if client == 1 and server_round >= 2 else [9, 1]
     seen = play(flexcfl(migration=0.2), clients, 3, 0.0, 0.0)
     assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2, 3]
@@ -113,7 +114,7 @@ def test_a_migration_that_is_lost_leaves_the_client_in_its_group_until_it_comes(
 def test_without_migration_nobody_is_asked_for_labels() -> None:
     clients = FakeClients(TARGETS)
     play(flexcfl(), clients, 2, 0.0, 0.0)
-    assert clients.asked(kinds.LABELS) == []
+    assert clients.asked(LABELS) == []
 
 
 def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:

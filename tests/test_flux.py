@@ -10,12 +10,12 @@ from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
+from florets.strategies.flux.messages import DESCRIPTOR
 from florets.strategies.flux.strategy import FLUX
-from florets.task.wire import kinds
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
@@ -73,7 +73,7 @@ def test_the_number_of_groups_can_be_given() -> None:
 
 
 def test_a_client_whose_descriptor_was_lost_is_placed_when_it_takes_part() -> None:
-    late = play(*SHORT, lost={(kinds.QUERY_DESCRIPTOR, 1, client) for client in (0, 5)})
+    late = play(*SHORT, lost={(DESCRIPTOR, 1, client) for client in (0, 5)})
     assert sorted(late.reports[0].assignment) == ["1", "2", "3", "4"]
     assert late.ari == 1.0
     assert len(late.reports[1].assignment) == 6

@@ -7,12 +7,12 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from sklearn.cluster import DBSCAN
 from torch import nn
 
+from florets.strategies.base.placement import RowScale, nearest
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.descriptors import RowScale, nearest
 from florets.strategies.flux.strategy import density_clusters, knee
+from florets.task.descriptors import describe, projection
 from florets.task.layers import with_head
 from florets.task.models import cnn, mlp
-from florets.task.statistics.descriptors import describe, projection
 from florets.task.training.features import features
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.descriptor import read_descriptor

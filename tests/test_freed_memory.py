@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from florets.strategies.base import freed_memory
-from florets.strategies.base.freed_memory import give_back_freed
+from florets.strategies.base import strategy as module
+from florets.strategies.base.strategy import give_back_freed
 
 PIECE, PIECES = 65_536, 3_000
 
@@ -15,7 +15,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-@pytest.mark.skipif(freed_memory._trim is None, reason="this C library keeps freed memory")
+@pytest.mark.skipif(module._trim is None, reason="this C library keeps freed memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_freed_memory_goes_back_before_a_large_step_alone() -> None:
     pieces = [bytearray(b"1" * PIECE) for _ in range(PIECES)]
@@ -31,5 +31,5 @@ def test_freed_memory_goes_back_before_a_large_step_alone() -> None:
 
 
 def test_without_such_a_library_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freed_memory, "_trim", None)
+    monkeypatch.setattr(module, "_trim", None)
     give_back_freed(10**9)

@@ -2,7 +2,7 @@
 
 import gc
 
-from florets.strategies.base.garbage import seldom_collected
+from florets.strategies.base.loop import seldom_collected
 
 
 def test_the_search_is_seldom_within_the_block_alone() -> None:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose, follow
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.results.loss_matrix import loss_matrix
+from florets.server_app.loss_matrix import loss_matrix
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
@@ -24,7 +24,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.replies import read_losses, read_selected_update, read_update
-from tests.fakes import FakeClients, models, thetas
+from tests.fakes import FakeClients, message_to, models, thetas
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
 TASK = build_task(CONFIG)
@@ -41,7 +41,7 @@ def ask() -> Ask:
 
     def ask(kind: str, arrays: ArrayRecord, **others: object) -> RecordDict:
         config = ConfigRecord({**settings, kinds.SERVER_ROUND: 1, **HELD_OUT, **others})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([Message(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
+        (reply,) = grid.send_and_receive([message_to(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 

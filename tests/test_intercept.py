@@ -7,26 +7,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 from scipy.optimize import minimize
 from scipy.special import softmax
 
 from florets.client_app.app import app
 from florets.client_app.client import Client
-from florets.client_app.handlers.intercept import intercept
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
-from florets.server_app.engine import run
-from florets.server_app.local_grid import LocalGrid
-from florets.strategies.core.random_intercepts import between_variance, residual_variance, shrunk
-from florets.strategies.intercept.strategy import InterceptClients, InterceptKept
-from florets.task.statistics.intercepts import SPREAD, class_offsets, value_offset
+from florets.strategies.intercept.client import SPREAD, class_offsets, intercept, value_offset
+from florets.strategies.intercept.messages import INTERCEPT
+from florets.strategies.intercept.strategy import (
+    InterceptClients,
+    InterceptKept,
+    between_variance,
+    residual_variance,
+    shrunk,
+)
 from florets.task.wire import MalformedMessage, bank, kinds
 from florets.task.wire.intercept import offset_basis, read_intercept
 from florets.task.wire.sums import MIN_RECORDS
+from tests.fakes import message_to
 from tests.method_runs import SMALL, play
 
 # How estimates are shrunk
@@ -266,7 +272,7 @@ def test_clients_with_labels_of_their_own_gain_by_their_intercepts(tmp_path: Pat
 
 def test_a_client_whose_estimate_is_lost_tests_its_groups_model() -> None:
     more = ("strategy=fedavg", "num_rounds=1", "eval_every=1")
-    lost = {(kinds.QUERY_INTERCEPT, 1, 3)}
+    lost = {(INTERCEPT, 1, 3)}
     found, plain = play(*more, "personal=intercept", lost=lost), play(*more)
     tests, without = found.reports[-1].evaluations, plain.reports[-1].evaluations
     assert {key for key in tests if tests[key].loss == without[key].loss} == {"3"}
@@ -317,7 +323,7 @@ def test_a_node_that_keeps_its_statistics_or_has_few_records_says_nothing_of_its
     )
     # With it Flower builds messages outside of its own processes.
     LocalGrid(app, 6)
-    message = Message(content, 1, kinds.QUERY_INTERCEPT)
+    message = message_to(content, 1, INTERCEPT)
     node: dict[str, Any] = {"partition-id": 0, "num-partitions": 6, kinds.SHARE_STATISTICS: why != "kept"}
     monkeypatch.setattr(Client, "is_simulated", False)
     client = Client(message, Context(1, 1, node, RecordDict(), {}))

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 from florets.commands import main
-from florets.strategies.base.magnitudes import InputMagnitudes
+from florets.strategies.base.federation import InputMagnitudes
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.magnitude import Magnitude, read_magnitude

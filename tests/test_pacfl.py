@@ -9,8 +9,9 @@ from scipy.linalg import subspace_angles
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.strategies.pacfl.client import principal_directions
+from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
 from florets.strategies.pacfl.strategy import MEASURES, PACFL, Directions, angle_matrix
-from florets.task.statistics.principal_vectors import principal_directions
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.principal_vectors import read_principal_vectors
 from tests.method_runs import play
@@ -167,7 +168,7 @@ def test_a_huge_threshold_gives_fedavg_and_0_local_only_to_the_bit(more: tuple[s
 
 def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
     whole = play("strategy=pacfl", "num_rounds=3")
-    lost = {(kinds.PRINCIPAL_VECTORS, 1, client) for client in (0, 5)}
+    lost = {(PRINCIPAL_VECTORS, 1, client) for client in (0, 5)}
     late = play("strategy=pacfl", "num_rounds=3", lost=lost)
     assert sorted(late.reports[0].assignment) == ["1", "2", "3", "4"]
     assert late.reports[1].assignment == late.reports[2].assignment == whole.reports[2].assignment
@@ -175,7 +176,7 @@ def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
 
 
 def test_a_group_of_later_clients_alone_starts_a_model_of_its_own() -> None:
-    lost = {(kinds.PRINCIPAL_VECTORS, 1, client) for client in (0, 1, 2)}
+    lost = {(PRINCIPAL_VECTORS, 1, client) for client in (0, 1, 2)}
     late = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=10", "num_rounds=2", lost=lost)
     assert set(late.reports[0].assignment.values()) == {0}
     assert late.reports[1].assignment == {"0": 1, "1": 1, "2": 1, "3": 0, "4": 0, "5": 0}

@@ -8,13 +8,13 @@ from torch.func import functional_call, grad, jvp
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
+from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.adaptation import Adaptation
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
-from florets.task.wire import kinds
 from tests.method_runs import SMALL, Played, play
 from tests.own_functions import net
 
@@ -144,7 +144,7 @@ def test_a_lost_update_leaves_the_others_average() -> None:
     sizes = np.array([len(task.client(client).y_train) for client in range(6)])
 
     def first_round(*clients: int) -> Played:
-        lost = {(kinds.TRAIN_ADAPTED, 1, client) for client in range(6) if client not in clients}
+        lost = {(TRAIN_ADAPTED, 1, client) for client in range(6) if client not in clients}
         return play(PER, "num_rounds=1", lost=lost)
 
     def weighted(*clients: int) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import trim_mean
 
 from florets.strategies.core.agglomerative import group_by_largest_gap
-from florets.strategies.core.trimmed import trimmed_mean, trimmed_means
+from florets.strategies.core.aggregate import trimmed_mean, trimmed_means
 from florets.strategies.sr_fca.strategy import (
     SRFCA,
     by_cluster,

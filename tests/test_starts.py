@@ -10,13 +10,12 @@ from flwr.app import ArrayRecord
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.core.orthonormal import orthonormal_rows
-from florets.strategies.core.starts import farthest, least_loss, least_share, shuffled
 from florets.strategies.ifca.strategy import IFCA
-from florets.strategies.shared.far_start import far_models
+from florets.strategies.shared.first_rounds import far_models, farthest
+from florets.strategies.shared.restarts import least_loss, least_share, shuffled
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas

@@ -6,10 +6,10 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
+from florets.strategies.core.agglomerative import joined
 from florets.strategies.core.cluster import canonical
-from florets.strategies.core.joining import joined
-from florets.strategies.core.similar import merge_similar
-from florets.strategies.stocfl.strategy import StoCFL
+from florets.strategies.shared.messages import TRAIN_BILEVEL
+from florets.strategies.stocfl.strategy import StoCFL, merge_similar
 from florets.task.training.loop import train
 from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
@@ -177,7 +177,7 @@ def test_a_client_whose_direction_was_lost_takes_part_later() -> None:
 def test_a_client_whose_update_was_lost_keeps_its_cluster() -> None:
     found = play(
         *SHORT,
-        lost={(kinds.TRAIN_BILEVEL, 1, client) for client in (0, 1, 2)},
+        lost={(TRAIN_BILEVEL, 1, client) for client in (0, 1, 2)},
     )
     assert found.ari == 1.0
     assert found.reports[0].replies["error"] == 3

@@ -5,28 +5,30 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from torch import nn
 
 from florets.client_app.app import app
+from florets.client_app.handlers.estimate import fit_linear_model, least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
-from florets.strategies.k_fed.strategy import KFED
-from florets.strategies.one_shot.strategy import OneShot
-from florets.strategies.oracle.strategy import Oracle
-from florets.task.statistics.kmeans import (
+from florets.strategies.k_fed.client import (
     feature_rows,
     in_leading_subspace,
     local_centres,
     near_means,
     num_features,
 )
-from florets.task.statistics.least_squares import fit_linear_model, least_squares
+from florets.strategies.k_fed.messages import KMEANS
+from florets.strategies.k_fed.strategy import KFED
+from florets.strategies.one_shot.strategy import OneShot
+from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.kmeans import read_centres
 from florets.task.wire.replies import read_update
+from tests.fakes import message_to
 
 
 def rng() -> np.random.Generator:
@@ -203,7 +205,7 @@ def asking(*overrides: str) -> tuple[Ask, Layout, bank.Bank]:
         content = RecordDict({kinds.CONFIG: own})
         if send:
             content[kinds.ARRAYS] = bank.model(models, 0)
-        (reply,) = grid.send_and_receive([Message(content, node, kind)])
+        (reply,) = grid.send_and_receive([message_to(content, node, kind)])
         assert not reply.has_error(), reply.error.reason
         return reply.content
 
@@ -240,7 +242,7 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
     task = build_task(compose(["num_clients=5", "seed=1"]))
     settings = {kinds.LOCAL_CLUSTERS: 1, kinds.FEATURES: features}
     read = read_centres(
-        ask(kinds.KMEANS, send=False, **settings), num_features(task.input_shape, task.num_outputs, features), 1
+        ask(KMEANS, send=False, **settings), num_features(task.input_shape, task.num_outputs, features), 1
     )
     data = task.client(0)
     rows = feature_rows(data.x_train, data.y_train, 10, features)
@@ -251,9 +253,9 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
 def test_a_client_finds_its_centres_by_the_method_that_it_is_told() -> None:
     ask, _, _ = asking("num_rounds=1")
     told = {kinds.LOCAL_CLUSTERS: 2, kinds.LOCAL_METHOD: "awasthi_sheffet"}
-    assert len(read_centres(ask(kinds.KMEANS, send=False, **told), 64, 2).sizes) == 2
+    assert len(read_centres(ask(KMEANS, send=False, **told), 64, 2).sizes) == 2
     with pytest.raises(AssertionError, match="local_method='lloyd' must be one of"):
-        ask(kinds.KMEANS, send=False, **{**told, kinds.LOCAL_METHOD: "lloyd"})
+        ask(KMEANS, send=False, **{**told, kinds.LOCAL_METHOD: "lloyd"})
 
 
 # From the configuration

@@ -7,18 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-import florets.task.statistics.moments
-import florets.task.statistics.sample_gradients
+import florets.strategies.two_phase.client
+import florets.task.training.sample_gradients
+from florets.strategies.two_phase.client import LocalMoments, StepSettings, anchor_step, moment_matrix
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.mlp import linear, mlp
-from florets.task.statistics.anchor_step import StepSettings, anchor_step, moment_matrix
-from florets.task.statistics.moments import LocalMoments
-from florets.task.statistics.sample_gradients import sample_moments, unflatten
 from florets.task.training.linear import exact_proximal
 from florets.task.training.loop import train
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
+from florets.task.training.sample_gradients import sample_moments, unflatten
 from florets.task.training.settings import Training
 
 CASES = {
@@ -76,7 +75,7 @@ def test_models_are_taken_together_as_far_as_memory_allows(monkeypatch):
     module, x, y, estimates = draw(build, classes, anchors=5)
     together = sample_moments(module, estimates, x, y, loss)
     assert together.shape == (5, 5, estimates.shape[1])
-    monkeypatch.setattr(florets.task.statistics.sample_gradients, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
+    monkeypatch.setattr(florets.task.training.sample_gradients, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
     assert np.array_equal(sample_moments(module, estimates, x, y, loss), together)
 
 
@@ -127,7 +126,7 @@ def explicit(left: np.ndarray, right: np.ndarray, pairing: str) -> np.ndarray:
 @pytest.mark.parametrize("pairing", ["all", "halves", "single"])
 def test_terms_are_products_with_the_sum_over_pairs(pairing, noisy, block, monkeypatch):
     monkeypatch.setattr(
-        florets.task.statistics.moments, "LARGEST_BLOCK", block
+        florets.strategies.two_phase.client, "LARGEST_BLOCK", block
     )  # 13 values: one anchor and one or two rows at a time.
     build, loss, classes = CASES["half"]
     module, x, y, left = draw(build, classes)

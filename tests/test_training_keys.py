@@ -17,8 +17,9 @@ from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
 from florets.conf.schema import as_plain
 from florets.server_app.build import build_checked, build_task, message_settings
-from florets.server_app.resume.own_code import code_imported
+from florets.server_app.own_code import code_imported
 from florets.strategies import STRATEGIES
+from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.models.mlp import mlp
 from florets.task.randomness import Purpose
 from florets.task.training import loop as training
@@ -318,7 +319,7 @@ def test_an_augmentation_by_import_path_needs_trust_in_files_and_is_recorded(
     assert Training().augment is None
 
 
-@pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.QUERY_FOLDS])
+@pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, QUERY_FOLDS])
 def test_a_node_runs_no_augmentation_that_its_owner_has_not_allowed(kind: str, node: dict[str, Any]) -> None:  # noqa: F811
     asked = {"augment": FLIP, kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 2, kinds.FOLD_STEPS: 1}
     more = {kinds.FOLD_UPLOAD: "full", kinds.FOLD_WIDTH: 26, kinds.FOLD_SEED: 1}

@@ -15,6 +15,7 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, RoundReport
+from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
 from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings
 from florets.task.wire import bank, kinds
@@ -40,8 +41,8 @@ def test_coarse_models_after_phase_1_and_the_true_ones_after_phase_2():
     assert found.strategy.assignment.keys() == {f"{i:02}" for i in range(60)}
     assert len({(i % 3, found.strategy.assignment[f"{i:02}"]) for i in range(60)}) == 3
     # Phase 1: 10 anchors, T1 = 4 exchanges with everybody, whatever the number of anchors.
-    assert len(watched.asked(kinds.SUBSPACE, 1)) == 4 * 60
-    assert len(watched.asked(kinds.MOMENT_DESCENT, 1)) == 10
+    assert len(watched.asked(SUBSPACE, 1)) == 4 * 60
+    assert len(watched.asked(MOMENT_DESCENT, 1)) == 10
     assert found.reports[4].details == {
         "anchors": 10,
         "anchors_stopped": 0,
@@ -115,21 +116,21 @@ def test_fresh_clients_are_asked_once_and_are_no_anchors():
         *ANCHORS_5[:1],
         watched=watched,
     )
-    asked = [set(watched.asked(kinds.SUBSPACE, r)) for r in (1, 2, 3)]
-    anchors = set(watched.asked(kinds.MOMENT_DESCENT, 1))
+    asked = [set(watched.asked(SUBSPACE, r)) for r in (1, 2, 3)]
+    anchors = set(watched.asked(MOMENT_DESCENT, 1))
     assert [len(group) for group in asked] == [5, 5, 5]
     assert len(set.union(anchors, *asked)) == 5 + 15
-    assert anchors == set(watched.asked(kinds.MOMENT_DESCENT, 3))
+    assert anchors == set(watched.asked(MOMENT_DESCENT, 3))
     assert watched.asked(kinds.TRAIN_SELECT, 4) == list(range(24))
 
 
 def test_reused_clients_are_drawn_anew_in_every_round():
     watched = Watched()
     found = run("strategy.subspace_clients=5", "strategy.moment_rounds=2", watched=watched)
-    first, second = (set(watched.asked(kinds.SUBSPACE, r)) for r in (1, 2))
+    first, second = (set(watched.asked(SUBSPACE, r)) for r in (1, 2))
     assert len(first) == len(second) == 5
     assert first != second
-    anchors = set(watched.asked(kinds.MOMENT_DESCENT, 1))
+    anchors = set(watched.asked(MOMENT_DESCENT, 1))
     assert {int(key) for key in found.reports[0].participants} == first | anchors
 
 
@@ -147,7 +148,7 @@ def test_too_few_fresh_clients_are_reported_and_none_end_the_run(caplog, monkeyp
     monkeypatch.setattr(mixed_regression, "build_strategy", unchecked)
     with pytest.raises(FederationError, match="round 3: no client is left"):
         run(*ANCHORS_5, watched=watched)
-    assert len(watched.asked(kinds.SUBSPACE, 2)) == 4 * 1
+    assert len(watched.asked(SUBSPACE, 2)) == 4 * 1
     assert "round 2: 1 clients can be asked for their moments, not subspace_clients=6" in caplog.text
 
 
@@ -159,13 +160,13 @@ def test_noise_differs_by_client_side_and_round_but_not_by_inner_step_and_hides_
         told = {
             step.array_records[kinds.ESTIMATES][kinds.LEFT].data
             + step.array_records[kinds.ESTIMATES][kinds.RIGHT].data
-            for step in watched.sent(kinds.SUBSPACE, server_round, client)
+            for step in watched.sent(SUBSPACE, server_round, client)
         }
         assert len(told) == 1
         return told.pop()
 
     assert len({estimates(r, c) for r in (1, 2) for c in range(12)}) == 24
-    record = [watched.sent(kinds.SUBSPACE, 1, c)[0].array_records[kinds.ESTIMATES] for c in range(12)]
+    record = [watched.sent(SUBSPACE, 1, c)[0].array_records[kinds.ESTIMATES] for c in range(12)]
     left, right = (np.stack([told[side].numpy() for told in record]) for side in (kinds.LEFT, kinds.RIGHT))
     noise = np.concatenate([left, right]) - _sent_to_an_anchor(watched)
     assert noise.std() == pytest.approx(0.5, rel=0.1)
@@ -174,17 +175,15 @@ def test_noise_differs_by_client_side_and_round_but_not_by_inner_step_and_hides_
 
 
 def _sent_to_an_anchor(watched):
-    anchor = watched.asked(kinds.MOMENT_DESCENT, 1)[0]
-    (sent,) = watched.sent(kinds.MOMENT_DESCENT, 1, anchor)
+    anchor = watched.asked(MOMENT_DESCENT, 1)[0]
+    (sent,) = watched.sent(MOMENT_DESCENT, 1, anchor)
     return sent.array_records[kinds.ARRAYS]["1.weight"].numpy()
 
 
 def test_without_noise_all_clients_share_one_record_and_anchors_start_from_model_0():
     watched = Watched()
     run(*ANCHORS_5, "strategy.moment_rounds=1", watched=watched)
-    sent = [
-        content.array_records[kinds.ESTIMATES] for k, r, _, content in watched.seen if (k, r) == (kinds.SUBSPACE, 1)
-    ]
+    sent = [content.array_records[kinds.ESTIMATES] for k, r, _, content in watched.seen if (k, r) == (SUBSPACE, 1)]
     assert all(record is sent[0] for record in sent)
     assert sent[0].keys() == {kinds.LEFT}
     assert np.array_equal(sent[0][kinds.LEFT].numpy(), np.repeat(_sent_to_an_anchor(watched), 5, axis=0))
@@ -196,7 +195,7 @@ def test_anchors_below_their_threshold_stop_for_good_and_refinement_begins():
     found = run(*ANCHORS_5, "strategy.delta=2", "strategy.epsilon=50", watched=watched)
     assert [report.phase for report in found.reports] == ["moment_descent"] + ["refine"] * 6
     assert found.reports[0].details["anchors_stopped"] == 5
-    assert watched.asked(kinds.MOMENT_DESCENT, 2) == []
+    assert watched.asked(MOMENT_DESCENT, 2) == []
     # Nobody has moved: all models are model 0.
     assert found.banks[0] == pytest.approx(np.repeat(_sent_to_an_anchor(watched), 3, axis=0))
 
@@ -274,8 +273,8 @@ def _context(online):
 def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
     watched = Watched()
     whole = run(*ANCHORS_5, "strategy.moment_rounds=1", watched=watched)
-    anchor = watched.asked(kinds.MOMENT_DESCENT, 1)[0]
-    spoiled = Watched({(kinds.MOMENT_DESCENT, 1, anchor): lost})
+    anchor = watched.asked(MOMENT_DESCENT, 1)[0]
+    spoiled = Watched({(MOMENT_DESCENT, 1, anchor): lost})
     found = run(*ANCHORS_5, "strategy.moment_rounds=1", watched=spoiled)
     assert found.strategy.state.descent.estimates[0] == pytest.approx(_sent_to_an_anchor(watched)[0])
     assert (
@@ -291,13 +290,13 @@ def test_an_invalid_term_is_left_out_and_none_at_all_ends_the_run():
         content[kinds.ARRAYS] = ArrayRecord({kinds.TERMS: Array(terms)})
         return content
 
-    found = run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, 7): not_a_number}))
+    found = run(*ANCHORS_5, watched=Watched({(SUBSPACE, 1, 7): not_a_number}))
     assert found.reports[0].replies["invalid"] == 4
     with pytest.raises(FederationError, match="round 1 returned a valid term of the moments from none of 12 asked"):
-        run(*ANCHORS_5, watched=Watched({(kinds.SUBSPACE, 1, c): lost for c in range(12)}))
+        run(*ANCHORS_5, watched=Watched({(SUBSPACE, 1, c): lost for c in range(12)}))
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("iteration", kinds.SUBSPACE), ("direct", kinds.MOMENTS)])
+@pytest.mark.parametrize(("mode", "kind"), [("iteration", SUBSPACE), ("direct", MOMENTS)])
 def test_a_subspace_below_the_quorum_is_found_once_more(mode, kind):
     shared = (*ANCHORS_5, "strategy.moment_rounds=1", "num_rounds=1", f"strategy.subspace={mode}", "quorum=0.5")
     calls = dict.fromkeys(range(7), 0)
@@ -336,9 +335,7 @@ def test_soft_labels_train_every_model_by_its_weight():
         "train.local_epochs=1",
     )
     found = run(*shared, "strategy.moment_rounds=0", watched=watched)
-    start = np.stack(
-        [m["1.weight"].numpy()[0] for m in bank.models(watched.sent(kinds.TRAIN_SOFT, 1, 0)[0]["arrays"])]
-    )
+    start = np.stack([m["1.weight"].numpy()[0] for m in bank.models(watched.sent(TRAIN_SOFT, 1, 0)[0]["arrays"])])
     expected = start.astype(np.float64)
     data = own_functions.mixed_regression(None, 0, 3, clients=12)
     for client in range(12):
@@ -416,7 +413,7 @@ def test_settings_that_cannot_work_are_refused():
 def soft_round(spoiled: Callable[[RecordDict], RecordDict]) -> RoundReport:
     """Play one round of soft labels in which one reply is spoiled."""
     settings = ("num_clients=12", "strategy.moment_rounds=0", "num_rounds=1", "strategy.labels=soft")
-    return run(*settings, watched=Watched({(kinds.TRAIN_SOFT, 1, 3): spoiled})).reports[0]
+    return run(*settings, watched=Watched({(TRAIN_SOFT, 1, 3): spoiled})).reports[0]
 
 
 def test_metrics_of_a_spoiled_soft_reply_are_refused():

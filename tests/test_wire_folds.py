@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from florets.strategies.shared.fold_plan import FoldPlan
+from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
 from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
 

@@ -1,6 +1,7 @@
-"""`train.custom`, `evaluate.custom`, `query.custom`: a handler that the strategy brings, named by its import path."""
+"""`train.custom`, `evaluate.custom`, `query.custom`: the handler whose import path the message names."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from flwr.app import RecordDict
@@ -25,7 +26,11 @@ def custom(client: Client) -> RecordDict:
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
-    content = handler_of(client, path)(client=AuthorsClient(client))
+    content = (
+        _built_in(path)(client=client)
+        if kinds.is_built_in(path)
+        else handler_of(client, path)(client=AuthorsClient(client))
+    )
     if not isinstance(content, RecordDict):
         raise ValueError(f"handler {path} returned a {type(content).__name__}, not a flwr.app.RecordDict")
     return content
@@ -42,6 +47,22 @@ def handler_of(client: Client, path: str) -> Callable[..., Any]:
     """
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)
+    return _handler(path)
+
+
+@cache
+def _built_in(path: str) -> Callable[..., Any]:
+    """Return a handler of this project's algorithms, whose code every node has: no consent is needed.
+
+    Only what its module itself defines is one, not what the module imports.
+    """
+    function = _handler(path)
+    if getattr(function, "__module__", None) != path.partition(":")[0]:
+        raise ValueError(f"{kinds.HANDLER}={path!r}: is no client handler of this project")
+    return function
+
+
+def _handler(path: str) -> Callable[..., Any]:
     what = f"{kinds.HANDLER}={path!r}"
     function = imported(what, path)
     check_handler(what, function)

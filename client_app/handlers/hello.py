@@ -1,4 +1,4 @@
-"""`query.hello`: who this client is, what it has, and what code it runs."""
+"""`query.hello` and `query.describe`: what a client says of itself before the first round."""
 
 import math
 
@@ -12,6 +12,7 @@ from florets.client_app.session import device_of, partition_id
 from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
+from florets.task.wire.description import pack_description
 from florets.task.wire.magnitude import Magnitude
 
 
@@ -49,6 +50,22 @@ def hello(client: Client) -> RecordDict:
         Magnitude(_root_mean_square(client.data.x_train), task.data.scaled).pack(texts)
     content[kinds.CONFIG] = texts
     return content
+
+
+def describe(client: Client) -> RecordDict:
+    """Return the description of this node's data; see `florets.task.data.tables.description` for what leaves it.
+
+    A node that sends no sums of its tests (`share-statistics`) sends none of its columns either.
+
+    Raises
+    ------
+    ValueError
+        If the node's data cannot be read, or its clients are simulated.
+    """
+    if not client.task.is_own:
+        raise ValueError("only nodes with data of their own describe them")
+    found = client.task.describe()
+    return pack_description(client.key, found if client.shares_statistics else found.without_figures())
 
 
 def _count(client: Client) -> int:

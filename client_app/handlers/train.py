@@ -1,11 +1,11 @@
-"""`train`: local training of one model."""
+"""`train` and `train.select`: local training of one model."""
 
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.messages import reply, reported
 from florets.client_app.session import session
-from florets.client_app.training import update
+from florets.client_app.training import model_losses, update
 from florets.task.training.losses import in_parts, recorded
 from florets.task.wire import is_stable, kinds
 
@@ -32,3 +32,14 @@ def train(client: Client) -> RecordDict:
         history = client.config.get(kinds.HISTORY, [])
         metrics[kinds.STABLE] = int(is_stable(history if isinstance(history, list) else [], rounds))
     return reply(arrays, metrics)
+
+
+def train_select(client: Client) -> RecordDict:
+    """Choose the model with the lowest loss, see `model_losses`, then do as `train`.
+
+    Source: IFCA Alg. 1, l. 7 and 8.
+    """
+    losses = model_losses(client)
+    chosen = int(losses.argmin())
+    arrays, metrics = update(client, client.states()[chosen])
+    return reply(arrays, {**metrics, kinds.CHOSEN_MODEL: chosen, kinds.MODEL_LOSSES: losses.tolist()})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.strategies.base.class_shares import ClassShares
+from florets.strategies.base.placement import ClassShares
 
 NAME = "class_shares"
 _TOLERANCE = 1e-6

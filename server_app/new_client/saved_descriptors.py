@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from florets.server_app.new_client.common_model import Arrays, pack_common, unpack_common
-from florets.strategies.base.frozen_descriptors import FrozenDescriptors
-from florets.strategies.core.descriptors import RowScale
+from florets.strategies.base.placement import FrozenDescriptors, RowScale
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.new_client import descriptor
 from florets.task.task import Task

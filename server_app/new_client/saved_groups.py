@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from florets.server_app.new_client.common_model import Arrays, pack_common, unpack_common
-from florets.strategies.base.frozen_groups import FrozenGroups
+from florets.strategies.base.placement import FrozenGroups
 from florets.strategies.core.placement import Centres
 from florets.task.data.dataset import FloatArray, TargetArray
 from florets.task.new_client import fold_rows

@@ -7,7 +7,7 @@ from florets import strategies
 from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.server_app.reproduce.mixtures import read_mixtures
 from florets.strategies.base.report import EVIDENCE
-from florets.task.fingerprint import CLIENT_FOLDERS, fingerprint
+from florets.task.fingerprint import fingerprint
 
 ALL_RIGHT = 1.0 - 1e-9
 """ARI that is 1 but for rounding."""
@@ -85,4 +85,4 @@ def _of_participants(lines: list[dict[str, Any]]) -> Values:
 def _code() -> str:
     """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
     root = Path(strategies.__file__).parents[1]
-    return fingerprint(tuple(root / name for name in (*CLIENT_FOLDERS, "strategies")))
+    return fingerprint(tuple(root / name for name in ("client_app", "task", "strategies")))

@@ -4,15 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.frozen_clusters import FrozenClusters
-from florets.strategies.base.frozen_descriptors import FrozenDescriptors
-from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.handlers import handler_paths
 from florets.strategies.base.method import Method
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
+from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups
 from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray

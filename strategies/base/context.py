@@ -1,23 +1,21 @@
-"""`Round`: what one round works with, and the exchanges that an algorithm can choose from."""
+"""`Round`: what one round works with, and the exchanges that it can plan (`Plan`): training and evaluation."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from florets.strategies.base.averaging import Averaging
-from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.meter import Meter
 from florets.strategies.base.models import Models
-from florets.strategies.base.plan import Plan as Plan
-from florets.strategies.base.report import MOST_NUMBERS, Client, Compared
+from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Evaluation
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.strategies.core.sketch import Vectors, sketched
@@ -33,10 +31,130 @@ from florets.task.wire.replies import (
     check_examples,
     largest_of,
     read_answer,
+    read_evaluation,
     read_losses,
     read_selected_update,
     read_update,
 )
+
+R = TypeVar("R", covariant=True)
+Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
+
+
+@dataclass(frozen=True)
+class Plan(Generic[R]):
+    """One exchange of a round: its training, or its test evaluation.
+
+    Attributes
+    ----------
+    requests
+        One for each client that takes part.
+    read
+        How a reply is read.
+    combine
+        How the valid updates, in the order of the client keys, become the next bank (K, R); None: the strategy's
+        averaging (`Strategy.average`). It may change the state and the assignment, and return another number of
+        models; not the updates, nor the models that it averages. Outliers have been rejected; `weighting`,
+        `shared_layers` and a method's `average` are its own affair.
+    models
+        The models that the round starts from, where there are more or fewer than before; None: the last round's.
+    participants
+        Who takes part, where it is not those that were sampled.
+    keep
+        Keeps what of the valid updates is the clients' own, and returns those of the models that they share; None:
+        there is nothing of the kind.
+    """
+
+    requests: list[Request]
+    read: Read[R]
+    combine: Combine | None = None
+    models: Models | None = None
+    participants: Sequence[Client] | None = None
+    keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What clients do at an evaluation besides the test of the model that they are sent.
+
+    Attributes
+    ----------
+    fine_tune_epochs
+        Local epochs that a copy of the model is trained for, and tested again; 0: none.
+    validation
+        Each test is made on the validation data as well.
+    sums_of
+        Classes of the task, 0 for values, where clients send sums of their tests; None: they send none.
+    """
+
+    fine_tune_epochs: float = 0.0
+    validation: bool = False
+    sums_of: int | None = None
+
+    @property
+    def settings(self) -> dict[str, float | bool]:
+        """Message settings that tell the clients; none where there is nothing to tell."""
+        told: dict[str, float | bool] = {}
+        if self.fine_tune_epochs:
+            told[kinds.FINE_TUNE_EPOCHS] = self.fine_tune_epochs
+        if self.validation:
+            told[kinds.VALIDATION] = True
+        if self.sums_of is not None:
+            told[kinds.TEST_SUMS] = True
+        return told
+
+    def read(self, content: RecordDict) -> TestResult:
+        """Return the reply to a test, checked for what was asked."""
+        return read_evaluation(content, bool(self.fine_tune_epochs), self.validation, self.sums_of)
+
+
+def evaluation_of(test: TestResult) -> Evaluation:
+    """Return a client's reply as it is reported."""
+    validation = None if test.validation is None else evaluation_of(test.validation)
+    tuned = None if test.tuned is None else evaluation_of(test.tuned)
+    values = dict(test.scores.values)
+    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, values, test.sums, test.train)
+
+
+def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
+    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them.
+
+    Parameters
+    ----------
+    tests
+        Results by client key; those without counts add nothing.
+    assignment
+        Model of each client.
+    """
+    parts: dict[int, list[int]] = {}
+    for key, test in tests:
+        if key in assignment and test.scores.confusion:
+            parts.setdefault(assignment[key], []).extend(test.scores.confusion)
+    found = {}
+    for model in sorted(parts):
+        cells = np.array(parts[model], dtype=np.int64).reshape(-1, 3)
+        pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
+        counts = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(counts, place.ravel(), cells[:, 2])
+        found[model] = np.column_stack([pairs, counts]).ravel().tolist()
+    return found
+
+
+def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
+    """Return the unweighted means over clients, for Flower's result; None without any."""
+    if not evaluations:
+        return None
+    metrics = MetricRecord({kinds.EVAL_LOSS: float(np.mean([result.loss for result in evaluations]))})
+    accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
+    if accuracies:
+        metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
+    for prefix, beside in (
+        (kinds.VALIDATED, [result.validation for result in evaluations if result.validation is not None]),
+        (kinds.TUNED, [result.tuned for result in evaluations if result.tuned is not None]),
+    ):
+        metrics.update({f"{prefix}{name}": value for name, value in (mean_results(beside) or {}).items()})
+    return metrics
+
 
 OUTLIER = (
     f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
@@ -292,15 +410,15 @@ class Round:
         others: Mapping[str, ArrayRecord] | None = None,
         category: Literal["train", "evaluate", "query"] = "train",
     ) -> Request:
-        """Build a message to one of the algorithm's own client handlers; see `request`.
+        """Build a message to a client handler, an algorithm's or an author's own; see `request`.
 
         Raises
         ------
         ValueError
-            If the algorithm does not declare the handler: clients would not have been asked whether they allow it.
+            If it is the author's and not declared: clients would not have been asked whether they allow it.
         """
         path = handler_path(handler)
-        if path not in self.client_handlers:
+        if path not in self.client_handlers and not kinds.is_built_in(path):
             raise ValueError(f"handler {path!r} is not in the strategy's client_handlers={self.client_handlers}")
         own = {**(settings or {}), kinds.HANDLER: path}
         return self.request(f"{category}.{kinds.CUSTOM}", client, arrays, own, others)

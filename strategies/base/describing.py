@@ -3,9 +3,8 @@
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
-from florets.strategies.base.admission import client_key
 from florets.strategies.base.exchange import Patience, Request, exchange
-from florets.strategies.base.federation import Federation, FederationError
+from florets.strategies.base.federation import Federation, FederationError, client_key
 from florets.task.data.tables.description import Description
 from florets.task.wire import kinds
 from florets.task.wire.description import read_description

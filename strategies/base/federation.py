@@ -1,5 +1,6 @@
-"""The clients of a run: who they are, who is online, who takes part in a round."""
+"""The clients of a run: who is admitted, who is online, who takes part in a round."""
 
+import hashlib
 import logging
 import shlex
 import time
@@ -7,26 +8,150 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median_low
 
 import numpy as np
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from florets.strategies.base.admission import (
-    client_of,
-    implausible_counts,
-    in_words,
-    one_key_twice,
-    problem_of,
-)
-from florets.strategies.base.exchange import Patience, Replies, Request, exchange, joined
-from florets.strategies.base.magnitudes import InputMagnitudes
+from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined, named
 from florets.strategies.base.report import Client
-from florets.strategies.base.waiting import Waiting
+from florets.task.randomness import client_number
 from florets.task.wire import kinds
-from florets.task.wire.introduction import Introduction, read_introduction
+from florets.task.wire.introduction import Introduction, key_problem, read_introduction
+from florets.task.wire.magnitude import Magnitude
 from florets.task.wire.messages import new_message
 from florets.task.wire.records import record_dict
+
+MOST_TIMES_MEDIAN = 1000
+"""Most examples that a client may claim, in those of the median client.
+
+A count is a client's weight in averages, and only the other clients' counts say what is plausible. Benign federations
+stay below: a client with more would make every average its own model.
+"""
+
+_FEWEST_COUNTS = 3
+"""Of two counts that differ nothing says which one is wrong."""
+
+
+def client_key(node_id: int, told: str, registered_name: str, public_key: bytes) -> str:
+    """Return the key of a client that calls itself `told`: the name that its node is registered under comes first."""
+    key = registered_name or told
+    return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
+
+
+def client_of(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
+    """Return a client as it introduced itself; the name that its node is registered under is its key."""
+    key = client_key(node_id, hello.key, registered_name, public_key)
+    if (registered_name or hello.key) == kinds.NO_KEY:
+        log.warning("node %d has no name: it will be client %s; set client-id in its node config", node_id, key)
+    return Client(key, node_id, client_number(key), hello.num_examples, hello.cluster, hello.device)
+
+
+def problem_of(
+    client: Client, hello: Introduction, num_clients: int | None, fingerprint: str | None, handlers: Sequence[str]
+) -> str | None:
+    """Return why a client cannot take part, as far as its own introduction shows; see `Federation`."""
+    return _name_problem(client) or _other_code(hello, fingerprint, handlers) or _other_simulation(hello, num_clients)
+
+
+def _name_problem(client: Client) -> str | None:
+    """Return why a client's key cannot be one; a registered name has not been checked before."""
+    problem = key_problem(client.key)
+    return problem and f"its name {client.key[:60]!r} {problem}"
+
+
+def _other_code(hello: Introduction, fingerprint: str | None, handlers: Sequence[str]) -> str | None:
+    """Return how a client's code differs from the server's; None where it does not, or any will do."""
+    if fingerprint is None or hello.fingerprint == fingerprint:
+        return None
+    own = f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
+    return (
+        f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). "
+        "Simulated clients import from the folder in which the SuperLink was started: "
+        "start the SuperLink in an empty folder, or in this project's, and run again"
+    )
+
+
+def _other_simulation(hello: Introduction, num_clients: int | None) -> str | None:
+    """Return that a client claims to be of a simulation of another size; None where it does not."""
+    if not num_clients or hello.num_partitions in (0, num_clients):
+        return None
+    return f"it says that {hello.num_partitions} nodes are simulated, and the run has num_clients={num_clients}"
+
+
+def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dict[int, str]:
+    """Return by node why its number of examples is not believed.
+
+    Parameters
+    ----------
+    claimed
+        Numbers that nodes claim now.
+    others
+        Numbers of the clients that take part already.
+    """
+    counts = [*claimed.values(), *others]
+    if len(counts) < _FEWEST_COUNTS:
+        return {}
+    most = MOST_TIMES_MEDIAN * median_low(counts)
+    return {
+        node_id: f"it claims {count} training samples, over {MOST_TIMES_MEDIAN} times those of the median client "
+        f"({median_low(counts)}), and would outweigh all others. If the number is right, its data belong in a run of "
+        "their own, or in several nodes"
+        for node_id, count in claimed.items()
+        if count > most
+    }
+
+
+def one_key_twice(key: str, kept: int, lost: int) -> str:
+    """Return what is said of two nodes with one key, of which one keeps the client's place."""
+    return (
+        f"nodes {kept} and {lost} both call themselves client {key!r}; give each node a different client-id in its "
+        f"node config. Node {lost} is left out while the other one is online"
+    )
+
+
+def in_words(refused: Mapping[str, str]) -> list[str]:
+    """Return why clients cannot take part, in one line for each reason; the commonest come first."""
+    groups = sorted(alike(refused), key=len, reverse=True)
+    return [f"client {named(keys)} cannot take part: {refused[keys[0]]}" for keys in groups]
+
+
+_FAR = 20
+"""Ratio to the median client from which on inputs are taken to be in another unit: images differ by less, bytes and
+floats by 255."""
+_MOST_NAMED = 5
+
+
+class InputMagnitudes:
+    """Magnitude of each client's inputs, as far as clients say it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Magnitude] = {}
+
+    def warning(self, new: Mapping[str, Magnitude]) -> str | None:
+        """Take in new clients, and return which of them have inputs of another magnitude; None where none has."""
+        self._known.update(new)
+        # Of two clients the smaller one counts: most often the other has forgotten to scale.
+        median = median_low([one.value for one in self._known.values()]) if self._known else 0.0
+        if not median:
+            return None
+        far = {key: one for key, one in sorted(new.items()) if not 1 / _FAR <= one.value / median <= _FAR}
+        if not far:
+            return None
+        named = [f"{key} {_times(one, median)}" for key, one in list(far.items())[:_MOST_NAMED]]
+        more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
+        return (
+            "inputs differ by orders of magnitude, so that groups may be those of the files' form: of the median "
+            f"client's, those of {', '.join(named)}{more}. If pixels are floats from 0 to 255, divide them by 255 or "
+            "give bytes (uint8); bring other inputs to one unit"
+        )
+
+
+def _times(one: Magnitude, median: float) -> str:
+    ratio = float(f"{one.value / median:.1g}")
+    return f"{ratio:g} times ({'pixels scaled to 0..1' if one.scaled else 'numbers as they are'})"
+
 
 log = logging.getLogger("florets")
 

@@ -1,16 +1,17 @@
-"""`Method`: how the clients of a group train the group's model together, as an author writes it down."""
+"""`Method`: how the clients of a group train its model, as an author writes it; `PerClient`: a vector for each."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+from numpy.typing import NDArray
 
 from florets.strategies.base.averaging import Updates
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.handlers import Handler, handler_path
 from florets.strategies.base.models import Models
-from florets.strategies.base.per_client import PerClient
 from florets.strategies.base.personal import K, PersonalMethod, S
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
@@ -18,6 +19,43 @@ from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.records import array_record
 from florets.task.wire.replies import TestResult, Update, read_update
+
+
+@dataclass(eq=False)
+class PerClient(MutableMapping[str, FloatArray]):
+    """A vector for each client by its key: a part of a strategy's state, so that clients keep nothing.
+
+    Used as a dictionary. Values are float64; they are kept in float32 where that holds them exactly, as it does what
+    came from clients, and otherwise as they are.
+
+    Attributes
+    ----------
+    vectors
+        As they are kept.
+    """
+
+    vectors: dict[str, NDArray[np.floating]] = field(default_factory=dict)
+
+    def __deepcopy__(self, _: object) -> Self:
+        # Vectors are replaced, never changed: a copy of a strategy's state can share them.
+        return type(self)(dict(self.vectors))
+
+    def __getitem__(self, key: str) -> FloatArray:
+        return self.vectors[key].astype(np.float64)
+
+    def __setitem__(self, key: str, vector: FloatArray) -> None:
+        narrow = vector.astype(np.float32)
+        self.vectors[key] = narrow if np.array_equal(narrow, vector) else vector
+
+    def __delitem__(self, key: str) -> None:
+        del self.vectors[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.vectors)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
 
 Sent = FloatArray | ConfigRecordValues
 _SENT_ANYHOW = (kinds.ARRAYS, kinds.CONFIG, kinds.SERVER_ROUND, kinds.CLIENT_NUMBER, kinds.HANDLER)

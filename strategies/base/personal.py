@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from florets.strategies.base.averaging import Averaging, GradientAveraging
-from florets.strategies.base.choices import choice_of
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import Settings
+from florets.strategies.settings import Settings, choice_of
 from florets.task.wire.replies import TestResult, Update
 
 S = TypeVar("S", bound=Settings)

@@ -7,8 +7,8 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
+from florets.strategies.centralised.messages import TRAIN_POOLED
 from florets.strategies.settings import Experiment, OneModel
-from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 
 
@@ -47,5 +47,5 @@ class Centralised(Strategy[CentralisedSettings, State]):
         """Let one participant train the model on everybody's data."""
         self.assignment.update({client.key: 0 for client in context.online})
         asked, layout = context.participants[0], context.models.layout
-        request = context.request(kinds.TRAIN_POOLED, asked, context.models.one(0), context.averaging.settings)
+        request = context.request_custom(TRAIN_POOLED, asked, context.models.one(0), context.averaging.settings)
         return Plan([request], lambda _, content: read_update(content, layout, 0))

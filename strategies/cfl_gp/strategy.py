@@ -12,15 +12,14 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, SPECTRUM, Detail
 from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE
+from florets.strategies.cfl_gp.profile import ClientProfiles, GradientProfile
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import cluster
-from florets.strategies.core.gradient_profile import GradientProfile
 from florets.strategies.core.matching import match_overlap
 from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
-from florets.strategies.shared.client_profiles import ClientProfiles
-from florets.strategies.shared.first_round import draw_models
-from florets.strategies.shared.update_start import StartState, start_from_updates, starts_from_updates
+from florets.strategies.shared.first_rounds import StartState, draw_models, start_from_updates, starts_from_updates
 from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import Layout, kinds
@@ -355,7 +354,7 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
                 requests.append(context.request(kinds.TRAIN, client, own, plain))
             else:
                 settings = {**plain, **probe_message(self.settings, self.seed)}
-                requests.append(context.request(kinds.TRAIN_PROBE, client, own, settings, others))
+                requests.append(context.request_custom(TRAIN_PROBE, client, own, settings, others))
         self.state.probes += 1
 
         def read(key: str, content: RecordDict) -> Update:

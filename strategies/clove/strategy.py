@@ -8,8 +8,8 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.frozen_clusters import FrozenClusters
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.clove.outliers import Outliers
@@ -20,11 +20,8 @@ from florets.strategies.core.cluster import cluster
 from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap
 from florets.strategies.core.outliers import clipped
 from florets.strategies.settings import Experiment, idle
-from florets.strategies.shared.far_start import far_models
-from florets.strategies.shared.first_round import draw_models
-from florets.strategies.shared.restart_settings import Restarted
-from florets.strategies.shared.restarts import RestartState, begin_round
-from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
+from florets.strategies.shared.first_rounds import draw_models, far_models, start_from_updates, starts_from_updates
+from florets.strategies.shared.restarts import Restarted, RestartState, begin_round
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable

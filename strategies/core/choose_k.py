@@ -1,13 +1,18 @@
-"""Choose the number of clusters when it is not known."""
+"""Rules that choose the number of clusters of loss vectors."""
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import canonical, distinct_rows
-from florets.strategies.core.finch import first_partition
-from florets.strategies.core.finite import finite_losses
-from florets.strategies.core.ward import cut, ward_tree, within_sums
+from florets.strategies.core.cluster import (
+    canonical,
+    cut,
+    distinct_rows,
+    finite_losses,
+    first_partition,
+    ward_tree,
+    within_sums,
+)
 
 RULES = ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch")
 
@@ -32,7 +37,7 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
     Parameters
     ----------
     vectors : (M, D) float64
-        Loss vectors, one row a client; see `finite.finite_losses` for NaN. Above 2,000 rows, 1,000 of them
+        Loss vectors, one row a client; see `cluster.finite_losses` for NaN. Above 2,000 rows, 1,000 of them
         drawn without replacement stand for all.
     k_max : int
         Largest K considered, at least 1.

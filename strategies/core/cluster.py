@@ -1,15 +1,144 @@
-"""Group clients by their loss vectors."""
+"""Clusters of the clients' loss vectors: k-means, Ward, FINCH; their centroids and numbering."""
 
 import warnings
 
 import numpy as np
-from scipy.spatial.distance import cdist
+from scipy.cluster.hierarchy import linkage
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist, pdist
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.finch import finch
-from florets.strategies.core.finite import finite_losses
 from florets.strategies.core.threads import one_thread
-from florets.strategies.core.ward import cut, ward_tree
+
+
+def finite_losses(losses: FloatArray) -> FloatArray:
+    """Return the losses with every NaN or infinity replaced by the largest finite loss.
+
+    A model that diverged gives NaN to all clients; its column then becomes constant, tells no clients
+    apart, and is as unattractive as the worst loss that was seen. Where no entry is finite all become 0.
+
+    Parameters
+    ----------
+    losses : (M, K) float
+        Loss vectors, one row a client. Not modified.
+
+    Returns
+    -------
+    (M, K) float64
+        A copy without NaN, infinity or negative zero.
+    """
+    # Adding 0.0 turns -0.0 into 0.0, which is otherwise another row to a bytewise comparison.
+    clean: FloatArray = np.array(losses, dtype=np.float64) + 0.0
+    bad = ~np.isfinite(clean)
+    if bad.any():
+        good = clean[~bad]
+        clean[bad] = good.max() if good.size else 0.0
+    return clean
+
+
+# Distances of so many pairs at a time: 32 MB.
+_PAIRS = 2**22
+
+
+def first_partition(rows: FloatArray) -> IntArray:
+    """Link each row with its nearest other row, and return the groups of linked rows.
+
+    Parameters
+    ----------
+    rows : (M, D) float64
+        Finite.
+
+    Returns
+    -------
+    (M,) int64
+        Group of each row, numbered from 0 without gaps. Equal rows share one; no row is alone but the only one.
+
+    Source: Sarfraz et al. 2019 (FINCH), Eq. 1, with Euclidean distances. Rows that have the same first neighbour are
+    linked there as well: they are joined through it here.
+    """
+    count = len(rows)
+    if count < 2:
+        return np.zeros(count, dtype=np.int64)
+    links = coo_array((np.ones(count), (np.arange(count), _first_neighbours(rows))), shape=(count, count))
+    _, groups = connected_components(links, directed=False)
+    numbered: IntArray = groups.astype(np.int64)
+    return numbered
+
+
+def finch(rows: FloatArray, distinct: IntArray, num_clusters: int) -> IntArray:
+    """Group the rows into `num_clusters` clusters.
+
+    Partitions follow from one another: the means of one partition's groups are linked by their own first neighbours.
+    Of the last that has enough groups the two whose means are nearest are merged, until there are as many as wanted.
+
+    Parameters
+    ----------
+    rows : (M, D) float64
+        Finite.
+    distinct : (M,) int64
+        Number of each row's value, from 0 without gaps.
+    num_clusters : int
+        Clusters wanted, from 1 to as many as there are distinct rows.
+
+    Returns
+    -------
+    (M,) int64
+        Cluster of each row, by any `num_clusters` numbers; equal rows share one.
+
+    Source: Sarfraz et al. 2019 (FINCH), Alg. 1 and 2. Deviation: with more clusters wanted than the first partition
+    has, the distinct rows are merged two by two; the paper does not say what is done then.
+    """
+    groups, coarser = distinct, first_partition(rows)
+    while num_clusters <= coarser.max() + 1 < groups.max() + 1:
+        groups = coarser
+        coarser = first_partition(_means(rows, groups))[groups]
+    return _merged(rows, groups, num_clusters)
+
+
+def _first_neighbours(rows: FloatArray) -> IntArray:
+    """Return the nearest other row of each, the first among equals (M,); memory does not grow with M squared."""
+    count = len(rows)
+    step = max(1, _PAIRS // count)
+    found = np.empty(count, dtype=np.int64)
+    for start in range(0, count, step):
+        chunk = np.arange(start, min(start + step, count))
+        distances = cdist(rows[chunk], rows)
+        distances[np.arange(len(chunk)), chunk] = np.inf
+        found[chunk] = distances.argmin(axis=1)
+    return found
+
+
+def _means(rows: FloatArray, groups: IntArray) -> FloatArray:
+    """Return the mean of each group's rows (C, D)."""
+    sizes = np.bincount(groups)
+    sums = np.zeros((len(sizes), rows.shape[1]))
+    np.add.at(sums, groups, rows)
+    means: FloatArray = sums / sizes[:, np.newaxis]
+    return means
+
+
+def _merged(rows: FloatArray, groups: IntArray, num_clusters: int) -> IntArray:
+    """Return the groups after the two of nearest means were merged, again and again."""
+    sizes = np.bincount(groups).astype(np.float64)
+    means = _means(rows, groups)
+    distances: FloatArray = cdist(means, means)
+    np.fill_diagonal(distances, np.inf)
+    names = np.arange(len(sizes))
+    for _ in range(len(sizes) - num_clusters):
+        kept, gone = sorted(divmod(int(distances.argmin()), len(sizes)))
+        means[kept] = (sizes[kept] * means[kept] + sizes[gone] * means[gone]) / (sizes[kept] + sizes[gone])
+        sizes[kept] += sizes[gone]
+        names[names == gone] = kept
+        distances[kept] = cdist(means[kept : kept + 1], means)[0]
+        # Groups that are gone, and a group's distance from itself, are never the least.
+        distances[kept, np.isinf(distances[gone])] = np.inf
+        distances[kept, [kept, gone]] = np.inf
+        distances[gone], distances[:, gone] = np.inf, np.inf
+        distances[:, kept] = distances[kept]
+    merged: IntArray = names[groups]
+    return merged
+
 
 METHODS = ("kmeans", "agglomerative", "finch")
 
@@ -33,12 +162,12 @@ def cluster(
     Parameters
     ----------
     vectors : (M, D) float64
-        Loss vectors, one row a client, rows in the order of client keys; see `finite.finite_losses` for NaN.
+        Loss vectors, one row a client, rows in the order of client keys; see `finite_losses` for NaN.
     num_clusters : int
         Clusters wanted, at least 1.
     method : str
         ``"kmeans"`` (k-means++, the best of ten starts), ``"agglomerative"`` (Ward; of more than 5,000 rows
-        `of_cohort`, with 5,000 of them) or ``"finch"`` (first neighbours; see `finch.finch`).
+        `of_cohort`, with 5,000 of them) or ``"finch"`` (first neighbours; see `finch`).
     rng : numpy.random.Generator
         Seeds k-means and draws the cohort; not used otherwise.
     weights : (M,) float64, optional
@@ -196,3 +325,68 @@ def _kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray 
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels: IntArray = model.fit_predict(rows, sample_weight=weights).astype(np.int64)
     return labels
+
+
+def ward_tree(vectors: FloatArray) -> FloatArray:
+    """Return the merges of Ward's method on Euclidean distances.
+
+    Parameters
+    ----------
+    vectors : (M, D) float64
+        At least two rows. Memory grows as M squared.
+
+    Returns
+    -------
+    (M - 1, 4) float64
+        SciPy's linkage matrix: the two nodes merged, their distance, the size of the union.
+    """
+    # Given rows, SciPy warns where they happen to look like a matrix of distances, as K vectors of length K can.
+    tree: FloatArray = linkage(pdist(vectors), method="ward")
+    return tree
+
+
+def cut(tree: FloatArray, num_clusters: int) -> IntArray:
+    """Return the clusters after all but the last ``num_clusters - 1`` merges.
+
+    Exactly ``num_clusters`` clusters come out, also where several merges have equal distances: a cut at a
+    distance (SciPy's ``fcluster``) would return fewer there.
+
+    Parameters
+    ----------
+    tree : (M - 1, 4) float64
+        From `ward_tree`.
+    num_clusters : int
+        From 1 to M.
+
+    Returns
+    -------
+    (M,) int64
+        A number for each row, equal within a cluster; not yet numbered from 0 (see `canonical`).
+    """
+    num_rows = len(tree) + 1
+    num_nodes = 2 * num_rows - num_clusters
+    root = np.arange(num_nodes, dtype=np.int64)
+    # A node is made before it is merged: from the last merge down, every parent's root is known already.
+    for node in range(num_nodes - 1, num_rows - 1, -1):
+        left, right = tree[node - num_rows, :2].astype(np.int64)
+        root[left] = root[right] = root[node]
+    return root[:num_rows]
+
+
+def within_sums(tree: FloatArray) -> FloatArray:
+    """Return the within-cluster sum of squares of every cut of the tree.
+
+    Parameters
+    ----------
+    tree : (M - 1, 4) float64
+        From `ward_tree`.
+
+    Returns
+    -------
+    (M,) float64
+        Entry ``K - 1`` belongs to K clusters: falling, 0 at the end. A merge at Ward distance h adds h
+        squared / 2.
+    """
+    growth = np.cumsum(tree[:, 2] ** 2 / 2.0)
+    sums: FloatArray = np.concatenate([growth[::-1], [0.0]])
+    return sums

@@ -7,23 +7,196 @@ The method has three steps, each a function of the inner products of the clients
 1. *How many*: the score of every number of groups, a cross-validated cosine; the smallest K whose score is within a
    tolerance of the largest. Above half the clients, groups explain nothing that the clients alone do not.
 2. *Are there any*: the largest score against its distribution when the clients of each fold are permuted
-   independently (`fold_permutations`). Step 1 always names a K; only this step can say that there is none.
+   independently. Step 1 always names a K; only this step can say that there is none.
 3. *Which*: the tree of the clients' means over all folds, of the kind that scored best at K, cut there.
+
+The rows of a client with small folds are noisy. A tree may put it in a wrong group, and leaving it alone then
+predicts better than the right number of groups does. So in addition to the trees of all clients, trees of those with
+large folds are cut, and each of the others joins the group whose centre is nearest.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
+from scipy.cluster.hierarchy import linkage, ward
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.fold_joining import joined, joined_scores
-from florets.strategies.core.fold_permutations import can_reject, p_value_far_apart, permutation_p_value
-from florets.strategies.core.fold_scores import LINKAGES, centred_rows, distances, gram_of, scores
+from florets.strategies.core.cluster import canonical, cut
+from florets.strategies.core.fold_scores import (
+    EQUAL,
+    LINKAGES,
+    centred_gram,
+    centred_rows,
+    distances,
+    gram_of,
+    permuted,
+    products_of,
+    scores,
+)
 from florets.strategies.core.placement import centres, unit_mean
-from florets.strategies.core.ward import cut
+
+# The test of more clients is made with so many of them, drawn at random: 399 permutations of 150 clients with four
+# folds take some 5 s, and the time grows with the square.
+CLIENTS = 150
+# After this many permutations that reach the observed score, the p value is known to about a third.
+ENOUGH = 10
+# Scores that differ by less are equal but for the order of their additions.
+ROUNDING = 1e-10
+
+
+def can_reject(num_clients: int, num_folds: int, level: float) -> bool:
+    """Say whether there are enough different permutations for a p value at the level.
+
+    Permuting the clients of all folds alike changes nothing, so (M!)^(m - 1) arrangements are different at
+    most. Two clients need nine folds at a level of 0.5 %; three clients need four.
+
+    Groups need more of them, see `p_value_far_apart`.
+    """
+    return (num_folds - 1) * math.lgamma(num_clients + 1) >= -math.log(level)
+
+
+def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
+    """Return up to which value the p value of groups of these sizes is, however far apart they are.
+
+    Where members of one group change places the score changes by noise alone. What counts is in how many ways clients
+    can be given to groups of these sizes, M! / prod n!, to the power m - 1: 216 for two pairs and four folds, 64 for
+    one client beside three, 125 for one beside four. Where that is above the level, groups are found by chance only.
+    """
+    ways = math.lgamma(int(sizes.sum()) + 1) - sum(math.lgamma(size + 1) for size in sizes.tolist())
+    return math.exp(-(num_folds - 1) * ways)
+
+
+def permutation_p_value(gram: FloatArray, level: float, permutations: int, rng: np.random.Generator) -> float:
+    """Return the p value of the largest score, under permutations of the clients of each fold.
+
+    **The null hypothesis**: all clients' rows of a fold are exchangeable, and the folds independent of each other.
+    That is so when all clients draw from one distribution and their folds are disjoint, of one size and trained
+    alike. Which row of fold f then stands beside which row of fold g is a matter of chance, every permutation of the
+    clients within each fold is as likely as the one observed, and the p value is exact for any number of clients,
+    folds, dimensions and any distribution of the rows: P(p <= u) <= u.
+
+    **It is not exact** where folds share records (repeated random splits of the same data are dependent, the test
+    then rejects too often), or where clients differ in what is no group: folds of unequal size or number of steps,
+    duplicated records in two folds of one client. A client's rows are then alike for that reason, and the test, as
+    it must, finds that clients differ.
+
+    **Early stopping** keeps it exact: the permutations end at the ``h``-th that reaches the observed score, with
+    p = h / (number drawn), and otherwise after all of them, with p = (reached + 1) / (permutations + 1). ``h`` is 10,
+    or more where fewer could still be significant. Without groups some twenty permutations are enough.
+
+    Parameters
+    ----------
+    gram : (m, M, m, M) float64
+        From `fold_scores.gram_of`.
+    level : float
+        Level at which the p value will be read.
+    permutations : int
+        Most permutations drawn.
+    rng : numpy.random.Generator
+        Draws them, and the clients of the test where there are more than 150: a random part of exchangeable clients
+        is exchangeable, so the p value stays exact and only power is lost.
+
+    Returns
+    -------
+    float
+        In (0, 1]. A permutation that ties counts as having reached the score.
+
+    Source: Besag and Clifford, Sequential Monte Carlo p-values, 1991, for the stopping.
+    """
+    if gram.shape[1] > CLIENTS:
+        chosen = np.sort(rng.choice(gram.shape[1], size=CLIENTS, replace=False))
+        gram = centred_gram(gram.take(chosen, axis=1).take(chosen, axis=3))
+    num_folds, num_clients = gram.shape[:2]
+    observed = scores(gram).max()
+    enough = max(ENOUGH, math.floor(level * (permutations + 1)))
+    order = np.tile(np.arange(num_clients), (num_folds, 1))
+    reached = 0
+    for drawn in range(1, permutations + 1):
+        # The first fold stays: only how the folds lie beside each other matters.
+        order[1:] = rng.permuted(order[1:], axis=1)
+        if scores(permuted(gram, order)).max() >= observed - ROUNDING:
+            reached += 1
+            if reached == enough:
+                return reached / drawn
+    return (reached + 1) / (permutations + 1)
+
+
+MOST_GROUPS = 50
+"""Numbers of groups above it are not tried in this way, whose cost grows with them."""
+
+
+def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
+    """Return the score of every number of groups as `fold_scores.scores` does, with groups from `joined`.
+
+    Parameters
+    ----------
+    gram : (m, M, m, M) float64
+        From `fold_scores.gram_of`.
+    large : (L,) int64
+        The clients with large folds, at least two and not all.
+
+    Returns
+    -------
+    (2, M - 1) float64
+        Minus infinity for more groups than there are such clients, or than `MOST_GROUPS`.
+    """
+    num_folds, num_clients = gram.shape[:2]
+    others, held_out, energy = products_of(gram)
+    found = np.full((len(LINKAGES), num_clients - 1), -np.inf)
+    most = min(len(large), MOST_GROUPS)
+    found[:, : most - 1] = 0.0
+    for fold in range(num_folds):
+        products = others[fold]
+        for row, method in enumerate(LINKAGES):
+            tree = _tree(products, large, method)
+            for k in range(2, most + 1):
+                labels = _labels(products, large, tree, k)
+                predicted, length = _within(held_out[fold], labels, k), _within(products, labels, k)
+                if min(length, energy[fold]) > EQUAL * num_clients:
+                    found[row, k - 2] += predicted / np.sqrt(length * energy[fold]) / num_folds
+    return found
+
+
+def joined(products: FloatArray, large: IntArray, method: str, k: int) -> IntArray:
+    """Return the groups of all clients (M,): a tree of those with large folds, cut at K, and the others' nearest.
+
+    Parameters
+    ----------
+    products : (M, M) float64
+        Inner products of the clients' centred means.
+    large : (L,) int64
+        See `joined_scores`; at least K.
+    method
+        Linkage of the tree.
+    """
+    return _labels(products, large, _tree(products, large, method), k)
+
+
+def _tree(products: FloatArray, large: IntArray, method: str) -> FloatArray:
+    tree: FloatArray = linkage(distances(products[np.ix_(large, large)]), method)
+    return tree
+
+
+def _labels(products: FloatArray, large: IntArray, tree: FloatArray, k: int) -> IntArray:
+    labels = np.empty(len(products), dtype=np.int64)
+    labels[large] = of_large = canonical(cut(tree, k))
+    member = np.eye(k)[of_large]
+    member /= member.sum(axis=0)
+    with_centres = products[:, large] @ member  # (M, K): <a(i), c_g>
+    energy = (member * with_centres[large]).sum(axis=0)
+    cosine = with_centres / np.sqrt(np.where(energy > EQUAL, energy, np.inf))
+    rest = np.setdiff1d(np.arange(len(products)), large)
+    labels[rest] = cosine[rest].argmax(axis=1)
+    return labels
+
+
+def _within(products: FloatArray, labels: IntArray, k: int) -> float:
+    """Return the sum over groups of (sum of products within) / (group size)."""
+    member = np.eye(k)[labels]
+    return float(((products @ member * member).sum(axis=0) / member.sum(axis=0)).sum())
+
 
 # Of more clients so many are drawn: the inner products of their rows then take some 130 MB.
 MOST_CLIENTS = 1000
@@ -45,7 +218,7 @@ class Groups:
     labels : (M,) int64
         Group of each client, numbered from 0 in order of first appearance.
     scores : (number of candidates,) float64
-        Cross-validated cosine of each candidate, by the better of two trees; see also `fold_joining`.
+        Cross-validated cosine of each candidate, by the better of two trees; see the head of this file.
     candidates : (number of candidates,) int64
         The numbers of groups that were scored, 2 to M; none for fewer than two clients.
     p_value
@@ -245,3 +418,25 @@ def cosines(rows: FloatArray) -> FloatArray:
     units = means / np.where(length > 0.0, length, 1.0)
     products: FloatArray = units @ units.T
     return np.clip(products, -1.0, 1.0)
+
+
+def update_groups(changes: FloatArray, num_groups: int) -> IntArray:
+    """Group clients by the directions of their updates, by Ward's method.
+
+    Parameters
+    ----------
+    changes : (M, D) float
+        What training changed in each client's trainable parameters, or their gradients; at least one client. Only
+        the direction counts, less the clients' mean.
+    num_groups : int
+        At least 1; with as many groups as clients, or more, each is alone.
+
+    Returns
+    -------
+    (M,) int64
+        Group of each client, numbered from 0 in order of first appearance.
+    """
+    if len(changes) == 1:
+        return np.zeros(1, dtype=np.int64)
+    gram = gram_of(centred_rows(changes[:, np.newaxis]))[0, :, 0]
+    return canonical(cut(ward(distances(gram)), min(num_groups, len(changes))))

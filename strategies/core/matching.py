@@ -1,10 +1,10 @@
-"""Decide which model each cluster of clients trains."""
+"""Matching of clusters to models."""
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.finite import finite_losses
+from florets.strategies.core.cluster import finite_losses
 
 
 def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
@@ -13,7 +13,7 @@ def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
     Parameters
     ----------
     losses : (M, K) float64
-        Loss vectors; see `finite.finite_losses` for NaN.
+        Loss vectors; see `cluster.finite_losses` for NaN.
     clusters : (M,) int64
         Numbered from 0 without gaps.
 

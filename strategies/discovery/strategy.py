@@ -9,21 +9,62 @@ import numpy as np
 
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.frozen_groups import FrozenGroups
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenGroups
 from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.core.common_way import common_move, moves_on
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.evidence import Evidence, no_group_fits
+from florets.strategies.shared.first_rounds import group_models
 from florets.strategies.shared.fold_round import FoldRound, Found
-from florets.strategies.shared.group_models import group_models
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
+
+STILL = 0.05
+"""Share of the clients' own movement below which what two rounds have in common counts as none."""
+
+
+def common_move(changes: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the mean of the clients' updates, in units of their own length.
+
+    Parameters
+    ----------
+    changes : (M, R) float
+        What each client's training changed, at least one client.
+    weights : (M,) float
+        As they are averaged; not all zero.
+
+    Returns
+    -------
+    (R,) float64
+        The mean over the root mean square of their lengths: of length 1 where all move alike, near 0 where each goes
+        a way of its own; zeros where nobody moves.
+    """
+    shares = weights / weights.sum()
+    length = np.sqrt(shares @ (changes**2).sum(axis=1))
+    mean = shares @ changes
+    unit: FloatArray = mean / length if length > 0.0 else np.zeros_like(mean)
+    return unit
+
+
+def moves_on(before: FloatArray, now: FloatArray) -> bool:
+    """Say whether the mean update of this round goes on where that of the round before went.
+
+    Both are from `common_move`. As long as the model is on its way to what all clients share, the mean updates of two
+    rounds point the same way. Once it is there, what is left of them is each client's own, which cancels in the mean,
+    and chance, which has another direction in each round: their inner product is then about zero, or below, as steps
+    too long go to and fro. The size of steps plays no part.
+
+    Source: Pflug, Non-asymptotic confidence bounds for stochastic approximation algorithms with constant step size,
+    1990, whose sign of successive gradients' inner product this is.
+    Deviation: a threshold slightly above zero, in units of the clients' own updates, because the full gradients of
+    many clients have little chance in them: their mean shrinks towards zero and stays on one side of it.
+    """
+    return bool(before @ now >= STILL)
 
 
 @dataclass(frozen=True)
@@ -118,7 +159,7 @@ class DiscoveryState(State):
     looks
         Rounds in which groups were looked for among the rows at hand.
     move
-        Before groups are looked for, the mean of the last round's updates; see `core.common_way`.
+        Before groups are looked for, the mean of the last round's updates; see `moves_on`.
     moves_on
         It goes where that of the round before went.
     details

@@ -12,8 +12,8 @@ from florets.strategies.base.personal import PersonalMethod, of_groups
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
-from florets.strategies.shared.one_group import OneGroup
-from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.messages import TRAIN_BILEVEL
+from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
@@ -68,7 +68,7 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
                 # There may be more groups than first models, where the first round says how many there are.
                 own = kept.personal.of(client.key, start, group if group < start.count else 0)
                 shared = {kinds.GLOBAL: models.one(group)}
-                requests.append(context.request(kinds.TRAIN_BILEVEL, client, own.one(0), settings, shared))
+                requests.append(context.request_custom(TRAIN_BILEVEL, client, own.one(0), settings, shared))
 
         def read(key: str, content: RecordDict) -> Update:
             return read_bilevel_update(content, models.layout, groups[key])

@@ -12,10 +12,10 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import BoolArray, FloatArray
+from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer, sent_layout
-from florets.strategies.shared.one_group import OneGroup
-from florets.strategies.shared.personal_models import PersonalModels
+from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.mixed import MixedUpdate, mix_layout, read_mixed_update
@@ -77,8 +77,8 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
         settings = {**context.averaging.settings, **self._settings()}
         asked = {client.key for client in context.participants if client.key in kept.upper.vectors}
         requests = [
-            context.request(
-                kinds.TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
+            context.request_custom(
+                TRAIN_MIXED, client, models.one(groups[client.key]), settings, self._own(client.key, models)
             )
             for client in context.participants
             if client.key in groups

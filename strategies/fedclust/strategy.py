@@ -14,8 +14,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
-from florets.strategies.shared.linked_groups import LinkedGroups
-from florets.strategies.shared.tree_settings import TreeSettings
+from florets.strategies.shared.linked_groups import LinkedGroups, TreeSettings
 from florets.task.keys import setting
 from florets.task.wire.replies import Update
 

@@ -14,9 +14,9 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
 from florets.strategies.core.aggregate import average_models
-from florets.strategies.core.finite import finite_losses
+from florets.strategies.core.cluster import finite_losses
 from florets.strategies.settings import Settings
-from florets.strategies.shared.loss_outliers import without_outliers
+from florets.strategies.shared.estimates import without_outliers
 from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
@@ -56,7 +56,7 @@ def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, 
     Parameters
     ----------
     losses : (P, K) float
-        Losses of all models on the clients' data; see `finite.finite_losses` for NaN.
+        Losses of all models on the clients' data; see `cluster.finite_losses` for NaN.
     groups : (P,) int64
         Model of each client.
     weights : (P,) float64

@@ -8,13 +8,13 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
+from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE
 from florets.strategies.settings import SharedLayers
-from florets.strategies.shared.different_models import refuse_equal
 from florets.task.wire import kinds
 from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
 from florets.task.wire.replies import TestResult, Update
@@ -86,8 +86,8 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         """Let every participant find its shares and train all K models."""
         uniform = np.full(context.models.count, 1.0 / context.models.count)
         requests = [
-            context.request(
-                kinds.TRAIN_MIXTURE,
+            context.request_custom(
+                TRAIN_MIXTURE,
                 client,
                 context.models.record,
                 {**context.averaging.settings, **self._told(self.state.shares.get(client.key, uniform))},
@@ -119,11 +119,12 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         """Let every tester that has shares test its mixture."""
         besides, shares = context.evaluation, self.state.shares
         requests = [
-            context.request(
-                kinds.EVALUATE_MIXTURE,
+            context.request_custom(
+                EVALUATE_MIXTURE,
                 client,
                 context.models.record,
                 {**besides.settings, **self._told(shares[client.key])},
+                category="evaluate",
             )
             for client in context.testers
             if client.key in shares

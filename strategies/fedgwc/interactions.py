@@ -1,4 +1,4 @@
-"""`Interactions`: the rewards of a cluster's clients, averaged over the rounds that two of them took part in."""
+"""FedGWC's arithmetic: Gaussian rewards of losses, clients' interactions, the affinities by which clusters split."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

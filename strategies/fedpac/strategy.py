@@ -12,10 +12,9 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.prototypes import global_prototypes
-from florets.strategies.shared.feature_layer import feature_width, head_name
+from florets.strategies.fedpac.messages import TRAIN_SPLIT
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
-from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.prototypes import pack_prototypes
@@ -154,7 +153,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
             kinds.HEAD_RATE: self.settings.head_rate,
         }
         requests = [
-            context.request(kinds.TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
+            context.request_custom(TRAIN_SPLIT, client, self._model(client.key, models), settings, others)
             for client in context.participants
         ]
 

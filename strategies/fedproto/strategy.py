@@ -11,11 +11,9 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.prototypes import global_prototypes
-from florets.strategies.shared.feature_layer import feature_width, head_name
-from florets.strategies.shared.one_group import OneGroup
-from florets.strategies.shared.personal_models import PersonalModels
-from florets.strategies.shared.prototype_settings import PrototypeSettings
+from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
+from florets.strategies.shared.personal_models import OneGroup, PersonalModels
+from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
@@ -77,8 +75,8 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         }
         shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
         requests = [
-            context.request(
-                kinds.TRAIN_PROTOTYPES,
+            context.request_custom(
+                TRAIN_PROTOTYPES,
                 client,
                 kept.personal.of(client.key, models, groups[client.key]).one(0),
                 settings,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.class_shares import ClassShares
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import ClassShares
 from florets.strategies.core import FloatArray
 from florets.strategies.fedem.strategy import FedEM, FedEMSettings, FedEMState
 from florets.strategies.settings import Experiment

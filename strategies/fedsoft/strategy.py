@@ -8,13 +8,13 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
 from florets.strategies.settings import Experiment, Settings
-from florets.strategies.shared.different_models import refuse_equal
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
@@ -180,8 +180,8 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
             chosen = set().union(*drawn)
             clients = [client for client in clients if client.key in chosen]
         requests = [
-            context.request(
-                kinds.TRAIN_ANCHORED,
+            context.request_custom(
+                TRAIN_ANCHORED,
                 client,
                 state.personal.of(client.key, start).one(0),
                 {**context.averaging.settings, kinds.GLOBAL_MU: self._mu(client.key)},
@@ -213,7 +213,9 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         ]
         if not due:
             return
-        requests = [context.request(kinds.CLOSEST, client, context.models.record, {}) for client in due]
+        requests = [
+            context.request_custom(CLOSEST, client, context.models.record, {}, category="evaluate") for client in due
+        ]
         with context.meter.part("losses"):
             replies = context.ask(requests, lambda _, content: read_closest(content, count))
         for key, reply in replies.ok:

@@ -1,4 +1,4 @@
-"""FlexCFL's two measures of how far the directions of clients' updates are apart: EDC and MADC."""
+"""FlexCFL's arithmetic: distances EDC and MADC of updates, inter-group aggregation, shifts of labels."""
 
 import numpy as np
 from scipy.linalg import svd

@@ -16,11 +16,11 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.flexcfl.measures import group_updates, label_shift, mix_groups, nearest_direction
+from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.settings import Experiment, SharedLayers
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire import kinds
 from florets.task.wire.labels import read_label_counts
 from florets.task.wire.replies import Update
 
@@ -223,7 +223,10 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         """Ask clients for their samples of each class (one exchange), where clients migrate."""
         if self.settings.migration is None:
             return {}
-        requests = [context.request(kinds.LABELS, client, None, {}) for _, client in sorted(clients.items())]
+        requests = [
+            context.request_custom(LABELS, client, None, {}, category="query")
+            for _, client in sorted(clients.items())
+        ]
         with context.meter.part("labels"):
             replies = context.ask(requests, lambda _, content: read_label_counts(content, self.num_outputs))
         return {key: reply.counts for key, reply in replies.ok}

@@ -11,17 +11,17 @@ from scipy.spatial.distance import pdist, squareform
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.frozen_descriptors import FrozenDescriptors
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenDescriptors, RowScale
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster
-from florets.strategies.core.descriptors import RowScale
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
+from florets.strategies.flux.messages import DESCRIPTOR
 from florets.strategies.settings import Compared, Experiment, Settings, idle
-from florets.strategies.shared.tree_settings import problems_of_k
+from florets.strategies.shared.linked_groups import problems_of_k
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
@@ -276,7 +276,9 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
             return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
 
         model = common.one(0)
-        requests = [context.request(kinds.QUERY_DESCRIPTOR, client, model, settings) for client in clients]
+        requests = [
+            context.request_custom(DESCRIPTOR, client, model, settings, category="query") for client in clients
+        ]
         with context.meter.part("describe"):
             return context.ask(requests, read)
 

@@ -9,11 +9,8 @@ import numpy as np
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import Detail
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.shared.far_start import far_models
-from florets.strategies.shared.first_round import draw_models
-from florets.strategies.shared.restart_settings import Restarted
-from florets.strategies.shared.restarts import RestartState, begin_round
-from florets.strategies.shared.update_start import start_from_updates, starts_from_updates
+from florets.strategies.shared.first_rounds import draw_models, far_models, start_from_updates, starts_from_updates
+from florets.strategies.shared.restarts import Restarted, RestartState, begin_round
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 

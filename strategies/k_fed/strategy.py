@@ -15,6 +15,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
+from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.settings import Experiment, ManyModels, idle
 from florets.strategies.shared.fixed_groups import FixedGroups
 from florets.task.keys import setting
@@ -172,7 +173,9 @@ class KFED(Strategy[KFEDSettings, FixedGroups]):
         def read(_: str, content: RecordDict) -> LocalCentres:
             return read_centres(content, length, own.local_clusters)
 
-        replies = context.ask([context.request(kinds.KMEANS, client, None, settings) for client in clients], read)
+        replies = context.ask(
+            [context.request_custom(KMEANS, client, None, settings, category="query") for client in clients], read
+        )
         means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
         context.note_vectors("means", [key for key, _ in replies.ok], means)
         return replies

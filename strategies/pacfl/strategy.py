@@ -13,8 +13,8 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.shared.linked_groups import LinkedGroups
-from florets.strategies.shared.tree_settings import TreeSettings
+from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
+from florets.strategies.shared.linked_groups import LinkedGroups, TreeSettings
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.principal_vectors import read_principal_vectors
@@ -167,7 +167,9 @@ class PACFL(Strategy[PACFLSettings, LinkedGroups]):
         def read(_: str, content: RecordDict) -> Directions:
             return Directions(*read_principal_vectors(content, length, most))
 
-        requests = [context.request(kinds.PRINCIPAL_VECTORS, client, None, settings) for client in clients]
+        requests = [
+            context.request_custom(PRINCIPAL_VECTORS, client, None, settings, category="query") for client in clients
+        ]
         return context.ask(requests, read)
 
     def distances(self, clients: Sequence[Directions]) -> FloatArray:

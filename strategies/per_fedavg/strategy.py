@@ -7,6 +7,7 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
+from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.settings import OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
@@ -66,7 +67,7 @@ class PerFedAvg(Strategy[PerFedAvgSettings, State]):
             kinds.EXACT_HESSIAN: self.settings.exact_hessian,
         }
         requests = [
-            context.request(kinds.TRAIN_ADAPTED, client, context.models.one(0), settings)
+            context.request_custom(TRAIN_ADAPTED, client, context.models.one(0), settings)
             for client in context.participants
         ]
         return Plan(requests, lambda _, content: read_update(content, context.models.layout, 0))

@@ -1,4 +1,4 @@
-"""Ask clients what they make of a model alone: the first exchange of strategies that group clients by it."""
+"""Exchanges that group clients before or between rounds: each trains a model alone, or losses without outliers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,10 +9,11 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.core.outliers import lower_median
+from florets.strategies.core import FloatArray
+from florets.strategies.core.outliers import loss_scale, lower_median, outlier_losses
 from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import Losses, Update, read_update
 
 
 def ask_estimates(
@@ -93,3 +94,23 @@ def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
     names = [entry.name for entry in whole.entries if sent[entry.place].any()]
     record = models.one(0)
     return Layout.of({name: record[name] for name in names}, [name for name in models.untrained if name in names])
+
+
+FAR = "rejected as an outlier: its losses are far above the others' (a fixed bound)"
+_FACTOR = 100.0
+
+
+def without_outliers(replies: Replies[Losses], context: Round, losses: FloatArray | None = None) -> Replies[Losses]:
+    """Return the replies without those whose losses no benign client has (`core.outliers`).
+
+    Parameters
+    ----------
+    losses : (M, C) float64, optional
+        What is looked at of each valid reply; None: the losses that it holds.
+    """
+    if not replies.ok:
+        return replies
+    rows = np.stack([reply.losses for _, reply in replies.ok]) if losses is None else losses
+    mask = outlier_losses(rows, loss_scale(rows), _FACTOR)
+    far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
+    return context.reject(replies, far, FAR)

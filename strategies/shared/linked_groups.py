@@ -1,8 +1,8 @@
-"""Groups of clients that are found once, from their distances to each other, and that later clients extend."""
+"""Groups of clients found once, by a tree of their distances, that later clients extend."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -11,11 +11,100 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
-from florets.strategies.core.kept_models import extended
-from florets.strategies.shared.tree_settings import TreeSettings
+from florets.strategies.settings import Compared, Experiment, Settings, idle
+from florets.task.keys import setting
 from florets.task.wire.replies import Update
+
+
+@dataclass(frozen=True)
+class TreeSettings(Settings):
+    """Keys of an algorithm that groups clients once, by agglomerative clustering."""
+
+    cut: Literal["largest_gap", "threshold", "k"] = setting(
+        "largest_gap", "where the tree is cut: at its largest gap, at strategy.threshold, or into k clusters"
+    )
+    threshold: float | None = setting(
+        None, "clusters nearer than this are merged (cut=threshold); its unit is the distance's", least=0
+    )
+    smallest_group: int = setting(
+        1,
+        "the largest gap is looked for among the cuts that leave two clusters of at least so many clients; 2 or more "
+        "keeps one far client from taking it",
+        least=1,
+    )
+
+    compares: ClassVar[Compared] = "clients"
+    one_model: ClassVar[bool] = True
+    """The tree says how many models there are; `k` is used with cut=k alone."""
+
+    def conflicts(self) -> list[str]:
+        """Refuse a threshold that is missing, and keys that have no effect."""
+        if self.cut != "largest_gap" and (lines := idle(self, ["smallest_group"], "strategy.cut=largest_gap")):
+            return lines
+        if self.cut == "threshold" and self.threshold is None:
+            return ["strategy.cut=threshold: needs strategy.threshold; add it, or use strategy.cut=largest_gap."]
+        if self.cut != "threshold" and self.threshold is not None:
+            return [
+                f"strategy.threshold={self.threshold:g}: has an effect only with strategy.cut=threshold; add that, "
+                "or leave it out."
+            ]
+        return []
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a K that cannot be, and clusters of more clients than two of them can have."""
+        if self.cut == "k":
+            return problems_of_k(run, "strategy.cut=k", "largest_gap")
+        # Of nodes with data of their own nobody knows how many will come.
+        if run.task.partition == "own" or 2 * self.smallest_group <= run.num_clients or self.smallest_group == 1:
+            return []
+        return [
+            f"strategy.smallest_group={self.smallest_group}: two such groups are more than "
+            f"num_clients={run.num_clients}; use at most {max(run.num_clients // 2, 1)}."
+        ]
+
+
+def problems_of_k(run: Experiment, setting: str, otherwise: str) -> list[str]:
+    """Return what is wrong with K where a setting, `key=value`, asks for it; `otherwise` is a value that does not."""
+    if run.k == "auto":
+        name = setting.partition("=")[0]
+        return [f"k=auto: {setting} needs a number; give an integer, or use {name}={otherwise}."]
+    # Of nodes with data of their own the number of clients is not known before.
+    if run.k < 1 or (run.num_clients >= 1 and run.k > run.num_clients):
+        return [f"k={run.k}: {setting} needs a number of clusters from 1 to num_clients={run.num_clients}."]
+    return []
+
+
+def extended(clusters: IntArray, previous: IntArray) -> IntArray:
+    """Return every client's model, where some clients have one and all have been clustered anew.
+
+    Parameters
+    ----------
+    clusters : (M,) int64
+        New clusters of all clients, numbered from 0.
+    previous : (M,) int64
+        Model that each client has, -1 for none.
+
+    Returns
+    -------
+    (M,) int64
+        Who has a model keeps it. Another client takes the model that most clients of its cluster have, the lowest
+        number among equals; where none has one, the cluster's clients share a new model, numbered on in order of
+        first appearance.
+    """
+    models = previous.copy()
+    following = int(previous.max(initial=-1)) + 1
+    for cluster in dict.fromkeys(clusters.tolist()):
+        members = clusters == cluster
+        known = previous[members & (previous >= 0)]
+        if len(known) == 0:
+            models[members] = following
+            following += 1
+        else:
+            models[members & (previous < 0)] = int(np.bincount(known).argmax())
+    return models
+
 
 D = TypeVar("D")
 

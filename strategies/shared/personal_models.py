@@ -1,16 +1,22 @@
-"""`PersonalModels`: models of single clients, kept by the server apart from the bank."""
+"""`PersonalModels`: models of single clients, kept by the server; `OneGroup`: strategies of one such method."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from flwr.app import RecordDict
 
+from florets.strategies.base.algorithm import M, S
+from florets.strategies.base.averaging import Updates
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.method import PerClient
 from florets.strategies.base.models import Models
-from florets.strategies.base.per_client import PerClient
+from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import Client
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.task.wire.replies import TestResult
+from florets.task.wire.replies import TestResult, Update
 
 
 @dataclass(eq=False)
@@ -42,3 +48,52 @@ def number_clients(assignment: dict[str, int], clients: Iterable[Client], first:
     """Give each client that has none a number, in the order in which they are first seen, from `first` on."""
     for client in clients:
         assignment.setdefault(client.key, first + len(assignment))
+
+
+class OneGroup(Strategy[S, M]):
+    """Run a personal method on one model for all clients; `assignment` numbers the clients as they are first seen.
+
+    At the end model 0 is the common one, if the method trains one, and the others are the clients', in the order of
+    their numbers; a client that has none of its own stands with the common one.
+    """
+
+    Method: ClassVar[type[PersonalMethod[Any, Any]]]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.clients = self.Method(self.settings).within(lambda: self.state, self.num_outputs)
+
+    def check(self, models: Models) -> None:
+        """Raise ValueError where the method does not fit the first model."""
+        super().check(models)
+        self.clients.check(models)
+
+    def plan(self, context: Round) -> Plan[Update]:
+        """Let every participant train as the method has it."""
+        number_clients(self.assignment, context.online, first=int(self.clients.trains_groups))
+        plan = self.clients.train(context, {client.key: 0 for client in context.participants})
+
+        def read(key: str, content: RecordDict) -> Update:
+            return replace(plan.read(key, content), model=self.assignment[key])
+
+        def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+            shared = updates if plan.keep is None else plan.keep(updates)
+            if plan.combine is not None:
+                return plan.combine(shared)
+            weights = np.array([update.num_examples for _, update in shared], dtype=np.float64)
+            of_all = np.zeros(len(shared), dtype=np.int64)
+            return context.averaging.next_bank(context.models, Updates(shared), of_all, weights)
+
+        return Plan(plan.requests, read, combine)
+
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+        """Let every tester test what is its own, or the common model where it has nothing yet."""
+        return self.clients.test(context, dict.fromkeys(self.assignment, 0))
+
+    def final_models(self, models: Models) -> Models:
+        """Return the common model, if there is one, and behind it the clients', in the order of their numbers."""
+        own = self.clients.own_models(models, dict.fromkeys(self.assignment, 0))
+        rows = [own.get(key, models.bank[0]) for key in sorted(self.assignment, key=self.assignment.__getitem__)]
+        if self.clients.trains_groups:
+            rows.insert(0, models.bank[0])
+        return models.replaced(np.stack(rows)) if rows else models

@@ -1,7 +1,7 @@
 """Several starts from random models, of which the best goes on: for CLoVE and IFCA."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,11 +9,93 @@ from florets.strategies.base.algorithm import Algorithm
 from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
-from florets.strategies.core.starts import least_loss, least_share, shuffled
-from florets.strategies.shared.loss_outliers import without_outliers
-from florets.strategies.shared.restart_settings import Restarted
-from florets.strategies.shared.update_start import StartState
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.settings import Experiment, Weighted, idle
+from florets.strategies.shared.estimates import without_outliers
+from florets.strategies.shared.first_rounds import StartState
+from florets.task.keys import setting
 from florets.task.randomness import Purpose
+
+
+@dataclass(frozen=True)
+class Restarted(Weighted):
+    """Keys of an algorithm whose outcome depends on its random first models."""
+
+    restarts: int = setting(1, "starts from other random models, of which the best goes on; 1: the only one", least=1)
+    restart_rounds: int = setting(
+        5, "rounds of each start; those of the one that goes on count in num_rounds", least=1
+    )
+    keep_start: Literal["loss", "share"] = setting(
+        "loss",
+        "the best start: least mean of the clients' least losses, or the largest share of clients for the model that "
+        "has the fewest",
+    )
+
+    @property
+    def first_rounds(self) -> int:
+        """Rounds of the starts that do not go on."""
+        return (self.restarts - 1) * self.restart_rounds
+
+    def conflicts(self) -> list[str]:
+        """Refuse settings of starts where there is one."""
+        return idle(self, ["restart_rounds", "keep_start"], "strategy.restarts of 2 or more") * (self.restarts == 1)
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse starts that no round follows, and those that would all be alike or have other numbers of models."""
+        if self.restarts < 2:
+            return []
+        problems = []
+        if run.num_rounds <= self.restart_rounds:
+            problems.append(
+                f"strategy.restart_rounds={self.restart_rounds}: the best start goes on to round "
+                f"num_rounds={run.num_rounds}; use fewer, or raise num_rounds."
+            )
+        if run.k == "auto":
+            problems.append("k=auto: starts with different numbers of models cannot be compared; give an integer.")
+        if run.first_round == "update":
+            problems.append(
+                f"strategy.restarts={self.restarts}: first_round=update starts from one model, and hardly depends on "
+                "which; leave one of them out."
+            )
+        return problems
+
+
+def shuffled(bank: FloatArray, layers: IntArray, rng: np.random.Generator) -> FloatArray:
+    """Return other random models, drawn as these were: the entries of each layer change places, in all models alike.
+
+    Initial weights of a layer are independent draws from one distribution, and in another order they are another such
+    draw. What holds between the models, that they are equal, or orthonormal, or equal in some layers, stays.
+
+    Parameters
+    ----------
+    bank : (K, R) float64
+        Initial models, not trained.
+    layers : (R,) int64
+        Layer of each entry, numbered from 0.
+    """
+    order = np.arange(bank.shape[1])
+    for layer in np.unique(layers):
+        entries = np.flatnonzero(layers == layer)
+        order[entries] = rng.permutation(entries)
+    return bank[:, order]
+
+
+def least_loss(losses: FloatArray) -> float:
+    """Return the mean over clients of their least loss (M, K); infinite where a client has no finite one."""
+    return float(losses.min(axis=1).mean())
+
+
+def least_share(losses: FloatArray) -> float:
+    """Return the smallest fraction of the clients that a model has, where each takes the one with its lowest loss.
+
+    Parameters
+    ----------
+    losses : (M, K) float64
+        M at least 1.
+
+    Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a share of clients.
+    """
+    return float(np.bincount(losses.argmin(axis=1), minlength=losses.shape[1]).min() / len(losses))
 
 
 @dataclass

@@ -12,14 +12,18 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into, merge_tree
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.finite import finite_losses
-from florets.strategies.core.joining import joined
-from florets.strategies.core.trimmed import trimmed_means
-from florets.strategies.shared.estimates import ask_estimates
-from florets.strategies.shared.loss_outliers import without_outliers
-from florets.strategies.shared.tree_settings import TreeSettings
+from florets.strategies.core.agglomerative import (
+    Grouping,
+    group_below,
+    group_by_largest_gap,
+    group_into,
+    joined,
+    merge_tree,
+)
+from florets.strategies.core.aggregate import trimmed_means
+from florets.strategies.core.cluster import canonical, finite_losses
+from florets.strategies.shared.estimates import ask_estimates, without_outliers
+from florets.strategies.shared.linked_groups import TreeSettings
 from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
@@ -48,7 +52,7 @@ def mutual(losses: FloatArray) -> FloatArray:
     Parameters
     ----------
     losses : (M, M) float
-        Row i: the losses of everybody's model on i's data; see `finite.finite_losses` for NaN.
+        Row i: the losses of everybody's model on i's data; see `cluster.finite_losses` for NaN.
 
     Returns
     -------

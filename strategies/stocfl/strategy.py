@@ -11,15 +11,66 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.core import FloatArray
-from florets.strategies.core.joining import joined
-from florets.strategies.core.similar import merge_similar
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.agglomerative import joined
+from florets.strategies.core.cluster import canonical
+from florets.strategies.core.threads import one_thread
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import ask_estimates, usual_size
+from florets.strategies.shared.messages import TRAIN_BILEVEL
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
 from florets.task.wire.replies import Update
+
+
+def merge_similar(sums: FloatArray, least: float) -> IntArray:
+    """Merge the two groups of the largest cosine again and again, as long as it is at least `least`.
+
+    Parameters
+    ----------
+    sums : (C, R) float64
+        Sum of the directions of each group's clients; its cosine with another is that of their means. Not modified.
+    least : float
+        From -1, which merges all, to above 1, which merges none.
+
+    Returns
+    -------
+    (C,) int64
+        Merged group of each, numbered from 0 in order of first appearance. A direction of length 0 has a cosine of 0
+        with every other one; among equal cosines the first pair is merged.
+
+    Source: Zeng et al. 2023 (StoCFL), the merging step of stochastic client clustering. Deviation: after each merge
+    the cosines of the union are taken anew; the published code goes once through those of before, so that two groups
+    can be joined by a third.
+    """
+    directions = sums.astype(np.float64)
+    groups = np.arange(len(directions))
+    if len(groups) < 2:
+        return groups
+    alive = list(range(len(directions)))
+    cosines = _cosines(directions, directions)
+    np.fill_diagonal(cosines, -np.inf)
+    while len(alive) > 1:
+        part = cosines[np.ix_(alive, alive)]
+        row, column = sorted(divmod(int(part.argmax()), len(alive)))
+        if part[row, column] < least:
+            break
+        kept, gone = alive[row], alive[column]
+        directions[kept] += directions[gone]
+        groups[groups == gone] = kept
+        alive.remove(gone)
+        cosines[kept] = cosines[:, kept] = _cosines(directions[[kept]], directions)[0]
+        cosines[kept, kept] = -np.inf
+    return canonical(groups)
+
+
+def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(rows, axis=1)[:, np.newaxis] * np.linalg.norm(others, axis=1)
+    with one_thread():
+        products = rows @ others.T
+    cosines: FloatArray = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    return np.clip(cosines, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +137,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         shared = {kinds.GLOBAL: state.shared.one(0)}
         settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
         requests = [
-            context.request(kinds.TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
+            context.request_custom(TRAIN_BILEVEL, client, models.one(self.assignment[client.key]), settings, shared)
             for client in context.participants
             if client.key in self.assignment
         ]

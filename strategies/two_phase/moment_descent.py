@@ -15,8 +15,8 @@ from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.ward import cut
+from florets.strategies.core.cluster import canonical, cut
+from florets.strategies.two_phase.messages import MOMENT_DESCENT
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.strategies.two_phase.subspace import MomentScale, find_bases
 from florets.task.randomness import Purpose
@@ -198,8 +198,8 @@ class MomentDescent:
             kinds.STOP_BELOW: float(self.settings.stop_below),
         }
         requests = [
-            context.request(
-                kinds.MOMENT_DESCENT,
+            context.request_custom(
+                MOMENT_DESCENT,
                 anchor,
                 ArrayRecord(layout.arrays(self.state.estimates[row])),
                 settings,

@@ -14,6 +14,7 @@ from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, De
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray
+from florets.strategies.two_phase.messages import TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent, num_anchors
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.task.training.settings import Training
@@ -84,7 +85,7 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
     message[kinds.TEMPERATURE] = settings.temperature
     layout, sent = context.models.layout, context.models.bank
     requests = [
-        context.request(kinds.TRAIN_SOFT, client, context.models.record, message) for client in context.participants
+        context.request_custom(TRAIN_SOFT, client, context.models.record, message) for client in context.participants
     ]
 
     def average(updates: Sequence[tuple[str, Update]]) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The exchanges that find the anchors' subspaces: federated orthogonal iteration, or the moments themselves."""
+"""The anchors' subspaces: exchanges, orthogonal iteration or factors, and outliers among the moments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.core.threads import one_thread
+from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
@@ -263,8 +264,13 @@ def _iterate(
         sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
         config = {kinds.PAIRING: settings.pairing, kinds.TRANSPOSED: int(transposed)}
         requests = [
-            context.request(
-                kinds.SUBSPACE, client, None, config, {kinds.ESTIMATES: records[client.key], kinds.BASES: sent}
+            context.request_custom(
+                SUBSPACE,
+                client,
+                None,
+                config,
+                {kinds.ESTIMATES: records[client.key], kinds.BASES: sent},
+                category="query",
             )
             for client in clients
         ]
@@ -293,7 +299,9 @@ def _direct(
     symmetric = all_pairs and settings.noise == 0
     config = {kinds.PAIRING: settings.pairing}
     requests = [
-        context.request(kinds.MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]})
+        context.request_custom(
+            MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
+        )
         for client in clients
     ]
     replies = context.ask(

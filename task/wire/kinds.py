@@ -7,50 +7,23 @@
 | `evaluate.losses` | K models                              | K losses, examples, whether it kept the models        |
 | `train`           | one model, training settings          | its update, examples, training loss                   |
 | `train.select`    | K models, training settings           | the same, the chosen model's index, K losses          |
+| `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
+|                   |                                       | examples, loss                                        |
 | `evaluate`        | one model, epochs of fine-tuning,     | test loss, test accuracy, examples; the same after    |
 |                   | whether to test on validation data,   | fine-tuning a copy, and on validation data; sums of   |
 |                   | whether to send sums of the tests,    | these tests and of the training targets               |
 |                   | what to adapt the model by before: a  |                                                       |
 |                   | step, or own layers and their weights |                                                       |
-| `train.probe`     | own model, probe model                | as `train`, and its compressed change on the probe    |
-| `query.subspace`  | anchors' estimates and bases          | its term of the orthogonal iteration, examples        |
-| `query.moments`   | anchors' estimates                    | factors of its moment matrices, examples              |
-| `train.moment_descent` | an anchor's estimate and basis   | its next estimate, examples, residual size            |
-| `train.soft`      | K models, training settings           | all K trained, its weight and loss of each, examples  |
-| `train.estimate`  | one model                             | this client's own estimate, or some of its layers,    |
-|                   |                                       | examples, loss                                        |
-| `train.adapted`   | one model, settings                   | as `train`, trained for the loss after a gradient step |
-| `train.mixed`     | global model, own upper layers and    | as `train`, and the weights of the mixture that the   |
-|                   | the weights of their mixture          | client has made of both                               |
-| `train.prototypes` | own model, global class prototypes   | as `train`, its own prototypes, samples of each class |
-| `train.split`     | body and own head, class prototypes   | as `train.prototypes`, and statistics of the features |
-|                   |                                       | of the model that came                                |
-| `train.pooled`    | one model, training settings          | as `train`, trained on all clients' data; simulated   |
-|                   |                                       | nodes alone                                           |
-| `train.bilevel`   | own model, global model               | both trained, the own one held near the global one    |
-| `train.mixture`   | K models, its shares of them          | all K trained, its new shares, examples, mixture loss |
-| `evaluate.mixture` | K models, its shares of them         | as `evaluate`, of the mixture                         |
-| `train.anchored`  | own model, another model              | as `train`, held near the other model                 |
-| `evaluate.closest` | K models                             | for how many samples each has the least loss, examples |
-| `query.kmeans`    | settings                              | local centres and their sizes                         |
-| `train.folds`     | one model, training settings          | as `train`, and its compressed changes on folds       |
-| `query.folds`     | one model                             | its compressed changes on folds, examples             |
-| `query.labels`    | settings                              | samples of each class                                 |
-| `query.principal_vectors` | settings                      | principal vectors of its inputs, and their places     |
-| `query.descriptor` | one model, settings                  | mean and spread of its features, overall and by class, |
-|                   |                                       | examples                                              |
-| `query.intercept` | one model, the name of its last layer | estimates of its own offsets of the outputs, their    |
-|                   |                                       | variances, examples                                   |
-| `<any>.custom`    | what the strategy likes, and the      | what its handler returns (docs/extending.md)          |
-|                   | import path of a handler of its own   |                                                       |
+| `<any>.custom`    | what the strategy likes, and the      | what the handler returns                              |
+|                   | import path of a client handler       |                                                       |
+
+An algorithm's client handlers are in its `client.py` and its own replies in its `messages.py`; an author's are in
+the author's package (docs/extending.md).
 
 CLoVE sends with `train` the client's history, and the client also replies whether it declares itself stable; a client
 that has kept the models of `evaluate.losses` is sent the index of its own instead of the model.
 
 FedGWC asks in `train` for a number of losses of local training, from its first step to its last.
-
-FedRC sends with both `mixture` kinds each model's class shares, and the reply to `train.mixture` then holds the sums
-of the client's responsibilities by class.
 
 With `loss-data=held-out` clients take losses on a part of their training data, and train on the rest. `loss-batch` is
 the number of samples that they draw of either for the round's losses, 0 for all.
@@ -62,37 +35,17 @@ A gradient (`reply=gradient`) has the entries of a model; those that the setting
 statistics, hold their values after the pass in place of a gradient.
 """
 
+import re
+
 HELLO = "query.hello"
 DESCRIBE = "query.describe"
 LOSSES = "evaluate.losses"
 TRAIN = "train"
 TRAIN_SELECT = "train.select"
-TRAIN_PROBE = "train.probe"
-TRAIN_SOFT = "train.soft"
 TRAIN_ESTIMATE = "train.estimate"
-TRAIN_FOLDS = "train.folds"
-QUERY_FOLDS = "query.folds"
-TRAIN_BILEVEL = "train.bilevel"
-TRAIN_MIXTURE = "train.mixture"
-EVALUATE_MIXTURE = "evaluate.mixture"
-TRAIN_ANCHORED = "train.anchored"
-CLOSEST = "evaluate.closest"
-TRAIN_ADAPTED = "train.adapted"
-TRAIN_MIXED = "train.mixed"
-TRAIN_PROTOTYPES = "train.prototypes"
-TRAIN_SPLIT = "train.split"
-TRAIN_POOLED = "train.pooled"
-MOMENT_DESCENT = "train.moment_descent"
-SUBSPACE = "query.subspace"
-MOMENTS = "query.moments"
-KMEANS = "query.kmeans"
-LABELS = "query.labels"
-PRINCIPAL_VECTORS = "query.principal_vectors"
-QUERY_DESCRIPTOR = "query.descriptor"
-QUERY_INTERCEPT = "query.intercept"
 EVALUATE = "evaluate"
 CUSTOM = "custom"
-"""Action of the messages that a handler of the strategy's own answers: `train.custom`, `evaluate.custom`, ..."""
+"""Action of the messages that a handler answers which they name: `train.custom`, `evaluate.custom`, ..."""
 
 ARRAYS = "arrays"
 METRICS = "metrics"
@@ -249,3 +202,10 @@ NO_KEY = "-"
 
 DIVERGED = 3.4e38
 """Loss that a client reports of a model that diverged; no finite loss in float32 is larger."""
+
+_BUILT_IN = re.compile(r"florets\.strategies\.[a-z_0-9]+\.client:[a-z][a-z_0-9]*")
+
+
+def is_built_in(handler: str) -> bool:
+    """Return whether an import path names a client handler of this project, which every node has."""
+    return _BUILT_IN.fullmatch(handler) is not None

@@ -12,6 +12,8 @@ _NUMBERS = frozenset({int, float})
 def payload_bytes(content: RecordDict) -> int:
     """Return the bytes of a message's arrays, numbers and texts; keys, framing and `kinds.WORK` are not counted.
 
+    Nor is the name of a handler, which takes the place of a message's type.
+
     Flower's own `count_bytes` refuses empty texts and lists, which are legal values.
     """
     total = 0
@@ -24,6 +26,8 @@ def payload_bytes(content: RecordDict) -> int:
             values = entries(record).values()
             others = [value for value in values if type(value) not in _NUMBERS]
             total += _NUMBER_BYTES * (len(values) - len(others)) + sum(map(_value_bytes, others))
+            if kinds.HANDLER in record:
+                total -= _value_bytes(record[kinds.HANDLER])
     return total
 
 

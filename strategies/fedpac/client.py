@@ -1,0 +1,78 @@
+"""`train.split`: a client trains its head, then the body near prototypes, and tells of its features, for FedPAC."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.typing import NDArray
+
+from florets.client_app.client import Client
+from florets.client_app.messages import packed, reply
+from florets.client_app.training import sample_weights, trained
+from florets.strategies.shared.client import class_labels, class_means, copied, own_features, shares_and_spread
+from florets.task.layers import body_and_head
+from florets.task.randomness import Purpose
+from florets.task.training.features import NearPrototypes, head_inputs
+from florets.task.training.objective import Objective
+from florets.task.wire import kinds
+
+
+def train_split(client: Client) -> RecordDict:
+    """Return the trained model, the prototypes of its classes, and the statistics of the features that came.
+
+    Source: Xu et al. 2023 (FedPAC): the clients' part.
+
+    Raises
+    ------
+    ValueError
+        If the task has no classes.
+    """
+    labels, classes = class_labels(client), client.task.num_outputs
+    body, head = body_and_head(client.module, client.names(kinds.HEAD))
+    start, weights = client.states()[0], sample_weights(client)
+    before = own_features(client, start, head)
+    statistics, spread = shares_and_spread(before, labels, classes)
+
+    shorter = replace(
+        client.training,
+        learning_rate=client.training.learning_rate * client.number(kinds.HEAD_RATE),
+        local_epochs=client.number(kinds.HEAD_EPOCHS),
+        local_steps=None,
+    )
+    objective = Objective(weights=weights, frozen=body)
+    arrays, _ = trained(client, start, Purpose.HEAD_TRAINING, objective=objective, training=shorter)
+    middle = copied(arrays)
+    factor = client.number(kinds.PROTOTYPE_LAMBDA)
+    with head_inputs(client.module, head) as found:
+        terms = (NearPrototypes(factor, *_prototypes(client, before, labels), classes, found),) if factor else ()
+        arrays, loss = trained(client, middle, objective=Objective(terms, weights, head))
+        found.clear()
+    model = packed(arrays)
+    means, counts = class_means(own_features(client, copied(arrays), head), labels, classes)
+    metrics = {
+        kinds.TRAIN_LOSS: loss,
+        kinds.NUM_EXAMPLES: client.num_examples,
+        kinds.LABEL_COUNTS: counts.tolist(),
+        kinds.SPREAD: spread,
+    }
+    records = {kinds.PROTOTYPES: means, kinds.STATISTICS: statistics}
+    return reply(model, metrics, **{name: ArrayRecord({name: Array(rows)}) for name, rows in records.items()})
+
+
+def _prototypes(
+    client: Client, before: NDArray[np.float64], labels: NDArray[np.int64]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the prototypes to be near, and their classes: global ones, and the client's own where there are none."""
+    means, counts = class_means(before, labels, client.task.num_outputs)
+    prototypes, classes = torch.from_numpy(means), torch.from_numpy(np.flatnonzero(counts))
+    if kinds.PROTOTYPES in client.content:
+        sent = client.states(kinds.PROTOTYPES)[0]
+        # Of a class that stands twice the last row counts.
+        prototypes = torch.cat([prototypes, sent[kinds.PROTOTYPES]])
+        classes = torch.cat([classes, sent[kinds.CLASSES]])
+        lone = ~torch.isin(classes[: len(means)], sent[kinds.CLASSES])
+        kept = torch.cat([lone, torch.ones(len(sent[kinds.CLASSES]), dtype=torch.bool)])
+        prototypes, classes = prototypes[kept], classes[kept]
+    device = client.data.x_train.device
+    return prototypes.to(device), classes.to(device)

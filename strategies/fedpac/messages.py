@@ -1,0 +1,3 @@
+"""FedPAC: the messages that it alone sends."""
+
+TRAIN_SPLIT = "florets.strategies.fedpac.client:train_split"

@@ -1,0 +1,50 @@
+"""`train.prototypes`: a client trains a model near the global class prototypes, and returns its own, for FedProto."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.messages import packed, reply
+from florets.client_app.training import sample_weights, trained
+from florets.strategies.shared.client import class_labels, class_means, copied, own_features
+from florets.task.training.features import NearPrototypes, head_inputs
+from florets.task.training.objective import Objective
+from florets.task.wire import kinds
+
+
+def train_prototypes(client: Client) -> RecordDict:
+    """Return the model after local training, the mean features of its classes, and the samples of each class.
+
+    Without global prototypes, or with lambda 0, it is trained on the plain loss.
+
+    Source: Tan et al. 2022 (FedProto), Alg. 1: the clients' part. Deviation: prototypes are taken after training, in
+    eval mode, over all training samples.
+
+    Raises
+    ------
+    ValueError
+        If the task has no classes.
+    """
+    labels = class_labels(client)
+    module, head, weight = client.module, client.names(kinds.HEAD), client.number(kinds.PROTOTYPE_LAMBDA)
+    near = weight > 0 and kinds.PROTOTYPES in client.content
+    recorded: AbstractContextManager[list[torch.Tensor]] = head_inputs(module, head) if near else nullcontext([])
+    with recorded as found:
+        objective = None
+        if near:
+            sent, device = client.states(kinds.PROTOTYPES)[0], client.data.x_train.device
+            prototypes, classes = sent[kinds.PROTOTYPES].to(device), sent[kinds.CLASSES].to(device)
+            term = NearPrototypes(weight, prototypes, classes, client.task.num_outputs, found)
+            objective = Objective((term,), sample_weights(client))
+        arrays, loss = trained(client, client.states()[0], objective=objective)
+    # Packed before the features are computed: the arrays may be the memory of the one module.
+    model = packed(arrays)
+    means, counts = class_means(own_features(client, copied(arrays), head), labels, client.task.num_outputs)
+    metrics = {
+        kinds.TRAIN_LOSS: loss,
+        kinds.NUM_EXAMPLES: client.num_examples,
+        kinds.LABEL_COUNTS: counts.tolist(),
+    }
+    return reply(model, metrics, **{kinds.PROTOTYPES: ArrayRecord({kinds.PROTOTYPES: Array(means)})})

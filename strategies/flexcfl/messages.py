@@ -1,0 +1,3 @@
+"""FlexCFL: the messages that it alone sends."""
+
+LABELS = "florets.strategies.flexcfl.client:labels"

@@ -1,0 +1,30 @@
+"""`query.descriptor`: mean and spread of this client's features in one model, for FLUX."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.messages import reply
+from florets.task.descriptors import describe, projection
+from florets.task.randomness import Purpose
+from florets.task.training.features import features
+from florets.task.wire import kinds
+
+
+def descriptor(client: Client) -> RecordDict:
+    """Return the descriptor of the training data; without class labels every class is absent.
+
+    Source: Fenoglio et al. 2025 (FLUX), the client's descriptor extractor.
+    """
+    client.module.load_state_dict(client.states()[0])
+    found = features(client.module, client.data.x_train, client.task.spec.head_layers)
+    labels = client.data.y_train.cpu().numpy() if client.loss == "cross_entropy" else None
+    directions = projection(
+        found.shape[1], int(client.number(kinds.DIMENSIONS)), int(client.number(kinds.PROJECTION_SEED))
+    )
+    epsilon = client.number(kinds.EPSILON, 0.0) or None
+    rows = describe(
+        found, labels, int(client.number(kinds.CLASSES)), directions, epsilon, client.random(Purpose.DESCRIPTOR_NOISE)
+    )
+    record = ArrayRecord({kinds.DESCRIPTOR: Array(rows.astype(np.float32))})
+    return reply(record, {kinds.NUM_EXAMPLES: client.num_examples})

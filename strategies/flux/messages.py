@@ -1,0 +1,3 @@
+"""FLUX: the messages that it alone sends."""
+
+DESCRIPTOR = "florets.strategies.flux.client:descriptor"

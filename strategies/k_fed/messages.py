@@ -1,0 +1,3 @@
+"""k-FED: the messages that it alone sends."""
+
+KMEANS = "florets.strategies.k_fed.client:kmeans"

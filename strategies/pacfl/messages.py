@@ -1,0 +1,3 @@
+"""PACFL: the messages that it alone sends."""
+
+PRINCIPAL_VECTORS = "florets.strategies.pacfl.client:principal_vectors"

@@ -1,0 +1,138 @@
+"""Client handlers that several algorithms share: folds for discovery, two-level training, and features of classes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.typing import NDArray
+
+from florets.client_app.client import Client
+from florets.client_app.messages import Number, packed, reply
+from florets.client_app.session import State
+from florets.client_app.training import augmentation, trained, update
+from florets.task.randomness import Purpose, generator
+from florets.task.training.features import features
+from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes, on_folds
+from florets.task.training.modules import load
+from florets.task.training.objective import Anchored, Objective
+from florets.task.wire import kinds
+from florets.task.wire.folds import RowForm
+
+
+def train_folds(client: Client) -> RecordDict:
+    """Do as `train` on all data, and send beside the update what the folds changed in the common model.
+
+    The common model is the one to train, or the record `common` where the federation has trained on since.
+    """
+    arrays, metrics = update(client, client.states()[0])
+    common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
+    return reply(arrays, metrics, **{kinds.FOLDS: _rows(client, common)})
+
+
+def query_folds(client: Client) -> RecordDict:
+    """Send what the folds change in the model that came, and nothing else."""
+    rows = {kinds.FOLDS: _rows(client, kinds.ARRAYS)}
+    return reply(None, {kinds.NUM_EXAMPLES: client.num_examples}, **rows)
+
+
+def _rows(client: Client, record: str) -> ArrayRecord:
+    """Return the compressed change of the trainable parameters on each fold, (m, columns).
+
+    One row, of all data, where there are fewer different records than folds, and where the message asks for it of a
+    client whose records are all of one class.
+    """
+    data, folds = client.data, int(client.number(kinds.NUM_FOLDS))
+    # Of one fold alone nothing is held out: it takes what is there.
+    size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
+    rng = client.random(Purpose.FOLDS)
+    if client.config.get(kinds.FOLD_CLASSES) is True and bool((data.y_train == data.y_train[0]).all()):
+        parts = [np.arange(len(data.y_train), dtype=np.int64)]
+    else:
+        parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
+    rate, steps = client.number(kinds.FOLD_RATE, LEARNING_RATE), int(client.number(kinds.FOLD_STEPS))
+    changes = fold_changes(
+        client.module,
+        client.states(record)[0],
+        data.x_train,
+        data.y_train,
+        client.loss,
+        parts,
+        on_folds(client.training, steps, rate),
+        rng,
+        client.names(kinds.UNTRAINED),
+        augmentation(client),
+    )
+    form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
+    rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
+    return ArrayRecord({kinds.FOLDS: Array(form.pack(changes, rng))})
+
+
+def train_bilevel(client: Client) -> RecordDict:
+    """Return both models after local training, and the loss of the first.
+
+    Both are trained in the same order of the samples: the draws are named by round, purpose and client.
+
+    Source: Zeng et al. 2023 (StoCFL), the clients' part of the bi-level optimisation; Li et al. 2021 (Ditto), Alg. 1.
+    """
+    # Packed at once: the arrays may be the memory of the one module that the global model is loaded into.
+    mine, metrics = trained_near(client)
+    both, _ = trained(client, client.states(kinds.GLOBAL)[0])
+    return reply(mine, metrics, **{kinds.GLOBAL: packed(both)})
+
+
+def trained_near(client: Client) -> tuple[ArrayRecord, dict[str, Number]]:
+    """Train the model that came, with the term mu/2 |w - other|^2 towards the message's other one."""
+    mu = client.number(kinds.GLOBAL_MU)
+    objective = Objective(terms=(Anchored(mu, client.states(kinds.GLOBAL)[0]),)) if mu else None
+    arrays, loss = trained(client, client.states()[0], objective=objective)
+    return packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples}
+
+
+def class_labels(client: Client) -> NDArray[np.int64]:
+    """Return the class of each training sample (n,).
+
+    Raises
+    ------
+    ValueError
+        If the task has no classes.
+    """
+    if client.loss != "cross_entropy":
+        raise ValueError(f"prototypes are of classes, which a task with task.loss={client.loss} has not")
+    labels: NDArray[np.int64] = client.data.y_train.cpu().numpy()
+    return labels
+
+
+def own_features(client: Client, state: State, head: Sequence[str]) -> NDArray[np.float64]:
+    """Return the features (n, D) of the training samples in a model, the inputs of its head."""
+    load(client.module, state)
+    return features(client.module, client.data.x_train, head)
+
+
+def copied(arrays: dict[str, NDArray[np.float32]]) -> State:
+    """Return a model's entries in memory of their own: as trained they may be the memory of the one module."""
+    return {name: torch.from_numpy(np.array(values)) for name, values in arrays.items()}
+
+
+Features = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+def class_means(features: Features, labels: Labels, num_classes: int) -> tuple[NDArray[np.float32], Labels]:
+    """Return the mean feature of each class that is there, (P, D) in the order of classes, and all counts (C,)."""
+    counts = np.bincount(labels, minlength=num_classes)
+    means = [features[labels == label].mean(axis=0) for label in np.flatnonzero(counts)]
+    return np.stack(means).astype(np.float32), counts
+
+
+def shares_and_spread(features: Features, labels: Labels, num_classes: int) -> tuple[NDArray[np.float32], float]:
+    """Return each class's mean feature times its share of the samples, (P, D), and the spread of their estimate.
+
+    The spread is (mean |f|^2 - sum_c |h_c|^2) / n, with h_c the rows, and never below 0.
+
+    Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867), the statistics of the combination of classifiers.
+    """
+    counts = np.bincount(labels, minlength=num_classes)
+    rows = np.stack([features[labels == label].sum(axis=0) / len(labels) for label in np.flatnonzero(counts)])
+    spread = (np.mean(np.sum(features**2, axis=1)) - np.sum(rows**2)) / len(labels)
+    return rows.astype(np.float32), max(float(spread), 0.0)

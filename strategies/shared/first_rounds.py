@@ -1,0 +1,252 @@
+"""First rounds of CLoVE, IFCA and CFL-GP: random models, those of clients far apart, or groups of updates."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import RecordDict
+
+from florets.strategies.base.algorithm import Algorithm
+from florets.strategies.base.averaging import ModelAveraging, Updates
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.state import State
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.cluster import finite_losses
+from florets.strategies.core.folds import update_groups
+from florets.strategies.shared.estimates import without_outliers
+from florets.strategies.shared.fold_round import FoldRound
+from florets.task.randomness import Purpose
+from florets.task.wire import kinds
+from florets.task.wire.replies import Update, read_update
+
+
+def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Generator) -> dict[str, int]:
+    """Give every client a random model, and every model a client as far as there are enough of them.
+
+    Deviation: in CLoVE's published code a model can still end up without a client.
+    """
+    drawn = random_assignment(len(clients), num_models, rng)
+    return {client.key: int(model) for client, model in zip(clients, drawn, strict=True)}
+
+
+def random_assignment(num_clients: int, num_models: int, rng: np.random.Generator) -> IntArray:
+    """Draw a model for each client such that no model is left out needlessly.
+
+    Parameters
+    ----------
+    num_clients, num_models : int
+        M may be 0; K is at least 1.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (M,) int64
+        With M >= K a uniform draw, after which each model without a client takes one at random from those
+        models that have more than one: every model has a client. With M < K all clients have different
+        models.
+
+    Raises
+    ------
+    ValueError
+        If `num_models` is below 1.
+
+    Source: CLoVE, random first round.
+    Deviation: the published code overwrites the draw of any client, which can empty another model.
+    """
+    if num_models < 1:
+        raise ValueError(f"num_models is {num_models}: it must be at least 1.")
+    if num_clients < num_models:
+        return rng.permutation(num_models)[:num_clients].astype(np.int64)
+    assignment = rng.integers(num_models, size=num_clients, dtype=np.int64)
+    sizes = np.bincount(assignment, minlength=num_models)
+    for model in np.flatnonzero(sizes == 0):
+        giver = rng.choice(np.flatnonzero(sizes[assignment] > 1))
+        sizes[assignment[giver]] -= 1
+        sizes[model] += 1
+        assignment[giver] = model
+    return assignment
+
+
+def group_models(
+    context: Round, updates: Sequence[tuple[str, Update]], groups: Mapping[str, int], count: int
+) -> FloatArray:
+    """Return the next bank (count, R), averaged as the round averages, from updates of model 0.
+
+    Parameters
+    ----------
+    updates
+        The round's valid updates by client key, all of the bank's first model.
+    groups
+        Group of each client; one that has none counts for no group.
+    count
+        Number of groups. One of which no member sent an update gets the mean of all updates.
+    """
+
+    def averaged(chosen: Sequence[tuple[str, Update]], models: IntArray, rows: int) -> FloatArray:
+        start = context.models.replaced(np.repeat(context.models.bank[:1], rows, axis=0))
+        return context.averaging.next_bank(
+            start,
+            Updates(chosen),
+            models,
+            np.array([update.num_examples for _, update in chosen], dtype=np.float64),
+        )
+
+    members = [(key, update) for key, update in updates if key in groups]
+    everybody = averaged(updates, np.zeros(len(updates), dtype=np.int64), 1)
+    if not members:
+        return np.repeat(everybody, count, axis=0)
+    labels = np.array([groups[key] for key, _ in members], dtype=np.int64)
+    bank = averaged(members, labels, count)
+    bank[np.setdiff1d(np.arange(count), labels)] = everybody[0]
+    return bank
+
+
+Settle = Callable[[Mapping[str, int]], None]
+
+
+@dataclass
+class StartState(State):
+    """State of an algorithm that may start from updates.
+
+    Attributes
+    ----------
+    found
+        What round 1 tells of the groups that it looked for.
+    """
+
+    found: dict[str, Detail] = field(default_factory=dict)
+
+
+S = TypeVar("S", bound=StartState)
+
+
+def starts_from_updates(algorithm: Algorithm[Any, Any], context: Round) -> bool:
+    """Return whether this is a round 1 that starts from updates."""
+    return context.server_round == 1 and algorithm.first_round == "update"
+
+
+def start_from_updates(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> Plan[Update]:
+    """Plan round 1: all participants train model 0, and each group of them that is found starts from its mean.
+
+    One model is sent, where a start by losses sends K, and groups differ as their data do, not as K random models do.
+    K groups are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on
+    folds of their data, which says how many groups there are (`strategies.discovery`); one, if none.
+
+    Parameters
+    ----------
+    settle
+        Called with the clients' groups.
+    """
+    if algorithm.k == "auto":
+        return _by_folds(algorithm, context, settle)
+    count = context.models.count if algorithm.k is None else algorithm.k
+    plan = context.train_assigned({client.key: 0 for client in context.participants})
+
+    def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        start = context.models.bank[0] if isinstance(context.averaging, ModelAveraging) else 0.0
+        trained = context.models.layout.trained
+        changes = np.stack([(update.vector - start)[trained] for _, update in updates])
+        context.note_vectors("updates", [key for key, _ in updates], changes)
+        labels = update_groups(changes, count)
+        groups = {key: int(group) for (key, _), group in zip(updates, labels, strict=True)}
+        algorithm.assignment.update(groups)
+        settle(groups)
+        return group_models(context, updates, groups, count)
+
+    return replace(plan, combine=combine)
+
+
+def _by_folds(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> Plan[Update]:
+    folds = FoldRound.begin(context)
+    requests, read = folds.train(context)
+
+    def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        folds.take(updates)
+        with context.meter.part("discover"):
+            found = folds.decide(None, context)
+        algorithm.state.found = found.evidence.details()
+        algorithm.assignment.update(found.assignment)
+        settle(found.assignment)
+        return group_models(context, updates, found.assignment, found.count)
+
+    return Plan(requests, read, combine)
+
+
+def farthest(losses: FloatArray, chosen: IntArray) -> int:
+    """Return the client whose least loss over the models chosen so far is largest, of those that are not chosen.
+
+    Parameters
+    ----------
+    losses : (M, C) float64
+        Loss of each chosen client's model on each client's data, infinite where it diverged.
+    chosen : (C,) int64
+        The chosen clients, fewer than M.
+
+    Returns
+    -------
+    int
+        Its row; the first among equals.
+
+    Source: Mansour et al. 2020 (HypCluster), in google/fedjax, k-means++ over clients.
+    Deviation: a client that is chosen is not chosen again.
+    """
+    least = finite_losses(losses).min(axis=1)
+    least[chosen] = -np.inf
+    return int(np.argmax(least))
+
+
+def far_models(context: Round) -> Models:
+    """Return K models, each trained by one client on its own data: a k-means++ over clients.
+
+    All participants train the first model. That of a random one is chosen, then again and again that of the client
+    for which the chosen models are worst. This costs an exchange for the models, and K - 1 for their losses, each of
+    one model. With fewer usable clients than K the other models stay as they are.
+
+    Raises
+    ------
+    RoundFailed
+        If fewer clients than the quorum sent a valid model, or losses.
+
+    Source: Mansour et al. 2020 (HypCluster), in google/fedjax.
+    """
+    models, layout = context.models, context.models.layout
+    if models.count == 1:
+        return models
+
+    def read(_: str, content: RecordDict) -> Update:
+        return read_update(content, layout, 0)
+
+    settings = {kinds.REPLY: kinds.REPLY_MODEL}
+    with context.meter.part("start"):
+        requests = [context.request(kinds.TRAIN, client, models.one(0), settings) for client in context.participants]
+        replies = context.reject_outliers(context.ask(requests, read))
+        context.require(replies, "model")
+        vectors = {key: update.vector for key, update in replies.ok}
+        keys = sorted(vectors)
+        chosen = [keys[int(context.random(Purpose.FIRST_ROUND).integers(len(keys)))]]
+        losses = {key: np.zeros(0) for key in keys}
+        while len(chosen) < models.count:
+            losses = _more_losses(context, models.replaced(vectors[chosen[-1]][np.newaxis]), losses)
+            left = sorted(losses)
+            rows = [row for row, key in enumerate(left) if key in chosen]
+            if len(rows) == len(left):
+                break
+            far = farthest(np.stack([losses[key] for key in left]), np.array(rows, dtype=np.int64))
+            chosen.append(left[far])
+    found = np.stack([vectors[key] for key in chosen])
+    # One client each, so that a mean is that client's model; layers that all models share are means of them all.
+    bank = ModelAveraging("uniform").next_bank(models, found, np.arange(len(found)), np.ones(len(found)))
+    return models.replaced(bank)
+
+
+def _more_losses(context: Round, model: Models, losses: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return the losses of those clients that also send that of one more model, without outliers."""
+    clients = [client for client in context.participants if client.key in losses]
+    replies = context.ask_losses(clients, model, all_samples=True)
+    context.require(replies, "loss")
+    rows = np.stack([np.append(losses[key], reply.losses) for key, reply in replies.ok])
+    replies = without_outliers(replies, context, rows)
+    return {key: np.append(losses[key], reply.losses) for key, reply in replies.ok}

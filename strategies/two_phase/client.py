@@ -1,0 +1,334 @@
+"""Mixed regression at the clients: moments for phase 1, an anchor's step, the refinement by all K models."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from florets.client_app.client import Client
+from florets.client_app.messages import Number, packed, reply, reported
+from florets.client_app.session import session
+from florets.client_app.training import model_losses, trained
+from florets.task.layers import untrained_entries
+from florets.task.training.losses import mean_loss
+from florets.task.training.sample_gradients import LARGEST_BLOCK, Float32, sample_moments
+from florets.task.wire import Layout, kinds
+from florets.task.wire.layout import write_array
+from florets.task.wire.soft import NEGLIGIBLE
+
+Pairing = Literal["all", "halves", "single"]
+Float64 = NDArray[np.float64]
+_MOST_ROWS = 500
+
+
+@dataclass(frozen=True)
+class LocalMoments:
+    """One client's examples and the moments on them.
+
+    Parameters
+    ----------
+    module, x, y, loss
+        See `sample_moments`; at least two examples.
+    pairing
+        ``all``: all ordered pairs of different examples. ``halves``: every pair of an example of the first half and
+        one of the second, which is the product of the halves' means. ``single``: examples 0 and 1 only.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two examples, or `pairing` is another word.
+
+    Source: mixed regression, Sec. III-A (one pair a client) and Alg. 3 (n_i pairs).
+    Deviation: ``all`` and ``halves`` use an example in several pairs; the paper's pairs are disjoint.
+    """
+
+    module: nn.Module
+    x: Tensor
+    y: Tensor
+    loss: str
+    pairing: Pairing
+
+    def __post_init__(self) -> None:
+        """Check what the arithmetic takes for granted."""
+        if self.pairing not in ("all", "halves", "single"):
+            raise ValueError(f"pairing={self.pairing!r} must be all, halves or single.")
+        if len(self.x) < 2:
+            raise ValueError(f"this client has {len(self.x)} example: a moment matrix needs pairs of two.")
+
+    def at(self, estimates: Float32, rows: slice = slice(None)) -> Float32:
+        """Return the moments (A, r, R) of some examples."""
+        return sample_moments(self.module, estimates, self.x[rows], self.y[rows], self.loss)
+
+    def term(self, left: Float32, right: Float32 | None, bases: Float32, transposed: bool) -> Float32:
+        """Return Y Q, or Y^T Q, for each anchor.
+
+        Parameters
+        ----------
+        left, right
+            float32 (A, R): estimates at which the first and the second example of a pair is taken; `right` None: the
+            same.
+        bases
+            float32 (A, R, k), the Q of each anchor.
+        transposed
+            Y^T in place of Y.
+
+        Returns
+        -------
+        ndarray
+            float32 (A, R, k)
+
+        Source: mixed regression, Alg. 3, l. 5 and 8.
+        """
+        terms = np.empty(bases.shape, dtype=np.float32)
+        for part in self._anchor_blocks(*left.shape):
+            other = None if right is None else right[part]
+            if self.pairing == "all":
+                sides = (left[part], other) if not transposed or other is None else (other, left[part])
+                terms[part] = self._all_pairs(*sides, bases[part])
+            else:
+                one, two = self._pair_means(left[part], other)
+                if transposed:
+                    one, two = two, one
+                terms[part] = one[:, :, np.newaxis] * (two[:, np.newaxis, :] @ bases[part])
+        return terms
+
+    def factors(self, left: Float32, right: Float32 | None) -> tuple[Float32, Float32 | None]:
+        """Return the factors of the moment matrices, as `direct` mode sends them.
+
+        Returns
+        -------
+        tuple
+            All pairs: every moment (A, n, R) at `left`, and at `right` unless it is None. Otherwise the two vectors
+            (A, 1, R) each.
+        """
+        if self.pairing == "all":
+            return self.at(left), None if right is None else self.at(right)
+        one, two = self._pair_means(left, right)
+        return one[:, np.newaxis], two[:, np.newaxis]
+
+    def projected(self, estimate: Float32, basis: Float32) -> Float64:
+        """Return the moments (n, k) at one estimate (R,), projected on a basis (R, k)."""
+        parts = [self.at(estimate[np.newaxis], rows)[0] @ basis for rows in self._row_blocks(len(estimate))]
+        return np.concatenate(parts).astype(np.float64)
+
+    def _all_pairs(self, outer: Float32, inner: Float32 | None, bases: Float32) -> Float32:
+        # (s_a (s_b^T Q) - A^T (B Q)) / (n (n - 1)): all ordered pairs less those of an example with itself.
+        count = len(self.x)
+        # In float32, as they are sent: the moments' own noise is larger than its rounding by orders of magnitude.
+        outer_sum = np.zeros_like(outer)
+        inner_sum = outer_sum if inner is None else np.zeros_like(outer)
+        # Transposed, (A, k, R): long rows are what NumPy is fast on.
+        products = np.zeros((len(bases), bases.shape[2], bases.shape[1]), dtype=np.float32)
+        for rows in self._row_blocks(outer.size):
+            a = self.at(outer, rows)
+            b = a if inner is None else self.at(inner, rows)
+            outer_sum += a.sum(axis=1)
+            if inner is not None:
+                inner_sum += b.sum(axis=1)
+            products += (b @ bases).transpose(0, 2, 1) @ a
+        pairs: Float32 = (inner_sum[:, np.newaxis, :] @ bases).transpose(0, 2, 1) * outer_sum[:, np.newaxis, :]
+        pairs -= products
+        pairs /= np.float32(count * (count - 1))
+        return pairs.transpose(0, 2, 1)
+
+    def _pair_means(self, left: Float32, right: Float32 | None) -> tuple[Float32, Float32]:
+        half = 1 if self.pairing == "single" else len(self.x) // 2
+        end = 2 if self.pairing == "single" else len(self.x)
+        return self._mean(left, 0, half), self._mean(left if right is None else right, half, end)
+
+    def _mean(self, estimates: Float32, begin: int, end: int) -> Float32:
+        total = np.zeros_like(estimates)
+        for rows in self._row_blocks(estimates.size, begin, end):
+            total += self.at(estimates, rows).sum(axis=1)
+        return total / np.float32(end - begin)
+
+    def _anchor_blocks(self, num_anchors: int, size: int) -> Iterator[slice]:
+        step = max(1, LARGEST_BLOCK // (size * min(len(self.x), _MOST_ROWS)))
+        return (slice(start, start + step) for start in range(0, num_anchors, step))
+
+    def _row_blocks(self, width: int, begin: int = 0, end: int | None = None) -> Iterator[slice]:
+        end = len(self.x) if end is None else end
+        step = min(_MOST_ROWS, max(1, LARGEST_BLOCK // width))
+        return (slice(start, min(start + step, end)) for start in range(begin, end, step))
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Size of the step.
+
+    Parameters
+    ----------
+    alpha, beta
+        Bounds on the covariance of the inputs, both 1 for standard normal inputs.
+    stop_below
+        Residual sigma up to which the anchor stays where it is; negative: never.
+
+    Source: mixed regression, Phase 1, l. 12 and 13 (stop_below is epsilon alpha Delta / sqrt(2)).
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    stop_below: float = -1.0
+
+
+def factors(client: Client) -> RecordDict:
+    """Return the factors of this client's moment matrices: with all pairs, every example's gradient at every anchor.
+
+    Source: mixed regression, Sec. V (direct singular value decomposition).
+    """
+    moments, (left, right) = local_moments(client), estimates(client)
+    one, two = moments.factors(left, right)
+    arrays = {kinds.LEFT: one} if two is None else {kinds.LEFT: one, kinds.RIGHT: two}
+    return reply(packed(arrays), {kinds.NUM_EXAMPLES: client.num_examples})
+
+
+def subspace(client: Client) -> RecordDict:
+    """Return this client's product Y Q, or Y^T Q, for every anchor.
+
+    Source: mixed regression, Alg. 3, l. 5 and 8.
+    """
+    moments, (left, right) = local_moments(client), estimates(client)
+    bases = session.arrays(client.arrays(kinds.BASES))[kinds.BASES]
+    terms = moments.term(left, right, bases, transposed=bool(client.number(kinds.TRANSPOSED, 0)))
+    return reply(packed({kinds.TERMS: terms}), {kinds.NUM_EXAMPLES: client.num_examples})
+
+
+def moment_descent(client: Client) -> RecordDict:
+    """Move this anchor's estimate one step inside its subspace.
+
+    Source: mixed regression, Phase 1, l. 11 to 15.
+    """
+    moments, received = local_moments(client), client.arrays()
+    names = moments.module.state_dict().keys()
+    if names != received.keys():
+        raise ValueError(f"the anchor's model has the entries {sorted(received)}, this client's {sorted(names)}")
+    # Flat vectors are in the order of the module's own entries, whatever order a record arrived in.
+    layout = Layout.of({name: received[name] for name in names}, untrained_entries(moments.module))
+    estimate = layout.flatten(received)
+    basis = session.arrays(client.arrays(kinds.BASES))[kinds.BASIS]
+    settings = StepSettings(
+        client.number(kinds.STEP_ALPHA), client.number(kinds.STEP_BETA), client.number(kinds.STOP_BELOW, -1.0)
+    )
+    projected = moments.projected(estimate.astype(np.float32), basis)
+    step, residual = anchor_step(projected, moments.pairing, settings)
+    moments.module.load_state_dict(client.states()[0])
+    loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
+    numbers: dict[str, Number] = {
+        kinds.TRAIN_LOSS: reported(loss),
+        kinds.NUM_EXAMPLES: len(moments.x),
+        kinds.RESIDUAL: residual,
+    }
+    # Buffers have no moments, but a basis can lean on them: all of it where the moments span too little.
+    moved = layout.arrays(estimate + np.where(layout.trained, basis.astype(np.float64) @ step, 0.0))
+    return reply(ArrayRecord(moved), numbers)
+
+
+def train_soft(client: Client) -> RecordDict:
+    """Train model l on the loss times this client's weight of l, for every l, and return all.
+
+    Source: mixed regression, Phase 2, l. 6 to 8, with weights in place of the hard label (which minimises (6)).
+    """
+    losses = model_losses(client)
+    weights = memberships(losses, client.num_examples, client.number(kinds.TEMPERATURE))
+    models: dict[str, Array] = {}
+    total = 0.0
+    for index, state in enumerate(client.states()):
+        update = {name: value.numpy() for name, value in state.items()}
+        loss = float(losses[index])
+        if weights[index] > NEGLIGIBLE:
+            update, loss = trained(client, state, fraction=float(weights[index]))
+        # A model that diverged has no weight: 0 times infinity would be no number.
+        total += float(weights[index]) * loss if weights[index] > 0 else 0.0
+        # Written at once: the arrays may be the memory of the one module that the next model is loaded into.
+        models.update({f"{index}/{name}": write_array(values) for name, values in update.items()})
+    metrics = {
+        kinds.TRAIN_LOSS: reported(total),
+        kinds.NUM_EXAMPLES: client.num_examples,
+        kinds.MEMBERSHIPS: weights.tolist(),
+        kinds.MODEL_LOSSES: losses.tolist(),
+    }
+    return reply(packed(models), metrics)
+
+
+def memberships(losses: NDArray[np.float64], num_examples: int, temperature: float) -> NDArray[np.float64]:
+    """Return weights (K,) proportional to exp(-n L / temperature), summing to 1.
+
+    With the likelihood's own temperature (2 sigma^2 for squared error under noise of variance sigma^2) they are the
+    posterior of the label; the smaller it is, the harder they are.
+
+    Raises
+    ------
+    ValueError
+        If the temperature is not above 0.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature={temperature} must be above 0.")
+    scores = num_examples * (losses - losses.min()) / temperature
+    weights: NDArray[np.float64] = np.exp(-scores)
+    weights /= weights.sum()
+    return weights
+
+
+def local_moments(client: Client) -> LocalMoments:
+    """Return this client's examples and the moments on them."""
+    pairing: Any = client.config.get(kinds.PAIRING)
+    return LocalMoments(client.module, client.data.x_train, client.data.y_train, client.loss, pairing)
+
+
+def estimates(client: Client) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return the anchors' estimates, (A, R); a second time where the two examples of a pair are told other ones."""
+    arrays = session.arrays(client.arrays(kinds.ESTIMATES))
+    return arrays[kinds.LEFT], arrays.get(kinds.RIGHT)
+
+
+def anchor_step(projected: Float64, pairing: Pairing, settings: StepSettings) -> tuple[Float64, float]:
+    """Return the step in the coordinates of the basis, and the size of the residual.
+
+    Parameters
+    ----------
+    projected : (n, k) float64
+        The anchor's own moments, projected on its basis.
+    pairing
+        See `moments.LocalMoments`; ``single`` takes n/2 disjoint pairs here, as the paper does.
+
+    Returns
+    -------
+    step : (k,) float64
+        beta_hat alpha sigma / (2 beta^2), or zero where the anchor has arrived.
+    residual : float
+        sigma, the root of A's first singular value, at least 0.
+
+    Source: mixed regression, Phase 1, l. 11 to 15, and equation (2).
+    Deviation: sigma^2 is beta_hat^T A beta_hat in the paper. The two are one wherever A is symmetric and that form is
+    not negative. But a sample's A is indefinite, and a negative form would read as an anchor that has arrived.
+    The singular vector's sign, which A leaves open, is such that its product with the mean moment is not negative;
+    without a rule the estimates diverge. The k x k problem is solved exactly, not by T2 power steps. Equation (2)
+    asks for points that are fresh in every round; as in the paper's experiments (Sec. V), the anchor's own examples
+    are used again.
+    """
+    moments = moment_matrix(projected, pairing)
+    vectors, values, _ = np.linalg.svd(moments)
+    direction: Float64 = vectors[:, 0]
+    if direction @ projected.mean(axis=0) < 0:
+        direction = -direction
+    residual = float(values[0]) ** 0.5
+    if residual <= settings.stop_below:
+        return np.zeros_like(direction), residual
+    return direction * settings.alpha * residual / (2 * settings.beta**2), residual
+
+
+def moment_matrix(projected: Float64, pairing: Pairing) -> Float64:
+    """Return A (k, k), the mean over pairs of the outer products of projected moments (n, k)."""
+    count, half = len(projected), len(projected) // 2
+    if pairing == "all":
+        total = projected.sum(axis=0)
+        pairs: Float64 = (np.outer(total, total) - projected.T @ projected) / (count * (count - 1))
+        return pairs
+    if pairing == "halves":
+        return np.outer(projected[:half].mean(axis=0), projected[half:].mean(axis=0))
+    disjoint: Float64 = projected[:half].T @ projected[half : 2 * half] / half
+    return disjoint
