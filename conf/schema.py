@@ -24,12 +24,18 @@ HUGGING_FACE, FLOWER = "hugging_face", "flower_partitioner"
 """Data set and partition of other libraries, for short ``hf:<name>`` and ``flwr:<class>``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chosen:
     """The algorithm and its settings."""
 
     name: str
     settings: Settings
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether names and values are equal: settings are also read without importing their class."""
+        return isinstance(other, Chosen) and (self.name, vars(self.settings)) == (other.name, vars(other.settings))
+
+    __hash__ = None  # type: ignore[assignment]  # settings hold lists
 
 
 @dataclass(frozen=True)
