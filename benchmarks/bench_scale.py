@@ -78,7 +78,7 @@ def steps(num_vectors: int) -> dict[str, float]:
     from florets.strategies.base.state import snapshot
     from florets.strategies.cfl_gp.profile import GradientProfile
     from florets.strategies.cfl_gp.spectral import spectral_features
-    from florets.strategies.clove.strategy import Histories
+    from florets.strategies.clove.stability import Histories
     from florets.strategies.core.choose_k import choose_k
     from florets.strategies.core.cluster import cluster, nearest_centroid
     from florets.strategies.core.folds import discover

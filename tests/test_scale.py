@@ -14,7 +14,7 @@ from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.state import snapshot
-from florets.strategies.clove.strategy import Histories
+from florets.strategies.clove.stability import Histories
 from florets.task import task as task_module
 
 

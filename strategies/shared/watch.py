@@ -1,12 +1,20 @@
 """CLoVE's watch after the freeze: clients whose training loss departs from their cluster's."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from florets.strategies.base.context import Round
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import FloatArray
+from florets.task.wire.replies import Losses, Update
+
+WATCH = "watch"
+"""The detail of a round in which clients departed from their clusters, or were asked again."""
 
 LENGTH = 6
 """Rounds of a client, and of a cluster, that are its usual ones."""
@@ -79,7 +87,7 @@ class Watch:
         Clients whose loss has departed, until it is as before or they have moved.
     fresh
         Of these, the ones that departed in this round.
-    told
+    details
         What the round's report says.
     """
 
@@ -89,14 +97,16 @@ class Watch:
     commons: list[float] = field(default_factory=list)
     departed: dict[str, Departure] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
-    told: dict[str, list[str] | bool] = field(default_factory=dict)
+    details: dict[str, list[str] | bool] = field(default_factory=dict)
 
-    def observe(self, losses: Mapping[str, tuple[int, float]], threshold: float) -> None:
+    def observe(self, updates: Sequence[tuple[str, Update]], threshold: float | None) -> None:
         """Take in the model and the training loss of each of a round's clients.
 
-        `threshold` is the robust z-score from which a change is no usual one.
+        `threshold` is the robust z-score from which a change is no usual one; None: nobody is watched.
         """
-        logs = {key: (model, math.log(max(loss, _SMALLEST))) for key, (model, loss) in losses.items()}
+        if threshold is None:
+            return
+        logs = {key: (update.model, math.log(max(update.train_loss, _SMALLEST))) for key, update in updates}
         changes = {
             key: (model, level - float(np.median(self.levels[key])))
             for key, (model, level) in logs.items()
@@ -116,12 +126,52 @@ class Watch:
                 self.departed[key] = Departure(model, level - excess, model in together)
                 self.fresh.add(key)
         if found := sorted(key for key in logs if key in self.departed and not self.departed[key].asked):
-            self.told["departed"] = found
+            self.details["departed"] = found
 
     @property
     def away(self) -> set[str]:
         """Clients whose updates would harm their model: they departed in this round, or no model fits them."""
         return self.fresh | {key for key, departure in self.departed.items() if departure.unfit}
+
+    def staying(self, updates: Sequence[tuple[str, Update]]) -> list[tuple[str, Update]]:
+        """Return the updates without those of clients that are away, unless all of a model's are."""
+        away = self.away
+        stayed = {update.model for key, update in updates if key not in away}
+        return [(key, update) for key, update in updates if key not in away or update.model not in stayed]
+
+    def moves(
+        self,
+        assignment: MutableMapping[str, int],
+        context: Round,
+        ask: Callable[[Sequence[Client], Models, Round], Replies[Losses]],
+    ) -> bool:
+        """Ask those whose loss has departed for a loss vector and move them; say whether clusters are open again."""
+        self.fresh = set()
+        due = [client for client in context.participants if self._is_due(client.key)]
+        # One model alone leaves nowhere to move.
+        if not due or context.models.count == 1:
+            return False
+        moved = []
+        for key, reply in ask(due, context.models, context).ok:
+            departure = self.departed[key]
+            departure.answered(reply.losses, assignment[key])
+            best = int(np.argmin(reply.losses))
+            # Whom no model fits stays, and is counted.
+            if best != assignment[key] and not departure.unfit:
+                assignment[key] = best
+                moved.append(key)
+        opened = self.opens()
+        for key in moved:
+            self.forget(key)
+        self.details = {"asked": [client.key for client in due], "moved": moved, "opened": opened}
+        return opened
+
+    def _is_due(self, key: str) -> bool:
+        return key in self.departed and self.departed[key].due <= 0
+
+    def report(self) -> dict[str, Detail]:
+        """Return the detail of the round's report, empty where there is nothing to say."""
+        return {WATCH: dict(self.details)} if self.details else {}
 
     def forget(self, key: str) -> None:
         """Begin anew with a client that has moved."""
