@@ -44,14 +44,7 @@ FOLDER = "partitions"
 
 
 def main(arguments: Sequence[str], caller: Path) -> int:
-    """Run the command and return its exit code.
-
-    Parameters
-    ----------
-    arguments
-        `key=value` texts, as for a run.
-    caller
-        The working directory that relative folders are meant from.
+    """Run the command and return its exit code; relative folders are meant from `caller`.
 
     Raises
     ------
