@@ -12,7 +12,7 @@ from types import TracebackType
 
 from florets.conf.folders import PROJECT
 from florets.conf.run_config import config_to_json
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import flower_processes
 from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
