@@ -1,0 +1,160 @@
+"""Sweepers that optimise: by validation data alone, and in the right direction without a further key."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from florets.commands.main import main
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.reports.summary import RunSummary
+from florets.studies.sweep.keys import direction, read_sweep
+from florets.studies.tune import tune_overrides
+from tests.test_command import summary_of
+
+ENGINE = "florets.engines.engine.run"
+OPTUNA = ["hydra/sweeper=optuna"]
+HELD_OUT = "task.validation_fraction=0.2"
+BY_ACCURACY = [HELD_OUT, "measure=accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "for_hydra", "expected"),
+    [
+        (["k=2,4", *BY_ACCURACY], OPTUNA, ["hydra.sweeper.direction=maximize"]),
+        # The default measure is the loss.
+        (["k=2,4", HELD_OUT], OPTUNA, []),
+        (
+            ["task=digits,mnist", *BY_ACCURACY],
+            ["hydra/sweeper=ax"],
+            ["hydra.sweeper.ax_config.experiment.minimize=false"],
+        ),
+        (BY_ACCURACY, ["hydra/sweeper=nevergrad"], ["hydra.sweeper.optim.maximize=true"]),
+        # Nothing is optimised, or nothing is known of the sweeper.
+        (["seed=0,1"], ["hydra/launcher=joblib"], []),
+        (["seed=0,1"], ["hydra/sweeper=basic"], []),
+        (BY_ACCURACY, [*OPTUNA, "hydra.sweeper.direction=minimize"], []),
+        # Of an interval the start is looked at, and a combination that cannot run tells nothing.
+        (["k=interval(2,4)", *BY_ACCURACY], OPTUNA, ["hydra.sweeper.direction=maximize"]),
+        (
+            ["strategy=fedavg,clove", "strategy.memory=true", *BY_ACCURACY],
+            OPTUNA,
+            ["hydra.sweeper.direction=maximize"],
+        ),
+        (["experiment=clove/linear,nosuch", HELD_OUT], OPTUNA, []),
+    ],
+)
+def test_the_direction_follows_from_the_validation_figure(overrides, for_hydra, expected):
+    assert direction(read_sweep(overrides), for_hydra) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["k=2,4"], "never by test data, and some of these jobs have none; add task.validation_fraction=0.2"),
+        (["k=2,4", "seed=0,1", HELD_OUT], "seed=0,1: a sweeper that optimises would choose the luckiest seed"),
+        (
+            ["measure=accuracy,auto", HELD_OUT],
+            "some of these jobs have the validation figure accuracy and others loss",
+        ),
+        (["strateggy=clove", "k=2,4"], "strateggy=clove: there is no such key"),
+    ],
+)
+def test_jobs_that_cannot_be_compared_or_cannot_run_are_refused(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        direction(read_sweep(overrides), OPTUNA)
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """Run nothing: the validation accuracy is highest at k=3, the test accuracy at k=4; with k=5 a run fails."""
+    monkeypatch.chdir(tmp_path)
+    recorded: list[Config] = []
+
+    def run(config: Config, *_: object) -> RunSummary:
+        recorded.append(config)
+        if config.k == 5:
+            raise RuntimeError("five")
+        found = summary_of(config, accuracy=config.k / 10 + config.seed / 100)
+        return dataclasses.replace(found, final_validation={2: 0.5, 3: 0.9, 4: 0.6}[config.k])
+
+    monkeypatch.setattr(ENGINE, run)
+    return recorded
+
+
+def best_yaml(root: Path) -> dict[str, Any]:
+    (found,) = root.rglob("best.yaml")
+    content: dict[str, Any] = yaml.safe_load(found.read_text())
+    return content
+
+
+# Optuna 2, which the plugin needs, warns of its own old names.
+@pytest.mark.filterwarnings("default")
+def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tmp_path: Path, capsys):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper is not installed")
+    assert main(["tune", "k=2,5,4,3", "sampler=random", "trials=6", *BY_ACCURACY]) == 1
+    # One of the settings was proposed twice, which makes no second seed of it.
+    assert len(ran) == 6
+    (found,) = tmp_path.rglob("optimization_results.yaml")
+    assert yaml.safe_load(found.read_text())["best_value"] == 0.9
+    best = best_yaml(tmp_path)
+    assert best["overrides"] == "k=3 task.validation_fraction=0.2 measure=accuracy"
+    assert best["validation"]["mean"] == 0.9
+    assert best["test"]["accuracy"]["mean"] == pytest.approx(0.3)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("Best of 3 settings by validation accuracy: k=3 task.validation_fraction=0.2")
+    assert "(validation 90.0%, test accuracy 30.0%, test ARI 1.00)" in last
+
+
+def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
+    assert main(["tune", "k=2,3,4", "seed=0,1", "sampler=grid", "measure=accuracy"]) == 0
+    best = best_yaml(tmp_path)
+    # Held out where nothing was said of it, and no seed: the setting was run with two.
+    assert best["overrides"] == "k=3 measure=accuracy task.validation_fraction=0.2"
+    assert best["test"]["accuracy"] == {"mean": pytest.approx(0.305), "std": pytest.approx(0.01 / 2**0.5), "runs": 2}
+    assert "Settings are chosen by validation data: task.validation_fraction=0.2." in capsys.readouterr().out
+    # What is written is taken by the command.
+    assert main(best["overrides"].split()) == 0
+    assert (ran[-1].k, ran[-1].task.validation_fraction) == (3, 0.2)
+
+
+def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validation_none_is(
+    ran, tmp_path: Path, capsys
+):
+    assert main(["-m", "k=2,3,5", "seed=0,1", HELD_OUT]) == 1
+    # By the loss, which is to be low, k=2 is best; k=5 has no figure.
+    assert best_yaml(tmp_path)["overrides"] == "k=2 task.validation_fraction=0.2"
+    assert main(["-m", "k=2,3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Results of the sweep: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["k=4"], "nothing to choose among; give a key several values or an interval"),
+        (["k=2,4", "sampler=tpa", "trials=0"], "sampler=tpa: there is no such sampler (tpe, random, grid). Did you"),
+        (["k=2,4", "sampler=grid", "trials=5"], "trials=5: a grid runs all combinations; leave trials out"),
+        (["k=interval(2,4)", "sampler=grid"], "k=interval(2,4): a grid needs values"),
+        (["k=interval(4,2)"], "k=interval(4,2): the first end must be below the second"),
+        (["k=2,4", "trials=many"], "trials=many: must be an integer"),
+        (
+            ["k=2,4", "task.validation_fraction=0"],
+            "task.validation_fraction=0: settings are chosen by validation data",
+        ),
+        (["k=2,4", "--grid"], "--grid: florets tune has no such option"),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_refused(ran, capsys, arguments, message):
+    assert main(["tune", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert ran == []
+
+
+def test_intervals_of_integers_stay_integers_and_ranges_end_before_their_end():
+    given = ["k=interval(2, 4)", "seed=0", "num_rounds=range(1,4)", "train.learning_rate=tag(log,interval(0.1,1))"]
+    texts = tune_overrides([*given, HELD_OUT], None, "tpe", 1)
+    assert texts[:5] == ["k=int(interval(2, 4))", *given[1:2], "num_rounds=1,2,3", given[3], HELD_OUT]
+    assert "hydra.sweeper.n_trials=20" in texts
