@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.engines import jobs
-from florets.engines.cores import num_workers
+from florets.engines.jobs import num_workers
 from florets.engines.own_nodes import check_device, own_nodes
 from florets.reports.console import counted, number, say, size
 from florets.reports.tables import markdown_table

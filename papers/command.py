@@ -9,8 +9,8 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.engines import jobs
-from florets.engines.cores import crowded
 from florets.engines.go_on import Engine
+from florets.engines.jobs import crowded
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.item_file import find_item, item_names
 from florets.papers.items import Item

@@ -22,6 +22,7 @@ OURS = (
 _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+    "florets.task.settings",
     "florets.task.keys",
     "florets.task.training.settings",
 }
@@ -100,6 +101,7 @@ ALLOWED = {
         "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
+        "florets.task.settings",
         "florets.task.keys",
         "florets.strategies.settings",
         "florets.strategies.registry",
@@ -107,6 +109,7 @@ ALLOWED = {
     },
     "deploy": {
         "florets.deploy",
+        "florets.conf",
         "florets.engines",
         "florets.server_app",
         "florets.reports",

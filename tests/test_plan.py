@@ -13,7 +13,7 @@ from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.report import RoundReport
 
-SMALL = ["num_clients=40", "task.model_options.hidden=[16]", "loss_matrix=false", "train.local_epochs=1"]
+SMALL = ["num_clients=40", "task.model_options.hidden=[16]", "train.local_epochs=1"]
 
 
 def test_bytes_of_a_plan_are_those_of_the_run_but_for_settings_and_numbers():
@@ -27,16 +27,17 @@ def test_bytes_of_a_plan_are_those_of_the_run_but_for_settings_and_numbers():
         train_config=message_settings(config, task),
         on_round=lambda report, _: reports.append(report),
     )
-    (rounds, _) = plan_of(config).parts
+    rounds, *_ = plan_of(config).parts
     assert 2 * rounds.down == pytest.approx(sum(report.bytes_down for report in reports), rel=0.07)
     assert 2 * rounds.up == pytest.approx(sum(report.bytes_up for report in reports), rel=0.01)
 
 
 def test_figures_of_a_plan_by_hand():
     plan = plan_of(compose([*SMALL, "strategy=ifca", "k=4", "num_rounds=5", "eval_every=2", "loss_matrix=true"]))
-    # 8 x 8 inputs, 16 hidden units, 10 classes, in float32.
-    one = 4 * (64 * 16 + 16 + 16 * 10 + 10)
-    assert (plan.parameters, plan.model_bytes, plan.models, plan.clients) == (one // 4, one, 4, 40)
+    # 8 x 8 inputs, 16 hidden units, 10 classes, in float32; each of four arrays has a head of 128 bytes.
+    parameters = 64 * 16 + 16 + 16 * 10 + 10
+    one = 4 * parameters + 4 * 128
+    assert (plan.parameters, plan.model_bytes, plan.models, plan.clients) == (parameters, one, 4, 40)
     assert [(part.name, part.times, part.down, part.up) for part in plan.parts] == [
         ("round", 5, 40 * one, 40 * one), ("test", 3, 40 * one, 0), ("loss matrix", 1, 160 * one, 0),
     ]  # fmt: skip

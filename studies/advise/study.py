@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute, results_folder
+from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole

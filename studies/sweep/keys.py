@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 
 from florets.conf.compose import compose
-from florets.conf.measure import lacks_sums
-from florets.conf.overrides import GROUPS, parse
+from florets.conf.overrides import parse
+from florets.conf.presets import GROUPS
 from florets.conf.problems import ConfigError
+from florets.conf.validate import lacks_sums
 from florets.engines import jobs
 from florets.reports.scores import HIGHER_IS_BETTER
 

@@ -20,15 +20,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from florets.conf.compose import CONFIG_DIR
 from florets.conf.extras import require
+from florets.conf.presets import CONFIG_DIR
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute, results_folder
+from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
-from florets.conf.sweep_block import with_block
 from florets.engines import jobs
-from florets.engines.cores import crowded
 from florets.engines.go_on import Engine, finished_run, go_on, plain
+from florets.engines.jobs import crowded
 from florets.reports.console import counted, say
 from florets.reports.folder import WriteFailed
 from florets.reports.summary import RunSummary
@@ -186,8 +185,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
 
     The code is 0, 1 if a job failed, 130 if interrupted.
 
-    A preset with a sweep block gives the keys that are not given by hand.
-
     Parameters
     ----------
     overrides : sequence of str
@@ -195,15 +192,14 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     caller : Path
         The working directory that relative folders are meant from.
     keep : bool
-        Whether jobs that are finished are kept and stopped ones go on; those of a sweep block always are.
+        Whether jobs that are finished are kept and stopped ones go on.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
         require("sweep", "hydra/launcher=joblib")
     if "hydra/sweeper=optuna" in for_hydra:
         require("tune", "hydra/sweeper=optuna")
-    texts, is_block = with_block([text for text in overrides if text not in for_hydra])
-    keep = keep or is_block
+    texts = [text for text in overrides if text not in for_hydra]
     parsed = read_sweep(texts)
     total: int | None = None
     refused: dict[str, int] = {}
