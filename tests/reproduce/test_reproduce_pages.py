@@ -340,6 +340,7 @@ def test_a_bar_in_a_label_ends_no_cell(page: Path) -> None:
     assert r"| a\|b" in table.read_text()
 
 
+@pytest.mark.pictures
 def test_a_damaged_run_is_named_where_curves_are_drawn_of_it(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     item = page.parent / "items" / "ours" / "table_2.yaml"
     item.write_text(TWO_METHODS + "plot: {kind: curves, measure: ari}\n")
