@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from florets.conf.folders import PROJECT
+from florets.conf.extras import PROJECT
 from florets.conf.run_config import config_to_json
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
