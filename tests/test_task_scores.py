@@ -164,8 +164,8 @@ def test_scores_and_counts_of_a_reply_are_read():
         ({"confusion": [0, 0, 8, 1, 1, 0]}, "counts nothing"),
         ({"confusion": [0, 10_000, 8]}, "labels of 10000 or more"),
         ({"confusion": [0, 0, 6, 0, 1, 1]}, "counts 7 samples of 8"),
-        ({"confusion": [0, 0, 7, 0, 1, 1]}, "an accuracy of 0.875, but 0.75 was told"),
-        ({"accuracy": None}, "but None was told"),
+        ({"confusion": [0, 0, 7, 0, 1, 1]}, "has another accuracy"),
+        ({"accuracy": None}, "has another accuracy"),
         ({"precision": 0.5}, "holds other things than"),
     ],
 )
