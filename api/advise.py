@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from florets.api import page
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
-from florets.server_app import engine
+from florets.engines import engine
+from florets.reports import pages
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
-from florets.task.callers_folder import import_from
-from florets.task.threads import one_thread_within
+from florets.task.device import one_thread_within
+from florets.task.imported import import_from
 
 
 class Advice:
@@ -58,13 +58,13 @@ class Advice:
 
     def show(self) -> None:
         """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
-        page.show(self, self.page, self.text)
+        pages.show(self, self.page, self.text)
 
     def __repr__(self) -> str:
         return f"<florets.Advice: {self.values['answer']} {self.page}>"
 
     def _repr_html_(self) -> str:
-        return page.framed(self.page)
+        return pages.framed(self.page)
 
 
 @one_thread_within()

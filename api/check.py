@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.api import page
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute
+from florets.reports import pages
 from florets.reports.console import counted
 from florets.server_app.check.checked import Checked
 from florets.server_app.check.checked import check as check_data
 from florets.server_app.check.findings import Finding, worst
 from florets.server_app.data_agreement import is_own, lines
-from florets.server_app.jobs import absolute
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ class Check:
 
     def show(self) -> None:
         """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
-        page.show(self, self.page, self.text)
+        pages.show(self, self.page, self.text)
 
     def __repr__(self) -> str:
         levels = [finding.level for finding in self._findings]
@@ -73,7 +73,7 @@ class Check:
         return f"<florets.Check of {counted(len(self._checked.sites), 'client')}: {', '.join(kinds)}; {self.page}>"
 
     def _repr_html_(self) -> str:
-        return page.framed(self.page)
+        return pages.framed(self.page)
 
     @property
     def _findings(self) -> list[Finding]:

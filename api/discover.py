@@ -17,15 +17,15 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.engines import engine, jobs
+from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
-from florets.server_app import engine, jobs
-from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.strategies.registry import find_strategy
-from florets.task.callers_folder import import_from
-from florets.task.threads import one_thread_within
+from florets.task.device import one_thread_within
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 _DECIDED = ("strategy", "stop_at_groups", "stop_at_ari", "patience", "personal")
 _ROUNDS = 45
@@ -115,7 +115,7 @@ class Groups:
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
             raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
-        from florets.reports.evidence_plot import evidence_figure
+        from florets.reports.run_figures import evidence_figure
 
         return evidence_figure(self.evidence)
 

@@ -10,8 +10,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
 from florets.conf.schema import OPTION_KEYS
 from florets.reports.console import say
-from florets.task.callers_folder import import_from
 from florets.task.edited_modules import note, reload_edited
+from florets.task.imported import import_from
 
 _MOST_VALUES = 1000
 """Entries of a list or an array that is the value of a key."""

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.reports.tables import ResultTable
-from florets.server_app import engine
 from florets.server_app.reproduce.command import main, table_of
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.request import read_request
 from florets.server_app.reproduce.table import Table
 from florets.server_app.reproduce.written import result_table, state_words
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 
 class Reproduction:
@@ -126,7 +126,7 @@ class Reproduction:
             If there is no such measure, row or column, or no cell is finished.
         """
         # matplotlib takes a second
-        from florets.server_app.reproduce.row_plot import rows_figure
+        from florets.server_app.reproduce.plot import rows_figure
 
         figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
         if figure is None:
@@ -183,7 +183,7 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
     ConfigError
         If there is no such item, or a key is wrong.
     """
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
 
     words = [item, *overrides_of(None, keys)]
     caller = Path.cwd()

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from florets.task.initial import initial_models
 from florets.task.models import cnn, mlp
+from florets.task.task import initial_models
 from florets.task.training.loop import train
 from florets.task.training.losses import evaluate, loss_vector
 from florets.task.training.settings import Training

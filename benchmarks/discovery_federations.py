@@ -15,8 +15,8 @@ from torch import Tensor
 
 from benchmarks.discovery_cells import Cell, Kind
 from florets.strategies.shared.fold_round import FoldPlan
-from florets.task.initial import initial_models
 from florets.task.registry import resolve
+from florets.task.task import initial_models
 from florets.task.wire.folds import RowForm, Upload
 
 HIDDEN, CLASSES, PIXELS = 32, 10, 64

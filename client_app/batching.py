@@ -6,7 +6,7 @@ cannot be computed together, or fails, is left to them.
 
 import logging
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -14,7 +14,6 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
 
 from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
 from florets.client_app.messages import reported
@@ -22,20 +21,17 @@ from florets.client_app.session import State, session
 from florets.client_app.training import sends_gradient
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
-from florets.task.training.full_steps import full_steps_update, pays
-from florets.task.training.joined import dense_losses, joined_losses, joined_tests
-from florets.task.training.linear import takes_full_steps
-from florets.task.training.linear_blocks import linear_updates
+from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
+from florets.task.training.linear import linear_updates, takes_full_steps
 from florets.task.training.losses import Evaluated
-from florets.task.training.settings import Training
+from florets.task.training.networks import Dense, Network, network_of
 from florets.task.training.vectorised import (
     FULL_STEPS_STACK,
-    Dense,
-    Network,
     Share,
     Trained,
     device_stack_size,
-    network_of,
+    joined_losses,
+    joined_tests,
     stack_size,
     stacked_update,
     takes_blocks,
@@ -47,9 +43,6 @@ log = logging.getLogger("florets")
 _TRAINING = (kinds.TRAIN, kinds.TRAIN_SELECT)
 _COMPARING = (kinds.LOSSES, kinds.TRAIN_SELECT)
 _BLOCKED = frozenset({*_TRAINING, *_COMPARING, kinds.EVALUATE})
-_Group = tuple[list[State], list[int]]
-"""Models of one record, and the rows of those messages of a block that have it."""
-
 _OWN = frozenset({kinds.CLIENT_NUMBER, kinds.HISTORY, kinds.MODEL_INDEX})
 """Settings that differ from client to client of one exchange, and do not decide on how a message is answered."""
 
@@ -153,7 +146,7 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
     # Some test a model of their own making, and not the one that is sent.
     if kind == kinds.EVALUATE and (kinds.ADAPTATION_STEP in client.config or kinds.OWN in client.config):
         return None
-    if not takes_blocks(client.device) or _network(client) is None:
+    if not takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
         return None
     like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:
@@ -170,17 +163,6 @@ def _trains_plainly(client: Client) -> bool:
     return plain_loss and training.is_plain
 
 
-_networks: list[tuple[Module, Network | None]] = []
-
-
-def _network(client: Client) -> Network | None:
-    """Return the network that the process's one module is; found once."""
-    module = client.module
-    if not _networks or _networks[0][0] is not module:
-        _networks[:] = [(module, network_of(module))]
-    return _networks[0][1]
-
-
 def _prepared(block: Sequence[_Asked]) -> list[Prepared]:
     """Return what can be computed for the messages of a block together, in their order."""
     nothing = [NOTHING] * len(block)
@@ -188,135 +170,108 @@ def _prepared(block: Sequence[_Asked]) -> list[Prepared]:
         return nothing
     start = perf_counter()
     try:
-        found = _computed(block)
+        results = _computed(block)
     except Exception:  # one client's fault must cost no other its reply: each is answered alone, and its own says so
         log.debug("%d messages could not be answered together", len(block), exc_info=True)
         return nothing
     seconds, samples = perf_counter() - start, sum(asked.samples for asked in block)
     return [
-        Prepared(*results, seconds * asked.samples / samples) for asked, results in zip(block, found, strict=True)
+        replace(own, seconds=seconds * asked.samples / samples) for asked, own in zip(block, results, strict=True)
     ]
 
 
-def _computed(block: Sequence[_Asked]) -> list[tuple[NDArray[np.float64] | None, Trained | None, Evaluated | None]]:
+def _computed(block: Sequence[_Asked]) -> list[Prepared]:
     """Return losses, training and test of each message of a block, as far as its kind has them."""
-    kind = block[0].kind
-    groups = _by_record(block)
-    losses: list[NDArray[np.float64]] | list[None] = [None] * len(block)
-    firsts: list[Tensor | None] = [None] * len(block)
-    trained: list[Trained] | list[None] = [None] * len(block)
-    tested: list[Evaluated] | list[None] = [None] * len(block)
-    if kind in _COMPARING:
-        losses, firsts = _losses(block, groups)
-    if kind in _TRAINING:
-        trained = _trained(block, _starts(block, groups, losses), firsts)
-    if kind == kinds.EVALUATE:
-        tested = _tested(block, groups)
-    return list(zip(losses, trained, tested, strict=True))
-
-
-def _by_record(block: Sequence[_Asked]) -> list[_Group]:
-    """Return the models of each record, and which of the block's messages have it.
-
-    Messages share few records, and each is unpacked once.
-    """
-    found: dict[int, _Group] = {}
-    for row, asked in enumerate(block):
-        record = asked.record
-        if id(record) not in found:
-            found[id(record)] = [asked.client.near(state) for state in session.states(record)], []
-        found[id(record)][1].append(row)
-    return list(found.values())
-
-
-def _losses(
-    block: Sequence[_Asked], groups: Sequence[_Group]
-) -> tuple[list[NDArray[np.float64]], list[Tensor | None]]:
-    """Return each message's losses, and what training begins with where they are taken on the training data."""
-    found: dict[int, NDArray[np.float64]] = {}
-    firsts: list[Tensor | None] = [None] * len(block)
-    for states, rows in groups:
-        clients = [block[row].client for row in rows]
-        parts = [client.loss_data for client in clients]
-        network = _network(clients[0])
-        if block[0].kind == kinds.TRAIN_SELECT and isinstance(network, Dense) and _by_full_steps(block, states[0]):
-            losses, said = dense_losses(network, states, parts, clients[0].loss, _chosen)
-            for row, client, first in zip(rows, clients, said, strict=True):
-                firsts[row] = first if client.loss_data[0] is client.data.x_train else None
-        else:
-            losses = joined_losses(clients[0].module, states, parts, clients[0].loss)
-        found.update(zip(rows, reported(losses), strict=True))
-    return [found[row] for row in range(len(block))], firsts
-
-
-def _tested(block: Sequence[_Asked], groups: Sequence[_Group]) -> list[Evaluated]:
-    found: dict[int, Evaluated] = {}
-    for states, rows in groups:
-        clients = [block[row].client for row in rows]
-        parts: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
-        found.update(zip(rows, joined_tests(clients[0].module, states[0], parts, clients[0].loss), strict=True))
-    return [found[row] for row in range(len(block))]
-
-
-def _starts(
-    block: Sequence[_Asked], groups: Sequence[_Group], losses: Sequence[NDArray[np.float64] | None]
-) -> list[State]:
-    """Return the model that each client trains: the one that it would choose, or that the message names."""
-    found: dict[int, State] = {}
-    for states, rows in groups:
-        for row in rows:
-            own = losses[row]
-            index = block[row].client.number(kinds.MODEL_INDEX, 0) if own is None else np.argmin(own)
-            found[row] = states[int(index)]
-    return [found[row] for row in range(len(block))]
-
-
-def _chosen(losses: NDArray[np.float64]) -> int:
-    """Return the model that a client chooses; see `florets.client_app.handlers.train`."""
-    return int(np.argmin(reported(losses)))
-
-
-def _by_full_steps(block: Sequence[_Asked], state: State) -> bool:
-    first = block[0].client
-    network, most = _network(first), max(asked.samples for asked in block)
-    # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
-    able = first.device.type == "cpu"
-    settings, in_numpy = first.training, first.linear is not None
-    return isinstance(network, Dense) and able and pays(network, state, most, settings, in_numpy)
-
-
-def _trained(block: Sequence[_Asked], starts: Sequence[State], firsts: Sequence[Tensor | None]) -> list[Trained]:
-    first = block[0].client
-    network, settings = _network(first), first.training
+    kind, first = block[0].kind, block[0].client
+    module, loss = first.module, first.loss
+    network = network_of(module, first.data.x_train[:3])
     assert network is not None
+    losses: dict[int, NDArray[np.float64]] = {}
+    starts: dict[int, State] = {}
+    firsts: dict[int, Tensor] = {}
+    tests: dict[int, Evaluated] = {}
+    for states, rows in _by_record(block):
+        clients = [block[row].client for row in rows]
+        if kind in _COMPARING:
+            parts = [client.loss_data for client in clients]
+            if (
+                kind == kinds.TRAIN_SELECT
+                and isinstance(network, Dense)
+                and _by_full_steps(block, network, states[0])
+            ):
+                each, outputs = losses_and_first_outputs(network, states, parts, loss, _chosen)
+                # Training begins with them where the losses are taken on the training data.
+                of_training = [client.loss_data[0] is client.data.x_train for client in clients]
+                firsts.update({row: own for row, own, is_it in zip(rows, outputs, of_training, strict=True) if is_it})
+            else:
+                each = joined_losses(module, states, parts, loss)
+            losses.update(zip(rows, reported(each), strict=True))
+        if kind in _TRAINING:
+            # The model that each client would choose, or that the message names.
+            for row, client in zip(rows, clients, strict=True):
+                index = np.argmin(losses[row]) if row in losses else client.number(kinds.MODEL_INDEX, 0)
+                starts[row] = states[int(index)]
+        if kind == kinds.EVALUATE:
+            tested: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
+            tests.update(zip(rows, joined_tests(module, states[0], tested, loss), strict=True))
     shares = [
         Share(
-            state,
+            starts[row],
             asked.client.data.x_train,
             asked.client.data.y_train,
             partial(asked.client.random, Purpose.LOCAL_TRAINING),
-            said,
+            firsts.get(row),
         )
-        for asked, state, said in zip(block, starts, firsts, strict=True)
+        for row, asked in enumerate(block)
+        if row in starts
     ]
-    by_full_steps = _by_full_steps(block, starts[0])
-    linear = first.linear
-    if linear and not by_full_steps and takes_full_steps(settings, max(asked.samples for asked in block)):
-        return linear_updates(linear, shares, first.loss, settings)
-    size = FULL_STEPS_STACK if by_full_steps else _stack_size(block, network, starts[0], settings)
-    trained: list[Trained] = []
-    for begin in range(0, len(shares), size):
-        some = shares[begin : begin + size]
-        if by_full_steps and isinstance(network, Dense):
-            trained += full_steps_update(network, some, first.loss, settings)
-        else:
-            trained += stacked_update(network, some, first.loss, settings)
-    return trained
+    trained = _trained(block, network, shares) if shares else []
+    return [Prepared(losses.get(row), trained[row] if trained else None, tests.get(row)) for row in range(len(block))]
 
 
-def _stack_size(block: Sequence[_Asked], network: Network, state: State, settings: Training) -> int:
-    first = block[0].client
+def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
+    """Return the models of each record, and the rows of the block's messages that have it.
+
+    Messages share few records, and each is unpacked once.
+    """
+    groups: dict[int, tuple[list[State], list[int]]] = {}
+    for row, asked in enumerate(block):
+        record = asked.record
+        if id(record) not in groups:
+            groups[id(record)] = [asked.client.near(state) for state in session.states(record)], []
+        groups[id(record)][1].append(row)
+    return list(groups.values())
+
+
+def _chosen(losses: NDArray[np.float64]) -> int:
+    """Return the model that a client chooses among all K."""
+    return int(np.argmin(reported(losses)))
+
+
+def _by_full_steps(block: Sequence[_Asked], network: Dense, state: State) -> bool:
+    first, most = block[0].client, max(asked.samples for asked in block)
+    # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
+    able = first.device.type == "cpu"
+    return able and pays(network, state, most, first.training, in_numpy=first.linear is not None)
+
+
+def _trained(block: Sequence[_Asked], network: Network, shares: Sequence[Share]) -> list[Trained]:
+    first, start = block[0].client, shares[0].state
+    training, loss, linear = first.training, first.loss, first.linear
+    if isinstance(network, Dense) and _by_full_steps(block, network, start):
+        return [
+            result
+            for begin in range(0, len(shares), FULL_STEPS_STACK)
+            for result in full_steps_update(network, shares[begin : begin + FULL_STEPS_STACK], loss, training)
+        ]
+    if linear and takes_full_steps(training, max(asked.samples for asked in block)):
+        return linear_updates(linear, shares, loss, training)
     if first.device.type == "cpu":
-        return stack_size(first.module)
-    largest = max(block, key=lambda asked: asked.samples).client.data.x_train
-    return device_stack_size(network, state, largest, settings.batch_size)
+        size = stack_size(first.module)
+    else:
+        size = device_stack_size(network, start, max((own.x for own in shares), key=len), training.batch_size)
+    return [
+        result
+        for begin in range(0, len(shares), size)
+        for result in stacked_update(network, shares[begin : begin + size], loss, training)
+    ]

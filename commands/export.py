@@ -5,7 +5,7 @@ from pathlib import Path
 
 from florets.reports.console import say
 from florets.server_app.given_keys import read_keys
-from florets.task.callers_folder import import_from
+from florets.task.imported import import_from
 
 HELP = """florets export run=<folder> to=<new folder> [onnx=true] [license=<identifier>] [trust=true]
   Write a finished run's models so that they can be used without Florets: for each model, those of single clients

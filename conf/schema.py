@@ -163,7 +163,8 @@ class Config(RunKeys):
     )
     batch_clients: int | Literal["off", "auto"] = setting(
         "off",
-        "clients whose work is computed at once, in process: fully connected and linear models, equal to rounding; "
+        "clients whose work is computed at once, in process: models without dropout, batch normalisation and "
+        "convolutions of one's own, equal to rounding; "
         "auto chooses",
         least=1,
         note="off computes each client's work alone, auto chooses the number",

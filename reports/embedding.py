@@ -1,4 +1,4 @@
-"""The vectors by which a round compared its clients: `embeddings.npz` of a run's folder, and their picture."""
+"""Vectors by which a round compared its clients: `embeddings.npz` of a run's folder."""
 
 import zipfile
 import zlib
@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.conf.problems import ConfigError
-from florets.reports.look import GRID, INK, QUIET, STYLE, colour_of, marker_of, shown_figure
 
 if TYPE_CHECKING:
-    from florets.reports.picture import Picture
+    from florets.reports.figures import Picture
 
 EMBEDDINGS = "embeddings.npz"
 UNKNOWN = -1
@@ -26,28 +25,20 @@ _FIELDS = ("clients", "vectors", "labels", "true_labels")
 
 @dataclass(frozen=True)
 class Embedding:
-    """What one round compared its clients by.
-
-    Attributes
-    ----------
-    round
-        From 1.
-    kind
-        What the vectors are: "losses", "updates", "features", ...
-    clients
-        Keys (M,).
-    vectors
-        (M, d) float32; d is at most 64, longer vectors were projected at random.
-    labels, true_labels
-        Model of each client after the round, and its true cluster (M,); -1 where it has none, or it is not known.
-    """
+    """What one round compared its clients by."""
 
     round: int
+    """From 1."""
     kind: str
+    """What the vectors are: "losses", "updates", "features", ..."""
     clients: npt.NDArray[np.str_]
+    """Keys (M,)."""
     vectors: npt.NDArray[np.float32]
+    """(M, d); d is at most 64, longer vectors were projected at random."""
     labels: npt.NDArray[np.int64]
+    """Model of each client after the round (M,); -1 where it has none."""
     true_labels: npt.NDArray[np.int64]
+    """True cluster of each client (M,); -1 where it is not known."""
 
     def arrays(self) -> Mapping[str, Any]:
         """Return the arrays of the file by name: ``<round>/<field>``."""
@@ -61,73 +52,36 @@ class Embedding:
         ConfigError
             If `method` is another one, or there are too few clients for it.
         """
-        return self._positions(method)[0]
+        return self.placed(method)[0]
 
     def plot(self, method: Literal["pca", "tsne"] = "pca") -> "Picture":
         """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.
 
-        Parameters
-        ----------
-        method : str
-            ``pca``: the two directions in which the vectors differ most. ``tsne``: neighbourhoods alone.
-
-        Returns
-        -------
-        Picture
-            A figure of matplotlib that a notebook shows; ``save("clients")`` writes it as PNG, PDF and SVG.
-
-        Raises
-        ------
-        ConfigError
-            As `positions`.
+        Method ``pca`` is the two directions in which the vectors differ most; ``tsne`` keeps neighbourhoods alone.
         """
-        places, axis_labels = self._positions(method)
-        from matplotlib import patheffects, rc_context
-        from matplotlib.lines import Line2D
+        places, axis_labels = self.placed(method)
+        from florets.reports.figures import QUIET, draw_points, name_marks, name_points, new_picture, styled, tidy
 
-        truth = self.true_labels if (self.true_labels >= 0).any() else self.labels
-        with rc_context(STYLE):
-            figure = shown_figure(6.4, 4.6)
-            axes = figure.subplots()
-            for label, true in sorted(set(zip(self.labels.tolist(), truth.tolist(), strict=True))):
-                x, y = places[(self.labels == label) & (truth == true)].T
-                look: dict[str, Any] = {"color": colour_of(label), "marker": marker_of(true)}
-                axes.scatter(x, y, s=46, alpha=0.8, linewidth=0.6, edgecolor="white", **look)
+        has_truth = bool((self.true_labels >= 0).any())
+        truth = self.true_labels if has_truth else self.labels
+        with styled():
+            picture = new_picture(6.4, 4.6)
+            axes = picture.subplots()
+            draw_points(axes, places, self.labels, truth)
             for label in np.unique(self.labels[self.labels >= 0]):
-                # A name that can be read where colours cannot, above the group's uppermost client.
-                x, y = places[self.labels == label].T
-                axes.annotate(
-                    f"group {label}",
-                    (float(np.median(x)), float(y.max())),
-                    xytext=(0, 8),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=9.5,
-                    fontweight="bold",
-                    color=INK,
-                    path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
-                )
+                # A name can be read where colours cannot.
+                name_points(axes, places[self.labels == label], f"group {label}")
             axes.margins(0.12)
-            axes.grid(color=GRID, linewidth=0.8)
-            axes.set_axisbelow(True)
-            axes.tick_params(length=0)
+            tidy(axes, "both")
             axes.set_xlabel(axis_labels[0])
             axes.set_ylabel(axis_labels[1])
             axes.set_title(f"Round {self.round}: {self.kind} of {len(self.clients)} clients")
-            if truth is self.true_labels:
-                known = [int(true) for true in np.unique(truth)]
-                marks = [Line2D([], [], ls="", marker=marker_of(true), color=QUIET, markersize=6.5) for true in known]
-                figure.legend(
-                    marks,
-                    ["not known" if true < 0 else str(true) for true in known],
-                    title="true cluster",
-                    loc="outside right upper",
-                    frameon=False,
-                )
-        return figure
+            if has_truth:
+                name_marks(picture, truth.tolist(), QUIET, title="true cluster", loc="outside right upper")
+        return picture
 
-    def _positions(self, method: str) -> tuple[npt.NDArray[np.float64], tuple[str, str]]:
-        """Return the places, and the names of the axes."""
+    def placed(self, method: str) -> tuple[npt.NDArray[np.float64], tuple[str, str]]:
+        """Return the `positions`, and the names of the axes."""
         count, length = self.vectors.shape
         vectors = self.vectors.astype(np.float64)
         if method not in ("pca", "tsne"):
@@ -140,16 +94,26 @@ class Embedding:
             start = "pca" if length > 1 else "random"
             made = TSNE(perplexity=min(30.0, (count - 1) / 3), init=start, random_state=0).fit_transform(vectors)
             return np.asarray(made, dtype=np.float64), ("t-SNE, first axis", "t-SNE, second axis")
-        left, values, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-        shares = np.square(values) / max(float(np.square(values).sum()), 1e-300)
-        places = np.zeros((count, 2))
-        shown = min(2, len(values))
-        places[:, :shown] = (left * values)[:, :shown]
-        # The sign of a component is arbitrary: its largest entry is positive.
-        largest = np.take_along_axis(places, np.abs(places).argmax(axis=0)[np.newaxis], axis=0)
-        places *= np.where(largest < 0, -1.0, 1.0)
-        first, second = (f"{share:.0%} of variance" for share in [*shares, 0.0][:2])
+        places, fractions = principal_components(vectors, 2)
+        first, second = (f"{fraction:.0%} of variance" for fraction in fractions)
         return places, (f"first component ({first})", f"second component ({second})")
+
+
+def principal_components(
+    vectors: npt.NDArray[np.float64], count: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the first components of vectors (M, d) as (M, count), and their fractions of the variance (count,).
+
+    The entry of largest size of each is positive; where vectors differ in fewer directions, the others are 0.
+    """
+    left, values, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    # Directions in which vectors differ by rounding alone are none.
+    values = np.where(values > 1e-12 * max(1.0, float(np.abs(vectors).max())), values, 0.0)
+    fractions = np.square(values) / max(float(np.square(values).sum()), 1e-300)
+    places, missing = (left * values)[:, :count], max(count - len(values), 0)
+    largest = np.take_along_axis(places, np.abs(places).argmax(axis=0)[np.newaxis], axis=0)
+    places = places * np.where(largest < 0, -1.0, 1.0)
+    return np.pad(places, ((0, 0), (0, missing))), np.pad(fractions[:count], (0, missing))
 
 
 def round_of(name: str) -> int:

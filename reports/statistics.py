@@ -16,36 +16,23 @@ Source: Chacón and Rastrojo, "Minimum adjusted Rand index for two clusterings o
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over runs.
-
-    Attributes
-    ----------
-    number
-        Number of values.
-    mean
-        NaN without values.
-    deviation
-        Sample standard deviation (n - 1); NaN below two values.
-    low, high
-        Ends of the 95 % interval of the mean, by Student's t; NaN below two values.
-    """
+    """A mean over a number of runs; what the values are too few for is NaN."""
 
     number: int
     mean: float
     deviation: float
+    """Sample standard deviation (n - 1)."""
     low: float
+    """Lower end of the 95 % interval of the mean, by Student's t."""
     high: float
 
     @classmethod
     def of(cls, values: Sequence[float], bounds: tuple[float, float] | None = None) -> "Spread":
         """Return mean, deviation and interval of some values.
 
-        Parameters
-        ----------
-        bounds
-            Range of the figure, such as `PERCENT`. The interval is then Student's for the logit of the mean's place
-            in the range, with the standard error by the delta method, and transformed back: it stays inside the range
-            and contains the mean. None: Student's for the mean itself, as for losses and differences.
+        With `bounds`, the range of the figure such as `PERCENT`, the interval is Student's for the logit of the
+        mean's place in the range, with the standard error by the delta method, and transformed back: it stays inside
+        the range and contains the mean. Without, as for losses and differences, it is Student's for the mean itself.
         """
         number = len(values)
         mean = fmean(values) if values else math.nan
@@ -110,3 +97,53 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 def p_text(p: float | None) -> str:
     """Return a p value as tables show it; empty without one."""
     return "" if p is None else "p < 0.001" if p < 0.001 else f"p {p:.2g}"
+
+
+LEGEND = (
+    "Intervals are 95 %, by Student's t; those of accuracies and ARI are computed on the logit scale and stay inside "
+    "their range. Differences are paired by seed; p is that of the paired t test, with Holm's correction for the "
+    f"number of comparisons. Fewer than {FEWEST_PAIRS} pairs, or equal differences, have no test."
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One method: the mean of its values, and how it differs from another on equal seeds."""
+
+    name: str
+    spread: Spread
+    against: str
+    """The other method; empty for the one that others are compared with."""
+    difference: Spread
+    """Of the paired differences, its values minus the other's."""
+    p: float | None = None
+    """Of the paired t test; None without a test."""
+    p_holm: float | None = None
+    """With Holm's correction over all comparisons."""
+
+
+def compare(
+    values: Mapping[str, Mapping[int, float]],
+    against: Mapping[str, str],
+    bounds: tuple[float, float] | None = None,
+) -> Sequence[Compared]:
+    """Compare methods, given their values by seed, each with the one that `against` names for it, if any.
+
+    `bounds` is the range of the figure, see `Spread.of`.
+    """
+    differences = {
+        name: paired(known, values[against[name]]) if name in against else [] for name, known in values.items()
+    }
+    p_values = [paired_p(found) for found in differences.values()]
+    adjusted = holm(p_values)
+    return [
+        Compared(
+            name,
+            Spread.of(list(known.values()), bounds),
+            against.get(name, ""),
+            Spread.of(differences[name]),
+            p_values[place],
+            adjusted[place],
+        )
+        for place, (name, known) in enumerate(values.items())
+    ]

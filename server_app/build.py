@@ -20,9 +20,8 @@ from florets.strategies.core import FloatArray
 from florets.strategies.registry import personal_method, strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
-from florets.task.initial import initial_models
 from florets.task.layers import untrained_entries
-from florets.task.task import Task, TaskSpec
+from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training.augmentation import check_augmentation
 from florets.task.training.loop import check_optimizer
 from florets.task.wire import Layout, bank, kinds

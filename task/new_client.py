@@ -1,6 +1,6 @@
-"""Losses and predictions of a finished run's models on new data."""
+"""Losses and predictions of a finished run's models on new data, and on each true cluster's test data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,3 +200,39 @@ def _tensors(module: Module, model: State) -> dict[str, Tensor]:
     if found != expected:
         raise ValueError(f"the saved models have the arrays {found}, but the run's task.model has {expected}.")
     return {name: torch.from_numpy(np.array(values)) for name, values in model.items()}
+
+
+def best_of_each_cluster(
+    task: Task, models: Iterable[Mapping[str, NDArray[Any]]], server_round: int = 0
+) -> tuple[float, float | None]:
+    """Return the lowest loss and the lowest error of all models on each true cluster, mean over the clusters.
+
+    Parameters
+    ----------
+    task
+        Its clients' test data are joined cluster by cluster, see `Task.cluster_tests_at`.
+    models
+        State dicts as arrays.
+    server_round
+        Whose true clusters count.
+
+    Returns
+    -------
+    tuple
+        The loss, infinite if all models diverged on a cluster, and the share of samples that are not put into their
+        class, None where there are no classes.
+
+    Source: mixed regression, Sec. V-D, the test loss and the misclassification rate.
+    """
+    module = task.build_model()
+    losses: list[list[float]] = []
+    errors: list[list[float]] = []
+    for model in models:
+        module.load_state_dict({name: torch.from_numpy(values) for name, values in model.items()})
+        results = [evaluate(module, x, y, task.spec.loss) for x, y in task.cluster_tests_at(server_round).values()]
+        losses.append([loss for loss, _ in results])
+        errors.append([1 - accuracy for _, accuracy in results if accuracy is not None])
+    # A model that diverged is the best of no cluster.
+    lowest = np.nan_to_num(np.array(losses), nan=np.inf).min(axis=0)
+    error = float(np.array(errors).min(axis=0).mean()) if errors[0] else None
+    return float(lowest.mean()), error

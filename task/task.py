@@ -1,10 +1,13 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
@@ -20,6 +23,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
 from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
+from florets.task.training.modules import torch_random
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
@@ -242,7 +246,7 @@ class Task:
     def build_model(self) -> Module:
         """Build a fresh module for this task's inputs and outputs.
 
-        It is initialised by torch's global generator; see `florets.task.initial.initial_models` for seeded ones.
+        It is initialised by torch's global generator; see `florets.task.task.initial_models` for seeded ones.
         """
         spec = self.spec
         given = {"input_shape": self.input_shape, "num_outputs": self.num_outputs}
@@ -347,3 +351,44 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     if len(parts) == 1:
         return parts[0]
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+
+def initial_models(
+    build: Callable[[], Module], num_models: int, how: Literal["different", "same"], seed: int
+) -> list[dict[str, NDArray[Any]]]:
+    """Build K models and return their state dicts.
+
+    Parameters
+    ----------
+    build
+        Gives a freshly initialised module, e.g. `Task.build_model`.
+    num_models
+        K.
+    how
+        ``different``: each model has a draw of its own, which does not depend on K.
+        ``same``: all are copies of model 0.
+    seed
+        Seed of the run.
+
+    Returns
+    -------
+    list of dict
+        K state dicts: name -> array, floating and integer entries (buffers) alike.
+
+    Raises
+    ------
+    ValueError
+        If `how` is another word or K is not positive.
+
+    Source: CLoVE Alg. 1, l. 1.
+    """
+    if how not in ("different", "same"):
+        raise ValueError(f"init={how!r} must be 'different' or 'same'.")
+    if num_models < 1:
+        raise ValueError(f"the number of models is {num_models}, but at least 1 is needed.")
+    states = []
+    for k in range(num_models):
+        with torch_random(generator(seed, 0, Purpose.INITIAL_MODEL, k if how == "different" else 0)):
+            module = build()
+        states.append({name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()})
+    return states

@@ -71,6 +71,5 @@ def conf_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:
-        nothing = {"curves": None, "heatmap": None, "discovery": None, "spectrum": None}
-        monkeypatch.setattr("florets.reports.report.draw_plots", lambda *_: nothing)
+        monkeypatch.setattr("florets.reports.run_page.draw_plots", lambda *_: {})
         monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)

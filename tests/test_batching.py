@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
 
 from florets.client_app import batching
 from florets.client_app.app import app
@@ -18,34 +20,33 @@ from florets.client_app.session import session
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.blocks import choose_blocks
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
-from florets.task.training.full_steps import full_steps_update, pays
-from florets.task.training.joined import dense_losses, joined_losses, joined_tests
-from florets.task.training.linear import LinearNames, linear_names
-from florets.task.training.linear_blocks import linear_updates
+from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
+from florets.task.training.linear import LinearNames, linear_names, linear_updates
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
+from florets.task.training.networks import Dense, Mapped, network_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     MOST,
     MOST_ON_DEVICE,
-    Dense,
     Share,
     Trained,
     block_size,
-    network_of,
+    joined_losses,
+    joined_tests,
     stack_size,
     stacked_update,
 )
 from florets.task.wire import bank, kinds
+from tests import own_functions
 
 SIZES = (7, 45, 1, 20, 20)
 SMALL = ("num_clients=12", "task.model_options.hidden=[16]", "quiet=true", "loss_matrix=false", "pictures=false")
@@ -102,6 +103,7 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
         ("strategy=clove", "loss_batch=9", "num_rounds=3"),
+        ("strategy=ifca", "task.model=tests.own_functions:smooth", "num_rounds=2", "train.batch_size=20"),
         (
             "strategy=ifca",
             "loss_batch=9",
@@ -183,20 +185,27 @@ def as_alone(
         (Training(0.05, 1, 6, "adam", weight_decay=0.01, local_steps=5), "half_squared_error", [4, 3]),
         (Training(0.1, 0.3, 4, "sgd"), "reconstruction", []),
         (Training(0.5, 2, 8, "sgd", clip_norm=0.2), "cross_entropy", [6]),
-        (Training(0.01, 1.5, 8), "cross_entropy", None),
+        (Training(0.01, 1.5, 8), "cross_entropy", "convolutions"),
+        (Training(0.01, 1.5, 8), "cross_entropy", "mapped"),
+        (Training(0.5, 2, 8, "sgd", clip_norm=0.2), "half_squared_error", "mapped"),
     ],
-    ids=["adam", "sgd", "steps", "autoencoder", "clipped", "convolutions"],
+    ids=["adam", "sgd", "steps", "autoencoder", "clipped", "convolutions", "mapped", "mapped, clipped"],
 )
 def test_stacked_training_takes_the_steps_of_single_trainings(
-    settings: Training, loss: str, hidden: list[int] | None
+    settings: Training, loss: str, hidden: list[int] | str
 ) -> None:
     outputs, shape = (1 if loss == "half_squared_error" else 3), (2, 4)
-    module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
-    if hidden is None:
+    module: torch.nn.Module
+    if hidden == "convolutions":
         shape = (2, 6, 5)
         module = cnn(shape, outputs, [3, 4], kernel=3, padding=1)
+    elif hidden == "mapped":
+        module = own_functions.Smooth(8, outputs)
+    else:
+        module = autoencoder(shape, 0) if loss == "reconstruction" else mlp(shape, outputs, hidden)
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    parts, network = clients(shape, loss, outputs), network_of(module)
+    parts = clients(shape, loss, outputs)
+    network = network_of(module, parts[0][0])
     assert network is not None
     shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     found = stacked_update(network, shares, loss, settings)
@@ -282,9 +291,13 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     assert finite == [True, True, True, False, True]
 
 
-@pytest.mark.parametrize("convolutions", [False, True])
-def test_joined_losses_and_tests_are_those_of_each_client(convolutions: bool) -> None:
-    module = cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1) if convolutions else mlp((4,), 3, [5])
+@pytest.mark.parametrize(
+    "module",
+    [cnn((2, 6, 5), 3, [3, 4], kernel=3, padding=1), mlp((4,), 3, [5]), own_functions.Smooth(4, 3)],
+    ids=["convolutions", "dense", "mapped"],
+)
+def test_joined_losses_and_tests_are_those_of_each_client(module: torch.nn.Module) -> None:
+    convolutions = type(module).__name__ == "ConvNet"
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
     parts = clients((2, 6, 5) if convolutions else (4,), "cross_entropy", 3)
     losses = joined_losses(module, states, parts, "cross_entropy")
@@ -305,10 +318,12 @@ def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.Mo
     assert isinstance(network, Dense)
     assert network.first is not None
     # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
-    monkeypatch.setattr("florets.task.training.joined._LEAST_ROWS", most)
-    monkeypatch.setattr("florets.task.training.joined._MULTIPLICATIONS", 0)
-    monkeypatch.setattr("florets.task.training.joined._CHUNK", 30)
-    losses, firsts = dense_losses(network, states, parts, "cross_entropy", lambda own: int(np.argmin(own)))
+    monkeypatch.setattr("florets.task.training.full_steps._LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.full_steps._MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.full_steps._CHUNK", 30)
+    losses, firsts = losses_and_first_outputs(
+        network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
+    )
     for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
         np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
         chosen = states[int(np.argmin(row))]
@@ -336,6 +351,17 @@ def test_which_modules_are_stacked() -> None:
     assert network_of(torch.nn.Sequential(flatten, hooked)) is None
     own = type("Own", (torch.nn.Linear,), {})
     assert network_of(torch.nn.Sequential(flatten, own(4, 4))) is None
+    assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Conv1d(4, 4, 1))) is None
+    assert isinstance(network_of(torch.nn.Sequential(flatten, layer, torch.nn.GELU())), Mapped)
+
+
+@pytest.mark.parametrize(("flaw", "stacked"), [("", True), ("mixes", False), ("draws", False), ("asks", False)])
+def test_a_forward_pass_of_ones_own_is_tried_before_it_is_stacked(flaw: str, stacked: bool) -> None:
+    module, x = own_functions.Smooth(4, 3, flaw), torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+    before = torch.get_rng_state()
+    assert network_of(module) is None
+    assert (network_of(module, x) is not None) == stacked
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def computed_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -413,25 +439,25 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
     config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)
-    assert choose_blocks(made, config, task)[1].startswith("batch_clients=auto would")
+    assert made.choose_blocks(config, task)[1].startswith("batch_clients=auto would")
     # A server needs no device that its nodes have.
-    assert choose_blocks(LocalGrid(app, 60), replace(config, device="cuda"), task)[1] == ""
+    assert LocalGrid(app, 60).choose_blocks(replace(config, device="cuda"), task)[1] == ""
     assert made.block_size == 1
-    assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
-    assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
+    assert not made.choose_blocks(replace(config, num_clients=12), task)[1]
+    assert made.choose_blocks(replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
     assert made.block_size == 9
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
-        chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
+        chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device=device), task)
         size = MOST_ON_DEVICE if gpu else block_size(task.build_model())
         assert (chosen.batch_clients, line) == (size, f"batch_clients=auto: up to {size} clients at once")
-        hint = choose_blocks(made, replace(config, device=device), task)[1]
+        hint = made.choose_blocks(replace(config, device=device), task)[1]
         assert ("fewer calls of the GPU" in hint, "faster" in hint) == (gpu, not gpu)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="mps"), task)
+    chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device="mps"), task)
     assert (chosen.batch_clients, "each client alone" in line) == ("off", True)
-    assert choose_blocks(made, replace(config, device="mps"), task)[1] == ""
+    assert made.choose_blocks(replace(config, device="mps"), task)[1] == ""
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
@@ -440,4 +466,4 @@ def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch_clients=0: must be"):
         compose([*SMALL, "batch_clients=0"])
     with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):
-        run_experiment(LocalGrid(app, 12), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")
+        run_experiment(Mock(spec=Grid), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")

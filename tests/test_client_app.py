@@ -13,8 +13,8 @@ from flwr.serverapp.strategy import FedAvg as StockFedAvg
 from florets.client_app.app import app
 from florets.client_app.session import client_key, session
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.flexcfl.messages import LABELS, LabelCounts
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT, AnchorUpdate, read_soft_update

@@ -8,8 +8,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
 from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries

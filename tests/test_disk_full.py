@@ -15,8 +15,7 @@ import pytest
 from florets.commands.main import main
 from florets.reports import folder as folders
 from florets.reports.folder import WriteFailed, naming, whole_file, write_whole
-from florets.reports.report import NO_PICTURES
-from florets.server_app.resume.checkpoint import Checkpoints
+from florets.server_app.checkpoint import Checkpoints
 from tests.test_resume import ROOT, results, run_folder, settings
 
 FULL = "No space left on device"
@@ -25,7 +24,7 @@ FULL = "No space left on device"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("florets.reports.report.draw_plots", lambda *_: dict(NO_PICTURES))
+        patch.setattr("florets.reports.run_page.draw_plots", lambda *_: {})
         folder = tmp_path_factory.mktemp("whole")
         assert main([*settings("fedavg", "num_rounds=3"), f"results_dir={folder}"]) == 0
         yield results(run_folder(folder))

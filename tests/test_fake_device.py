@@ -18,10 +18,10 @@ from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.joined import joined_losses, joined_tests
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import evaluated, loss_vector, recorded
 from florets.task.training.modules import on_host
+from florets.task.training.networks import network_of
 from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
@@ -29,7 +29,8 @@ from florets.task.training.vectorised import (
     block_size,
     device_samples,
     device_stack_size,
-    network_of,
+    joined_losses,
+    joined_tests,
     stacked_update,
     takes_blocks,
 )
@@ -41,6 +42,7 @@ IMAGE = (2, 6, 5)
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "perceptron": (lambda: mlp(IMAGE, 3, [5]), "cross_entropy"),
     "no first layer": (lambda: nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(60, 3)), "cross_entropy"),
+    "mapped": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 5), nn.GELU(), nn.Linear(5, 3)), "cross_entropy"),
     "linear": (lambda: linear(IMAGE, 1, bias=True), "half_squared_error"),
     "autoencoder": (lambda: autoencoder(IMAGE, 0), "reconstruction"),
     "convolutions": (lambda: cnn(IMAGE, 3, [3, 4], kernel=3, padding=1), "cross_entropy"),

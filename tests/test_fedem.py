@@ -15,8 +15,8 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.client_app.client import Client
 from florets.commands.main import main
 from florets.conf.compose import compose
+from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.engine import run
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedem.strategy import FedEM

@@ -12,8 +12,8 @@ from torch import nn
 from benchmarks.bench_faults import play as play_faulty
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.new_client.run_models import load_run
-from florets.server_app.resume.checkpointing import Checkpointing
 from florets.strategies.base.federation import FederationError
 from florets.strategies.fedgwc.strategy import FedGWC
 from florets.task.training.linear import LinearModels, linear_update

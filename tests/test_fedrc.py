@@ -12,8 +12,8 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.engine import run
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.new_client.saved_class_shares import unpack_class_shares
 from florets.strategies.base.models import Models

@@ -17,9 +17,9 @@ from florets.client_app.client import Client
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
-from florets.server_app.engine import run
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.intercept.client import SPREAD, class_offsets, intercept, value_offset
 from florets.strategies.intercept.messages import INTERCEPT, Intercept, offset_basis
 from florets.strategies.intercept.strategy import (

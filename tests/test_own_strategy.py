@@ -11,7 +11,7 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
-from florets.server_app.resume.resume import read_resume
+from florets.server_app.resume import read_resume
 from florets.strategies import registry
 from florets.strategies.registry import find_strategy, strategy_class
 from tests.test_resume import killed, results, resumed, straight
@@ -192,7 +192,7 @@ def test_an_own_text_of_a_key_stays_the_own_strategys(capsys: pytest.CaptureFixt
 
 def test_simulated_clients_find_a_handler_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Flower's processes do, which `florets engine=flwr` starts in another folder."""
-    from florets.task.callers_folder import import_as_caller_did, import_from
+    from florets.task.imported import import_as_caller_did, import_from
 
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(EXAMPLE)])
     with pytest.raises(registry.UnknownStrategy, match="cannot be imported"):

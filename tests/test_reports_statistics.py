@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from florets.reports.compare import compare
-from florets.reports.statistics import ARI, FRACTION, PERCENT, Spread, holm, p_text, paired, paired_p
+from florets.reports.statistics import ARI, FRACTION, PERCENT, Spread, compare, holm, p_text, paired, paired_p
 from florets.server_app.reproduce.measures import MEASURES
 
 

@@ -13,13 +13,13 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app import engine
+from florets.engines import engine
 from florets.server_app.reproduce import command
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import CurveStore
 from florets.server_app.reproduce.item_file import read_item
 from florets.server_app.reproduce.items import Line
-from florets.server_app.reproduce.row_plot import _points
+from florets.server_app.reproduce.plot import row_lines
 from florets.server_app.reproduce.table import Table
 from tests import fake_cells
 
@@ -95,15 +95,15 @@ def test_a_line_over_rows_is_the_mean_and_its_spread_and_ends_where_it_is_known(
     item.write_text(ITEM.replace("{kind: curves, measure: accuracy}", "{kind: rows, measures: [ari, accuracy]}"))
     assert main(["reproduce", "item.yaml"]) == 0
     table = seen[-1]
-    lines = _points(table.matrix("accuracy"), table)
-    (rows, mean, std), last = lines["clove"]
+    lines = row_lines(table.matrix("accuracy"), table)
+    line = lines["clove"]
     # Seeds 0 and 1 have 90 and 91 %.
-    assert (rows.tolist(), mean.tolist(), last) == ([0, 1], [90.5, 90.5], 1)
-    np.testing.assert_allclose(std, 0.5**0.5)
-    (_, mean, _), last = lines["fedavg"]
-    assert (mean[0], np.isnan(mean[1]), last) == (70.0, True, 0)
+    assert (line.x.tolist(), line.y.tolist()) == ([0, 1], [90.5, 90.5])
+    np.testing.assert_allclose(line.spread, 0.5**0.5)
+    mean = lines["fedavg"].y
+    assert (mean[0], np.isnan(mean[1])) == (70.0, True)
     # One model for all has no ARI to draw.
-    assert list(_points(table.matrix("ari"), table)) == ["clove"]
+    assert list(row_lines(table.matrix("ari"), table)) == ["clove"]
     (plot,) = (item.parent / "results" / "reproduce").glob("item/**/plot.png")
     assert plot.read_bytes()[:4] == b"\x89PNG"
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
-from florets.reports.evidence_plot import draw_evidence
+from florets.engines import jobs
 from florets.reports.summary import RunSummary, last_evidence, round_line
-from florets.server_app import jobs
-from florets.server_app.results.progress import describe
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.progress import describe
+from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
 from florets.strategies.shared.evidence import MOST_SHOWN, Evidence
@@ -113,8 +112,8 @@ def test_a_run_that_looked_for_no_groups_has_none_of_it(tmp_path: Path) -> None:
     assert "Are there groups?" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.pictures
 def test_without_scores_there_is_nothing_to_draw(tmp_path: Path) -> None:
-    open_ = Evidence("open", seen=3, needed=8)
-    evidence: Any = open_.details()[EVIDENCE]
-    assert not draw_evidence(evidence, tmp_path / "x.png")
-    assert evidence["text"] == "groups are looked for once 8 clients have taken part (3 so far)"
+    summary, page = finished(tmp_path / "run", Evidence("open", seen=3, needed=8))
+    assert summary.discovery == "groups are looked for once 8 clients have taken part (3 so far)"
+    assert page.count("data:image/png") == 1

@@ -7,9 +7,9 @@ import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
 from florets.reports.console import size
-from florets.reports.report import write_report
-from florets.reports.report_template import CSS
-from florets.server_app.results.recorder import Recorder
+from florets.reports.pages import CSS
+from florets.reports.run_page import write_report
+from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
 
 VOID = {"meta", "img", "link", "br"}

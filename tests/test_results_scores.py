@@ -10,12 +10,12 @@ import pytest
 from results_examples import CLIENTS, FOUND, TRUTH, report
 
 from florets.conf.compose import compose
-from florets.reports.client_scores import FIGURES, metrics_of
+from florets.engines.engine import run
 from florets.reports.console import number
-from florets.reports.report import predictions, scores
+from florets.reports.run_page import predictions, scores
+from florets.reports.scores import FIGURES, metrics_of
 from florets.reports.summary import RunSummary, round_line
-from florets.server_app.engine import run
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
 from florets.strategies.base.context import confusions_of

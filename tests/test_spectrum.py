@@ -1,8 +1,6 @@
 """Features and singular values that CFL-GP clusters by: kept by a run, and drawn for runs and items."""
 
-import json
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +9,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.reports.spectrum_plot import (
-    Spectrum,
-    draw_feature_grid,
-    draw_singular_values,
-    draw_spectra,
-    in_a_plane,
-    spectra_of,
-)
+from florets.reports.run_figures import spectra_of
 from florets.server_app.reproduce.item_file import read_item
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.report import ADVICE, RoundReport
@@ -99,39 +90,6 @@ def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> N
     )
 
 
-def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:
-    # Spread 4, 2 and 1 along the coordinates, in this order.
-    features = np.array([[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]) + 7
-    places = np.abs(in_a_plane(features))
-    half = 0.5 * np.sqrt(0.5)
-    assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
-    assert np.abs(in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
-    assert in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
-
-
-def spectra(*rounds: int, clusters: int = 3) -> list[Spectrum]:
-    rng = np.random.default_rng(0)
-    truth = np.arange(12) % clusters if clusters else np.full(12, -1)
-    return [Spectrum(number, rng.standard_normal((12, 4)), truth, [3.0, 2.0, 0.5, 0.0]) for number in rounds]
-
-
-@pytest.mark.slow
-def test_pictures_are_drawn_without_a_warning(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for number, clusters in enumerate((0, 3, 12)):
-            path = tmp_path / f"{number}.png"
-            assert draw_spectra(spectra(2, clusters=clusters), path)
-            assert path.read_bytes()[:4] == b"\x89PNG"
-        rows = {"one": spectra(2, 4), "a much longer label of a row": spectra(4, 10), "none": []}
-        assert draw_feature_grid(rows, tmp_path / "grid.png")
-        assert draw_singular_values(rows, tmp_path / "values.png")
-    assert not draw_spectra([], tmp_path / "none.png")
-    assert not draw_feature_grid({"none": []}, tmp_path / "none.png")
-    assert not draw_singular_values({}, tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
-
-
 @pytest.mark.parametrize(
     ("plot", "rule"),
     [
@@ -167,8 +125,7 @@ def test_a_run_shows_its_features_in_its_report(tmp_path: Path) -> None:
     (folder,) = (path.parent for path in tmp_path.rglob("report.html"))
     assert (folder / "spectrum.png").is_file()
     assert "What was clustered" in (folder / "report.html").read_text()
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    found = spectra_of(lines, folder)
+    found = spectra_of(folder)
     assert [spectrum.server_round for spectrum in found] == [2, 6]
     assert found[0].clusters.tolist() == [number // 5 for number in range(20)]
     assert found[0].features.shape == (20, 4)

@@ -1,6 +1,8 @@
 """Data sets: shapes, ranges, splits, and what is said when files are missing."""
 
+import copy
 import os
+import pickle
 import sys
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import numpy as np
 import pytest
 
 from florets.task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
+from florets.task.data.dataset import Pixels
 from florets.task.data.regression import feature_map, sphere_models
+from florets.task.data.vision import pool
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 needs_mnist = pytest.mark.skipif(
@@ -239,3 +243,35 @@ def test_each_cluster_has_a_covariance_of_its_own_with_the_condition_number_that
     for covariance in covariances:
         np.testing.assert_allclose(np.linalg.eigvalsh(covariance), np.geomspace(1 / 3, 3, 4), rtol=0.05)
     assert np.abs(covariances[0] - covariances[1]).max() > 0.3
+
+
+VALUES = np.random.default_rng(0).integers(0, 256, (7, 2, 3, 4), dtype=np.uint8)
+SCALED = VALUES.astype(np.float32) / np.float32(255)
+
+
+def test_parts_have_the_bits_of_the_whole() -> None:
+    pixels = Pixels(VALUES)
+    for rows in (np.array([5, 0, 0]), slice(2, 4), 3):
+        np.testing.assert_array_equal(pixels[rows], SCALED[rows], strict=True)
+    assert (len(pixels), pixels.shape, pixels.ndim, pixels.dtype) == (7, SCALED.shape, 4, SCALED.dtype)
+
+
+def test_a_function_of_ones_own_may_use_them_as_an_array() -> None:
+    pixels = Pixels(VALUES)
+    np.testing.assert_array_equal(np.asarray(pixels), SCALED, strict=True)
+    np.testing.assert_array_equal(pixels * 2 - pixels, SCALED * 2 - SCALED)
+    np.testing.assert_array_equal(np.concatenate([pixels, SCALED]), np.concatenate([SCALED, SCALED]))
+    assert pixels.mean(axis=(1, 2, 3)).tolist() == SCALED.mean(axis=(1, 2, 3)).tolist()
+    assert np.asarray(pixels, dtype=np.float64).dtype == np.float64
+    for again in (copy.deepcopy(pixels), pickle.loads(pickle.dumps(pixels))):
+        np.testing.assert_array_equal(again.values, VALUES)
+
+
+def test_a_data_set_leaves_them_as_they_are() -> None:
+    data = Dataset(Pixels(VALUES), np.arange(7), Pixels(VALUES[:2]), np.arange(2), num_outputs=7)
+    assert isinstance(data.x_train, Pixels)
+    assert data.input_shape == (2, 3, 4)
+    whole = pool(data)
+    assert whole.pooled
+    assert isinstance(whole.x_train, Pixels)
+    np.testing.assert_array_equal(whole.x_train[7:], SCALED[:2])

@@ -12,8 +12,8 @@ from florets.client_app.app import app
 from florets.client_app.handlers.estimate import fit_linear_model, least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.k_fed.client import (
     feature_rows,
     in_leading_subspace,

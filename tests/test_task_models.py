@@ -5,9 +5,20 @@ import pytest
 import torch
 from torch import nn
 
-from florets.task.initial import initial_models
-from florets.task.models import autoencoder, cnn, linear, mlp
+from florets.task.layers import body_and_head
+from florets.task.models import (
+    autoencoder,
+    cifar_cnn,
+    cnn,
+    conv_autoencoder,
+    csi_autoencoder,
+    linear,
+    mlp,
+    resnet18,
+    text_cnn,
+)
 from florets.task.models.cnn import pool_and_relu
+from florets.task.task import initial_models
 from florets.task.training.modules import torch_random
 
 
@@ -149,3 +160,78 @@ def test_the_start_of_a_linear_model_can_be_chosen(outputs):
 def test_a_start_without_extent_is_refused():
     with pytest.raises(ValueError, match=r"task\.model_options\.scale=0 must be above 0"):
         linear((4,), 1, start="normal", scale=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: cifar_cnn((3, 32, 32), 10), 4_181_002),
+        (lambda: conv_autoencoder((3, 32, 32), 10), 712_835),
+        (lambda: mlp((5_000,), 2, [1000, 500, 100]), 5_551_802),
+        (lambda: text_cnn((200,), 6, tokens=32_000), 3_322_106),
+        pytest.param(lambda: resnet18((3, 32, 32), 10), 11_173_962, marks=pytest.mark.slow),
+        pytest.param(lambda: resnet18((3, 32, 32), 10, large_images=True), 11_181_642, marks=pytest.mark.slow),
+    ],
+)
+def test_networks_have_the_published_number_of_parameters(make, expected):
+    assert num_parameters(make()) == expected
+
+
+def test_the_autoencoder_of_channel_states_has_about_the_published_size():
+    module = csi_autoencoder((2, 32, 32), 2)
+    # The paper says 4.2 million; both linear layers alone have 4,197,376.
+    assert 4_197_376 < num_parameters(module) < 4_250_000
+    assert body_and_head(module)[1] == ("decoder",)
+
+
+SMALL = [
+    (lambda: cifar_cnn((3, 8, 9), 5, channels=[4, 6], hidden=[7]), (3, 8, 9), 5),
+    (lambda: conv_autoencoder((3, 8, 4), 0, channels=[4, 6], code=5), (3, 8, 4), 96),
+    (lambda: csi_autoencoder((2, 4, 6), 0, code=5), (2, 4, 6), 48),
+    (lambda: text_cnn((9,), 3, tokens=7, embedding=4, filters=2), (9,), 3),
+    pytest.param(lambda: resnet18((1, 8, 8), 3), (1, 8, 8), 3, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("make", "shape", "width"), SMALL)
+def test_networks_give_outputs_of_the_right_shape_and_all_their_layers_learn(make, shape, width):
+    module = make()
+    x = torch.randint(1, 7, (3, *shape)).float()
+    outputs = module(x)
+    assert outputs.shape == (3, width)
+    outputs.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+    module.eval()
+    with torch.inference_mode():
+        assert torch.equal(module(x), module(x))
+    assert body_and_head(module)[0]
+
+
+def test_padding_is_not_learned_and_a_token_that_there_is_not_is_named():
+    module = text_cnn((9,), 3, tokens=7, embedding=4, filters=2)
+    module(torch.tensor([[1.0, 2, 3, 0, 0, 0, 0, 0, 0]])).sum().backward()
+    assert not module.embedding.weight[0].any()
+    assert not module.embedding.weight.grad[0].any()
+    with pytest.raises(ValueError, match=r"token 7, but task\.model_options\.tokens=7"):
+        module(torch.full((1, 9), 7.0))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cifar_cnn((20,), 10), r"needs images .* shape \(20,\)"),
+        (lambda: cifar_cnn((3, 8, 8), 10), r"too small for model cifar_cnn: 4 poolings"),
+        (lambda: cifar_cnn((3, 32, 32), 10, dropout=1.0), r"dropout=1\.0: .* in \[0, 1\)"),
+        (lambda: conv_autoencoder((3, 28, 28), 10), "sides are multiples of 8"),
+        (lambda: conv_autoencoder((3, 32, 32), 10, code=0), "code=0"),
+        (lambda: text_cnn((3, 32, 32), 4), r"needs texts of shape \(length,\)"),
+        (lambda: text_cnn((4,), 4), r"texts of 4 tokens are too short .* task\.data_options\.length"),
+        (lambda: text_cnn((20,), 4, filters=0), "filters=0"),
+        (lambda: resnet18((20,), 10), "needs images"),
+        (lambda: csi_autoencoder((3, 32, 32), 2), r"needs inputs \(2, height, width\)"),
+        (lambda: csi_autoencoder((2, 32, 32), 2, code=0), "code=0 must be at least 1"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused_with_the_remedy(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

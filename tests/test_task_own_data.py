@@ -15,9 +15,9 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.validate import check_own_clients
 from florets.deploy.demo_data import write_folders
+from florets.engines.local_grid import LocalGrid
+from florets.engines.own_nodes import own_nodes
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.own_nodes import own_nodes
 from florets.task.data.own import describe, own
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import codec, kinds

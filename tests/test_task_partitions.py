@@ -8,19 +8,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
 from florets.task.data import Dataset, digits, linear
+from florets.task.data.own import own
 from florets.task.partitions import (
     by_class,
     check_shards,
     concept_shift,
+    label_counts,
     label_skew_1,
     label_skew_2,
     label_skew_3,
     label_skew_4,
+    n_way,
+    natural,
+    random_clusters,
+    rotated_anchors,
     rotation,
 )
 from florets.task.partitions.label_skew import overlapping_label_sets
+from florets.task.partitions.own import UNKNOWN_CLUSTER
 from florets.task.partitions.shard import deal, spread
+from florets.task.task import Task, TaskSpec
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -305,3 +315,327 @@ def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():
         check_shards(shards, data, 3)
     with pytest.raises(ValueError, match="but the train set has 2 rows"):
         check_shards(shards, labels_only([1, 1], [3, 3]), 2)
+
+
+def numbered(num_train=400, num_test=100, num_labels=10):
+    """Images that hold their row number, labels in turn."""
+    parts = []
+    for count in (num_train, num_test):
+        x = np.repeat(np.arange(count, dtype=np.float32), 4).reshape(count, 1, 2, 2)
+        parts += [x, np.arange(count) % num_labels]
+    return Dataset(*parts, num_outputs=num_labels)
+
+
+DATA = numbered()
+TWO = [[4, 4, 0, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0, 0, 7]]
+
+
+def labels(shards, part="train"):
+    y = DATA.y_train if part == "train" else DATA.y_test
+    return np.array([np.bincount(y[getattr(shard, part)], minlength=10) for shard in shards])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    table=st.lists(st.lists(st.integers(0, 6), min_size=10, max_size=10).filter(any), min_size=1, max_size=3),
+    clients=st.integers(3, 6),
+)
+def test_every_client_has_its_clusters_counts_and_no_sample_is_dealt_twice(seed, table, clients):
+    shards = label_counts(DATA, clients, len(table), rng(seed), counts=table, test_samples_per_client=5)
+    check_shards(shards, DATA, clients)
+    np.testing.assert_array_equal(labels(shards), [table[shard.cluster] for shard in shards])
+    dealt = np.concatenate([shard.train for shard in shards])
+    assert len(np.unique(dealt)) == len(dealt)
+    for shard, tested in zip(shards, labels(shards, "test"), strict=True):
+        counts = np.array(table[shard.cluster])
+        assert tested.sum() == 5 == len(np.unique(shard.test))
+        # Largest remainders: no label is off by a whole sample.
+        assert np.abs(tested - 5 * counts / counts.sum()).max() < 1
+
+
+def test_the_same_generator_deals_the_same_and_clusters_have_the_clients_asked_for():
+    options = {"counts": TWO, "clients_per_cluster": [4, 1]}
+    first, again, other = (label_counts(DATA, 5, 2, rng(seed), **options) for seed in (0, 0, 1))
+    assert [shard.cluster for shard in first] == [0, 0, 0, 0, 1]
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.train, two.train)
+        np.testing.assert_array_equal(one.test, two.test)
+    assert any((one.train != two.train).any() for one, two in zip(first, other, strict=True))
+    # 8 train samples, and the data set has a test sample for four of them.
+    assert {len(shard.test) for shard in first} == {2}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "partition_options.counts must be one list for each of task.num_clusters=2"),
+        ({"counts": TWO[:1]}, "must be one list for each"),
+        ({"counts": [TWO[0], TWO[1][:9]]}, "a number for each of the data set's 10 labels"),
+        ({"counts": [TWO[0], [0] * 10]}, "a line must have one above 0"),
+        ({"counts": [TWO[0], [*TWO[1][:9], -1]]}, "numbers must be at least 0"),
+        ({"counts": [TWO[0], [*TWO[1][:9], 41]]}, "asks for 41 train samples of label 9 .* the data set has 40"),
+        ({"counts": TWO, "clients_per_cluster": [1, 2]}, "are 3 clients"),
+        ({"counts": TWO, "test_samples_per_client": 0}, "test_samples_per_client=0 must be at least 1"),
+        ({"counts": TWO, "test_samples_per_client": 40}, "tested on 20 samples of label 0, and the test set has 10"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        label_counts(DATA, 2, 2, rng(), **options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    ways=st.integers(1, 10),
+    ways_spread=st.integers(0, 3),
+    shots=st.integers(4, 30),
+    shots_spread=st.integers(0, 3),
+)
+def test_n_way_clients_have_as_many_samples_of_each_of_their_labels(seed, ways, ways_spread, shots, shots_spread):
+    options = {"ways": ways, "ways_spread": ways_spread, "shots": shots, "shots_spread": shots_spread}
+    shards = n_way(DATA, 6, 1, rng(seed), **options, test_shots=5)
+    check_shards(shards, DATA, 6)
+    for shard, trained, tested in zip(shards, labels(shards), labels(shards, "test"), strict=True):
+        number = np.count_nonzero(trained)
+        assert max(1, ways - ways_spread) <= number <= min(10, ways + ways_spread)
+        (amount,) = set(trained[trained > 0])
+        assert abs(int(amount) - shots) <= shots_spread
+        np.testing.assert_array_equal(tested, np.where(trained > 0, 5, 0))
+        assert len(np.unique(shard.train)) == len(shard.train) == number * amount
+        assert shard.cluster == 0
+
+
+def test_all_numbers_of_labels_within_the_spread_come_up():
+    shards = n_way(DATA, 60, 1, rng(), ways=3, ways_spread=1, shots=20, shots_spread=2, test_shots=1)
+    assert {np.count_nonzero(line) for line in labels(shards)} == {2, 3, 4}
+    assert {line.max() for line in labels(shards)} == {18, 19, 20, 21, 22}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ways": 11}, r"ways=11 must be from 1 to 10"),
+        ({"ways_spread": -1}, "ways_spread=-1 must be from 0"),
+        ({"shots": 41}, "shots=41 must be from 1 to 40"),
+        ({"shots": 40, "shots_spread": 1}, "shots_spread=1 must be from 0 to 0"),
+        ({"shots": 3, "shots_spread": 3}, "shots_spread=3 must be from 0 to 2"),
+        ({"shots": 4, "test_shots": 11}, "test_shots=11 must be from 1 to 10"),
+    ],
+)
+def test_ways_and_shots_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        n_way(DATA, 3, 1, rng(), **{"shots": 20, **options})
+
+
+def test_n_way_has_no_groups():
+    with pytest.raises(ValueError, match=r"task\.num_clusters=2: clients of the partition n_way form no groups"):
+        n_way(DATA, 3, 2, rng(), shots=20, test_shots=5)
+
+
+def test_fedpacs_clients_have_a_fifth_of_their_samples_of_all_labels_and_the_rest_of_three():
+    table = np.array(compose(["experiment=fedpac/mnist_five_groups"]).task.partition_options["counts"])
+    assert table.sum(axis=1).tolist() == [600] * 5
+    for group, line in enumerate(table):
+        favoured = [(2 * group + step) % 10 for step in range(3)]
+        # 600 * 0.2 / 10 of every label, and 600 * 0.8 / 3 more of the three.
+        np.testing.assert_array_equal(line, 12 + 160 * np.isin(np.arange(10), favoured))
+
+
+@pytest.fixture(scope="module")
+def regression():
+    return linear(None, 0, 3, d=2, samples_per_cluster=1000, train_share=0.6)
+
+
+def images(num_train, num_test):
+    x, z = (np.arange(n * 4, dtype=float).reshape(n, 1, 2, 2) for n in (num_train, num_test))
+    return Dataset(x, np.zeros(num_train, dtype=int), z, np.zeros(num_test, dtype=int), num_outputs=1)
+
+
+def all_rows(shards, part):
+    return np.concatenate([getattr(shard, part) for shard in shards])
+
+
+def test_clients_have_the_sizes_asked_for_and_rows_of_their_own_cluster(regression):
+    shards = random_clusters(regression, 25, 3, rng(), clients=[[20, 10], [5, 50]], test_samples_per_client=4)
+    check_shards(shards, regression, 25)
+    assert [len(shard.train) for shard in shards] == [10] * 20 + [50] * 5
+    assert {len(shard.test) for shard in shards} == {4}
+    for shard in shards:
+        assert set(regression.group_train[shard.train]) == {shard.cluster} == set(regression.group_test[shard.test])
+    for part in ("train", "test"):
+        assert len(np.unique(all_rows(shards, part))) == len(all_rows(shards, part))
+    assert [s.cluster for s in random_clusters(regression, 25, 3, rng(), clients=[[25, 5]])] == [
+        s.cluster for s in shards
+    ]
+
+
+def test_clusters_are_drawn_with_their_probabilities(regression):
+    shards = random_clusters(
+        regression, 300, 3, rng(), clients=[[300, 1]], probabilities=[0.0, 0.3, 0.7], test_samples_per_client=1
+    )
+    shares = np.bincount([shard.cluster for shard in shards], minlength=3) / 300
+    np.testing.assert_allclose(shares, [0, 0.3, 0.7], atol=0.08)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": [[5, 2]]}, r"num_clients=6: use num_clients=5, or .*clients=\[\[6,2\]\]"),
+        ({"clients": [[90, 2], [4, 3], [20, 1]]}, r"or task.partition_options.clients=\[\[4,2\],\[1,3\],\[1,1\]\]"),
+        (
+            {"clients": [[9, 1], [9, 2], [1, 3], [1, 4], [1, 5]]},
+            r"clients=\[\[1,1\],\[2,2\],\[1,3\],\[1,4\],\[1,5\]\]",
+        ),
+        ({"clients": [[1, size] for size in range(1, 9)]}, r"clients=\[\[1,1\],.*\[1,6\]\]\."),
+        ({"clients": [[6]]}, "must be pairs"),
+        ({"clients": [[6, 0]]}, "must be pairs"),
+        ({"clients": [[6, 2]], "probabilities": [0.5, 0.5]}, "one share for each of task.num_clusters=3"),
+        ({"clients": [[6, 2]], "probabilities": [0.5, 0.4, 0.2]}, "adding up to 1"),
+        ({"clients": [[6, 500]]}, "need .* train samples, but it has 600: raise task.data_options.samples_per_c"),
+        ({"clients": [[6, 2]], "test_samples_per_client": 300}, "test samples, but it has 400"),
+        ({"clients": [[6, 2]], "test_samples_per_client": 0}, "test_samples_per_client=0 must be at least 1"),
+    ],
+)
+def test_clients_that_do_not_fit_are_refused(regression, options, message):
+    with pytest.raises(ValueError, match=message):
+        random_clusters(regression, 6, 3, rng(), **options)
+
+
+def test_groups_and_clusters_must_be_as_many(regression):
+    with pytest.raises(ValueError, match=r"3 groups, but task\.num_clusters=2"):
+        random_clusters(regression, 6, 2, rng(), clients=[[6, 2]])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 12))
+def test_anchors_come_first_and_no_image_is_dealt_twice(num_clusters, others):
+    data, num_clients = images(200, 15), num_clusters + others
+    shards = rotated_anchors(data, num_clients, num_clusters, rng(), anchor_samples=7, test_samples_per_client=3)
+    check_shards(shards, data, num_clients)
+    assert [(s.cluster, len(s.train), len(s.test)) for s in shards[:num_clusters]] == [
+        (k, 7, 15) for k in range(num_clusters)
+    ]
+    assert {(len(s.train), len(s.test)) for s in shards[num_clusters:]} <= {(2, 3)}
+    assert len(np.unique(all_rows(shards, "train"))) == num_clusters * 7 + others * 2
+    assert all(len(np.unique(s.test)) == len(s.test) for s in shards)
+    sizes = np.bincount([s.cluster for s in shards], minlength=num_clusters)
+    assert sizes.max() - sizes.min() <= 1
+
+
+@pytest.mark.parametrize(
+    ("num_clusters", "angles", "expected"),
+    [(2, None, [0, 1]), (4, None, [0, 1, 2, 3]), (2, [90, 180], [1, 2])],
+)
+def test_the_images_of_a_cluster_are_turned_by_its_angle(num_clusters, angles, expected):
+    data = images(100, 10)
+    for shard, turns in zip(
+        rotated_anchors(data, num_clusters, num_clusters, rng(), angles=angles), expected, strict=True
+    ):
+        x = data.x_train[shard.train]
+        turned = shard.transform(x, None)[0] if shard.transform else x
+        np.testing.assert_array_equal(turned, np.rot90(x, turns, axes=(2, 3)))
+
+
+def test_more_images_than_there_are_cannot_be_dealt():
+    with pytest.raises(ValueError, match=r"num_clients=22 need 80 train images .* the data have 79 and 5"):
+        rotated_anchors(images(79, 5), 22, 2, rng(), test_samples_per_client=5)
+    with pytest.raises(ValueError, match="angles has length 1"):
+        rotated_anchors(images(79, 5), 4, 2, rng(), angles=[90])
+    with pytest.raises(ValueError, match="anchor_samples=0"):
+        rotated_anchors(images(79, 5), 4, 2, rng(), anchor_samples=0, test_samples_per_client=2)
+
+
+OWNERS = np.repeat(["anna", "ben", "cleo", "dora"], [6, 4, 1, 9])
+TESTERS = np.array(["ben", "anna", "dora", "cleo", "dora", "anna"])
+
+
+def of_owners(owners=OWNERS, testers=TESTERS):
+    x, z = (np.random.default_rng(0).random((len(names), 1, 4, 4)) for names in (owners, testers))
+    y, w = (np.arange(len(names)) % 3 for names in (owners, testers))
+    return Dataset(x, y, z, w, num_outputs=3, owners_train=owners, owners_test=testers)
+
+
+def made(num_clients, num_clusters=0, data=None, seed=0, **options):
+    data = of_owners() if data is None else data
+    shards = natural(data, num_clients, num_clusters, np.random.default_rng(seed), **options)
+    check_shards(shards, data, num_clients)
+    return shards
+
+
+def test_each_owner_with_enough_samples_is_a_client_whose_cluster_is_not_known():
+    shards = made(3)
+    assert [set(OWNERS[s.train]) for s in shards] == [set(TESTERS[s.test]) for s in shards]
+    assert [OWNERS[s.train[0]] for s in shards] == ["anna", "ben", "dora"]
+    assert [s.name for s in shards] == ["anna", "ben", "dora"]
+    assert [len(s.train) for s in shards] == [6, 4, 9]
+    assert {s.cluster for s in shards} == {UNKNOWN_CLUSTER}
+    assert [len(s.train) for s in made(4, least_samples=1, samples_per_client=5)] == [5, 4, 1, 5]
+
+
+def test_of_more_owners_as_many_are_drawn_as_there_are_clients():
+    drawn = {tuple(OWNERS[s.train[0]] for s in made(2, seed=seed)) for seed in range(20)}
+    assert len(drawn) == 3
+    assert all(names == tuple(sorted(names)) for names in drawn)
+
+
+def test_changes_make_known_clusters_of_owners():
+    shards = made(3, 2, angles=[0, 90], clients_per_cluster=[1, 2])
+    assert [s.cluster for s in shards] == [0, 1, 1]
+    assert shards[0].transform is None
+    assert shards[1].transform.angle == 90
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "num_clusters", "options", "message"),
+    [
+        (4, 0, {}, "of the 4 owners 3 have a test sample .*use num_clients=3"),
+        (3, 0, {"angles": [0, 90]}, "makes 2: use task.num_clusters=2"),
+        (3, 1, {"angles": [0, 90]}, "num_clusters=1 must be 2"),
+        (3, 0, {"samples_per_client": 0}, "must be at least 1"),
+    ],
+)
+def test_an_owner_that_cannot_be_a_client_is_refused(num_clients, num_clusters, options, message):
+    with pytest.raises(ValueError, match=message):
+        made(num_clients, num_clusters, **options)
+
+
+def test_data_that_tell_no_owners_are_refused():
+    x, y = np.zeros((4, 2)), np.zeros(4, int)
+    with pytest.raises(ValueError, match=r"as task\.table\.owner, an archive.s array as task\.data_options\.owner"):
+        made(1, data=Dataset(x, y, x, y, num_outputs=1))
+
+
+def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
+    lines = [f"{i},{'north' if i % 2 else 'south'},{i / 7},{i % 2}" for i in range(40)]
+    (tmp_path / "data.csv").write_text("\n".join(["age,site,dose,ill", *lines]), encoding="utf-8")
+    table = {"declared": {"owner": "site", "columns": ["age", "dose"], "standardise": "none"}}
+    data = own(tmp_path, 0, 0, table=table)
+    assert data.input_shape == (2,)
+    for x, owners in ((data.x_train, data.owners_train), (data.x_test, data.owners_test)):
+        assert [bool(age % 2) for age in x[:, 0]] == [owner == "north" for owner in owners]
+    spec = TaskSpec("own", "natural", "mlp", "cross_entropy", 2, 0, 0, str(tmp_path), table=table)
+    task = Task(spec)
+    assert {age % 2 for age in task.client(0).x_train[:, 0].tolist()} == {1.0}
+    assert task.cluster_of(1) == UNKNOWN_CLUSTER
+    assert task.client_names == {0: "north", 1: "south"}
+
+
+def test_an_array_of_an_archive_says_whose_a_sample_is(tmp_path):
+    x, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 2
+    for part in ("train", "test"):
+        np.savez(tmp_path / f"{part}.npz", x=x, y=y, writer=np.array([7, 7, 8, 8, 9, 9]))
+    data = own(tmp_path, 0, 0, owner="writer")
+    assert data.owners_train.tolist() == ["7", "7", "8", "8", "9", "9"]
+    assert [s.train.tolist() for s in made(3, data=data)] == [[0, 1], [2, 3], [4, 5]]
+    np.savez(tmp_path / "train.npz", x=x, y=y, writer=np.arange(3))
+    with pytest.raises(ValueError, match="must name one owner for each sample"):
+        own(tmp_path, 0, 0, owner="writer")
+
+
+def test_a_natural_partition_may_leave_its_clusters_open_and_others_may_not():
+    keys = ["task.data=own", "num_clients=2", "k=2", "data_dir=x"]
+    assert compose([*keys, "task.partition=natural", "task.num_clusters=0"]).task.num_clusters == 0
+    with pytest.raises(ConfigError, match="makes known clusters"):
+        compose([*keys, "task.partition=composed", "task.num_clusters=0"])

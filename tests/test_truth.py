@@ -9,13 +9,13 @@ from flwr.app import Array, ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.reports.plots import panels_of
+from florets.engines.engine import run
+from florets.engines.jobs import headline
+from florets.reports.quantities import known_quantities
 from florets.reports.summary import round_line, summarise
 from florets.server_app.build import build_models, build_task
-from florets.server_app.engine import run
-from florets.server_app.jobs import headline
-from florets.server_app.results.ground_truth import Truth
-from florets.server_app.results.progress import describe
+from florets.server_app.ground_truth import Truth
+from florets.server_app.progress import describe
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.task.wire import bank
@@ -82,7 +82,7 @@ def test_lines_summaries_tables_and_plots_show_what_is_known():
     lines = [round_line(report(1), TRUTH, figures), round_line(report(2), TRUTH)]
     assert lines[1]["model_error"] is None
     assert "model error 0.0404  cluster error 12.50%" in describe(lines[0])
-    assert panels_of([lines]) == ["ari", "accuracy", "model_error", "cluster_error"]
+    assert known_quantities([lines]) == ["ari", "accuracy", "model_error", "cluster_error"]
     summary = summarise(lines, experiment="x", strategy="ifca", seed=0, folder="here")
     assert (summary.final_model_error, summary.final_cluster_error, summary.final_cluster_loss) == (
         0.0404,

@@ -13,12 +13,11 @@ import pytest
 from florets.commands import watch
 from florets.conf.problems import ConfigError
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
-from florets.reports.watch.charts import curve
-from florets.reports.watch.history import MOST_ROUNDS, ClientHistory, Move
-from florets.reports.watch.page import main_part, whole_page
+from florets.reports.quantities import Quantity
+from florets.reports.watch.page import curve, main_part, whole_page
 from florets.reports.watch.server import WatchServer
-from florets.reports.watch.state import Watched
-from florets.server_app.results.recorder import Recorder
+from florets.reports.watch.state import MOST_ROUNDS, ClientHistory, Move, Watched
+from florets.server_app.recorder import Recorder
 from tests.results_examples import CLIENTS, FOUND, MIXED, record, report
 
 CONFIG = "experiment: tiny\nseed: 7\nnum_rounds: 8\nstrategy: {name: clove}\ntask: {data: digits, model: mlp}\n"
@@ -231,8 +230,7 @@ def test_arguments_are_checked(arguments: list[str], said: str) -> None:
 
 
 def test_a_curve_stays_inside_its_axes() -> None:
-    points = [(1, 0.5), (2, 0.9)]
-    drawn = str(curve(points, lambda value, _: f"{value:.2f}", 'a "name"', True, 4, [(1, 0.1), (2, 0.3)]))
+    drawn = str(curve([(1, 0.5), (2, 0.9)], Quantity('a "name"', "index"), 4, {1: 0.1, 2: 0.3}))
     # Rounds 1 to 4 span 62 to 394, values 0.45 to 1 the 196 down to 12; what is above 1 ends there.
     assert 'class="curve" points="62.0,179.3 172.7,45.5"' in drawn
     assert 'class="band" points="62.0,145.8 172.7,12.0 172.7,145.8 62.0,196.0"' in drawn

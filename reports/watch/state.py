@@ -1,23 +1,133 @@
 """The state of a run, from the files in its folder: it may not have begun, be going on, or be over."""
 
+import csv
+import io
 import json
+import math
+import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
 from florets.reports.folder import FINISHED, MARKER
+from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary, round_seconds
-from florets.reports.watch.history import ClientHistory
+
+LOSS, TRAIN_LOSS = "test_loss", "train_loss"
+_MOST_MOVES = 200
+MOST_ROUNDS = 20
+"""Newest rounds whose losses are kept."""
+
+
+class Move(NamedTuple):
+    """A client that changed its model."""
+
+    server_round: int
+    client: str
+    before: int
+    now: int
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """A client's losses of some rounds, by round."""
+
+    test: dict[int, float]
+    train: dict[int, float]
+
+
+class ClientHistory:
+    """Follow the clients of a run that may be going on, over its rounds; only what is new in their file is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / CLIENTS_OVER_ROUNDS
+        self._begin(0)
+
+    def _begin(self, inode: int) -> None:
+        self._inode, self._offset = inode, 0
+        self._head: list[str] = []
+        self.clusters: dict[str, int] = {}
+        """Model of each client that has one."""
+        self.moves: deque[Move] = deque(maxlen=_MOST_MOVES)
+        """The last ones, oldest first; a client's first model is no move."""
+        self.troubles: dict[str, int] = {}
+        """Number of each client's replies that failed, were missing or were invalid."""
+        self._losses: dict[str, _Losses] = {}
+
+    def update(self) -> None:
+        """Read what was appended since the last call; of a file that was replaced, all."""
+        try:
+            with self._path.open("rb") as file:
+                # Of the open file: the path may lead to another one by now.
+                status = os.fstat(file.fileno())
+                # A run that begins or goes on writes the file anew.
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._begin(status.st_ino)
+                file.seek(self._offset)
+                new = file.read()
+        except OSError:
+            self._begin(0)
+            return
+        # The last line may not be whole yet.
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        # A name may hold what `str.splitlines` takes for the end of a line.
+        for cells in csv.reader(io.StringIO(whole.decode("utf-8", errors="replace"), newline="")):
+            if self._head:
+                self._take(dict(zip(self._head, cells, strict=False)))
+            else:
+                self._head = cells
+
+    def _take(self, row: Mapping[str, str]) -> None:
+        client, number = row.get("client"), row.get("round", "")
+        if not client or not number.isdecimal():
+            return
+        server_round, cluster = int(number), row.get("cluster", "")
+        if cluster.isdecimal():
+            before = self.clusters.get(client)
+            self.clusters[client] = int(cluster)
+            if before not in (None, int(cluster)):
+                self.moves.append(Move(server_round, client, before, int(cluster)))
+        else:
+            self.clusters.pop(client, None)
+        if row.get("reply") not in (None, "", "ok"):
+            self.troubles[client] = self.troubles.get(client, 0) + 1
+        if (losses := self._losses.get(client)) is None:
+            losses = self._losses[client] = _Losses({}, {})
+        for of, name in ((losses.test, LOSS), (losses.train, TRAIN_LOSS)):
+            if value := row.get(name):
+                of[server_round] = _number(value)
+                if len(of) > MOST_ROUNDS:
+                    # They come in the order of the rounds.
+                    del of[next(iter(of))]
+
+    def losses(self) -> tuple[str, Sequence[int], Mapping[str, Mapping[int, float]]]:
+        """Return the name of the loss that is known, the rounds (at most `MOST_ROUNDS`) and the losses by client."""
+        name = LOSS if any(of.test for of in self._losses.values()) else TRAIN_LOSS
+        found = {key: of.test if name == LOSS else of.train for key, of in self._losses.items()}
+        rounds = sorted({server_round for of in found.values() for server_round in of})[-MOST_ROUNDS:]
+        return name, rounds, {key: of for key, of in found.items() if of}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
+"""waiting: there is no run yet; starting: no round is over; silent: no round for long, it may have been killed;
+ended: it failed or was interrupted."""
 OVER = ("ended", "finished")
 
 _RECENT = 5
@@ -38,28 +148,18 @@ class Names:
 
 @dataclass(frozen=True)
 class RunState:
-    """A run as it is now.
-
-    Attributes
-    ----------
-    status
-        waiting (there is no run yet), starting (no round is over), running, silent (no round for long: it may have
-        been killed), ended (it failed or was interrupted), finished.
-    total
-        Rounds that the run has in all, None where that is not known.
-    age
-        Seconds since the last round.
-    reason
-        Why it ended early.
-    """
+    """A run as it is now."""
 
     folder: Path
     status: Status
     names: Names = field(default_factory=Names)
     lines: Sequence[RoundLine] = ()
     total: int | None = None
+    """Rounds that the run has in all, None where that is not known."""
     age: float = 0.0
+    """Seconds since the last round."""
     reason: str = ""
+    """Why it ended early."""
     summary: RunSummary | None = None
 
     @property
@@ -77,13 +177,7 @@ class RunState:
 
 
 class Watched:
-    """A run's folder under observation.
-
-    Parameters
-    ----------
-    folder
-        The run's; it need not exist yet.
-    """
+    """A run's folder under observation; it need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.run_folder import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import say
 from florets.reports.folder import write_whole
+from florets.reports.pooled import TestStatistics, pooled, read_test_statistics, with_sums
 from florets.reports.summary import RunSummary, read_lines
 from florets.server_app.advise.advice import Advice, Evidence, advise
 from florets.server_app.advise.budget import Budget, Meter
@@ -42,9 +43,7 @@ from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.check.findings import Finding as CheckFinding
 from florets.server_app.data_agreement import CHECK, read_preprocessing
-from florets.server_app.jobs import absolute
-from florets.server_app.results.progress import listening
-from florets.server_app.results.sums_of_tests import TestStatistics, pooled, read_test_statistics, with_sums
+from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.task.wire.codec import read
 from florets.task.wire.replies import Losses

@@ -4,11 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
-
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
-from florets.reports.report_template import CSS
+from florets.reports.pages import Cell, render
 from florets.server_app.check.findings import Finding
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description
@@ -16,53 +14,36 @@ from florets.task.data.tables.description import ColumnSummary, Description
 _MOST_SITES = 60
 _MOST_COLUMNS = 200
 
-_OWN_STYLE = """
+_PAGE = """{% extends "page" %}
+{% block css %}
 ul.findings { margin: 0; padding: 0; list-style: none; }
 ul.findings li { padding: .45rem 0 .45rem .8rem; border-left: 4px solid var(--line); margin: .35rem 0; }
-ul.findings li.error { border-color: #a33a00; } ul.findings li.warning { border-color: #b45309; }
+ul.findings li.error { border-color: var(--bad); } ul.findings li.warning { border-color: var(--warn); }
 table.of-sites td, table.of-sites th { white-space: normal; }
 table.of-sites td:not(:first-child) { min-width: 5.5rem; }
 ul.findings .level { color: var(--quiet); font-size: .84rem; }
 ul.findings .remedy { color: var(--quiet); display: block; overflow-wrap: anywhere; }
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Check: {{ title }} (Florets)</title>
-<style>{{ style | safe }}</style>
-</head>
-<body>
-<main>
-<header><p>{{ title }}</p><h1>{{ head }}</h1></header>
-<section>
-<h2>Findings</h2>
+{% endblock %}
+{% block main %}
+{% call section("Findings") %}
 {% if findings %}<ul class="findings">
 {% for one in findings -%}
 <li class="{{ one.level }}"><span class="level">{{ one.level }}</span>
 {% if one.site %}<strong>{{ one.site }}</strong>: {% endif %}{{ one.text }}
 {% if one.remedy %}<span class="remedy">{{ one.remedy }}</span>{% endif %}</li>
 {% endfor %}</ul>{% else %}<p>No findings.</p>{% endif %}
-</section>
-{% for table in tables %}
-<section>
-<h2>{{ table.title }}</h2>
-<p>{{ table.note }}</p>
-<div class="wide"><table class="of-sites">
-<thead><tr>{% for cell in table.head %}<th scope="col">{{ cell }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in table.rows -%}
-<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor -%}
-</tbody></table></div>
-</section>
-{% endfor %}
-<footer>Made by Florets from counts and sums of each site's training records; no record left a site.</footer>
-</main>
-</body>
-</html>
+{% endcall %}
+{% call section("Sites", "Figures are of each site's training records.") %}{{ table(sites, "of-sites") }}{% endcall %}
+{% if columns %}
+{% call section("Columns") %}
+<p>Median and 10th to 90th percentile of numbers, the most frequent words of others; gaps in brackets.</p>
+{{ table(columns, "of-sites") }}
+{% endcall %}
+{% endif %}
+{% endblock %}
+{% block footer %}
+Made by Florets from counts and sums of each site's training records; no record left a site.
+{% endblock %}
 """
 
 
@@ -70,33 +51,36 @@ def write_page(
     path: Path, title: str, sites: Mapping[str, Description], agreed: Agreed | None, findings: Sequence[Finding]
 ) -> Path:
     """Write the page and return its path."""
-    # Names come from other machines: autoescape keeps them text.
-    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(_PAGE)
     errors = sum(one.level == "error" for one in findings)
-    shown = dict(list(sites.items())[:_MOST_SITES])
-    tables = [_sites(shown, agreed)]
-    if any(site.columns for site in sites.values()):
-        tables.append(_columns(shown))
     verdict = f"{errors} cannot take part as they are" if errors else "all can take part"
-    head = f"{counted(len(sites), 'site')}: {verdict}"
-    html = page.render(style=CSS + _OWN_STYLE, title=title, head=head, findings=findings, tables=tables)
+    shown = dict(list(sites.items())[:_MOST_SITES])
+    html = render(
+        _PAGE,
+        name=f"Check: {title}",
+        above=title,
+        title=f"{counted(len(sites), 'site')}: {verdict}",
+        findings=findings,
+        sites=_sites(shown, agreed),
+        columns=_columns(shown) if any(site.columns for site in sites.values()) else [],
+    )
     write_whole(path, html)
     return path
 
 
-def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> dict[str, object]:
+def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list[Cell]]:
     regression = agreed is not None and agreed.is_regression
     classes = sorted({name for site in sites.values() if site.target is not None for name in site.target.classes})
     by_class = not regression and 0 < len(classes) <= 10
     head = ["site", "records", "training records", "missing values"]
     head += [f"class {name}" for name in classes] if by_class else []
     head += ["mean of the target", "spread"] if regression else []
-    rows = []
+    rows: list[list[Cell]] = [[*head]]
     for key, site in sites.items():
         inputs = [column for column in site.columns if column.role == "input"]
         cells = sum(column.known + column.missing for column in inputs)
         missing = sum(column.missing for column in inputs)
-        row = [key, str(site.records), str(site.train_records), f"{100 * missing / cells:.1f} %" if cells else "-"]
+        fraction = f"{100 * missing / cells:.1f} %" if cells else "-"
+        row: list[Cell] = [key, site.records, site.train_records, fraction]
         target = site.target
         if by_class:
             counts = {} if target is None else target.classes
@@ -110,15 +94,13 @@ def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> dict[str,
                 else ["-", "-"]
             )
         rows.append(row)
-    return {"title": "Sites", "note": "Figures are of each site's training records.", "head": head, "rows": rows}
+    return rows
 
 
-def _columns(sites: Mapping[str, Description]) -> dict[str, object]:
+def _columns(sites: Mapping[str, Description]) -> list[list[Cell]]:
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     names = list(dict.fromkeys(name for columns in own.values() for name in columns))[:_MOST_COLUMNS]
-    rows = [[name, *(_cell(columns.get(name)) for columns in own.values())] for name in names]
-    note = "Median and 10th to 90th percentile of numbers, the most frequent words of others; gaps in brackets."
-    return {"title": "Columns", "note": note, "head": ["column", *own], "rows": rows}
+    return [["column", *own], *([name, *(_cell(columns.get(name)) for columns in own.values())] for name in names)]
 
 
 def _cell(column: ColumnSummary | None) -> str:

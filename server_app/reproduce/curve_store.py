@@ -8,7 +8,7 @@ import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.reports.folder import whole_file
-from florets.reports.plots import TITLES, panels_of
+from florets.reports.quantities import QUANTITIES, known_quantities
 from florets.reports.summary import RoundLine
 from florets.server_app.reproduce.cells import Place
 
@@ -57,7 +57,7 @@ class CurveStore:
         """Store the curves of a run; without lines what is stored stays."""
         if not lines:
             return
-        curves = {key: _thinned({line["round"]: line[key] for line in lines}) for key in panels_of([lines])}
+        curves = {key: _thinned({line["round"]: line[key] for line in lines}) for key in known_quantities([lines])}
         self._runs[place.row.name, place.column.name, seed] = place.settings, curves
 
     def get(self, place: Place, seed: int) -> list[RoundLine]:
@@ -66,7 +66,7 @@ class CurveStore:
         if settings != place.settings:
             return []
         rounds = sorted({number for values in curves.values() for number in values})
-        return [{"round": number} | {key: curves.get(key, {}).get(number) for key in TITLES} for number in rounds]
+        return [{"round": number} | {key: curves.get(key, {}).get(number) for key in QUANTITIES} for number in rounds]
 
     def write(self, places: Sequence[Place]) -> None:
         """Write the file: the runs of these places, then those that none of them asks for now."""

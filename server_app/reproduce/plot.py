@@ -1,33 +1,44 @@
-"""The plot of an item: its grid in colours, curves over rows or rounds, or what CFL-GP's runs cluster."""
+"""The plot of an item: its grid in colours, lines over rows or rounds, or what CFL-GP's runs cluster."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
-from matplotlib import rc_context
 
 from florets.conf.problems import ConfigError
+from florets.reports.figures import (
+    Line,
+    Picture,
+    draw_line,
+    heat_map,
+    label_ends,
+    line_style,
+    stacked,
+    styled,
+    tidy,
+    write_cells,
+)
 from florets.reports.folder import MARKER, naming
-from florets.reports.look import INK, QUIET, STYLE
-from florets.reports.plots import new_figure
-from florets.reports.spectrum_plot import (
+from florets.reports.run_figures import (
     Spectrum,
-    draw_feature_grid,
-    draw_singular_values,
-    read_spectra,
+    features_figure,
+    singular_values_figure,
+    spectra_of,
+    sweep_figure,
 )
 from florets.reports.summary import RoundLine, read_lines
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import LinesOf
-from florets.server_app.reproduce.row_plot import draw_rows, is_bounded
-from florets.server_app.reproduce.table import Table
-from florets.server_app.sweep.sweep_plots import draw_sweep
+from florets.server_app.reproduce.table import Matrix, Table
 
-_OF_RUNS = {"features": draw_feature_grid, "singular_values": draw_singular_values}
+_OF_RUNS = {"features": features_figure, "singular_values": singular_values_figure}
 """Plots of single runs, one for each row."""
 
-_CELL, _ROW = 1.15, 0.36
-"""Inches of a column and of a row."""
+_LETTERS = 90
+"""Of the names of all rows, as many as fit beside each other."""
+_LINE = 18
+"""Letters of a name after which it is broken."""
 
 
 def draw(table: Table, folder: Path, lines_of: LinesOf | None = None) -> list[Path]:
@@ -42,14 +53,15 @@ def draw(table: Table, folder: Path, lines_of: LinesOf | None = None) -> list[Pa
     if not plot or not table.states["finished"]:
         return []
     with naming(folder):
+        if plot["kind"] == "curves":
+            return _draw_curves(table, folder, lines_of or run_lines)
         if plot["kind"] == "grid":
-            return _draw_grid(table, plot["measure"], folder / "plot.png")
-        if plot["kind"] == "rows":
-            return draw_rows(table, plot["measures"], folder / "plot.png")
-        if plot["kind"] in _OF_RUNS:
-            path = folder / "plot.png"
-            return [path] if _OF_RUNS[plot["kind"]](_spectra(table), path) else []
-        return _draw_curves(table, folder, lines_of or run_lines)
+            picture = _grid(table, plot["measure"])
+        elif plot["kind"] == "rows":
+            picture = rows_figure(table, plot["measures"])
+        else:
+            picture = _OF_RUNS[plot["kind"]](_spectra(table))
+        return [] if picture is None else picture.save(folder / "plot.png")
 
 
 def without_lines(table: Table) -> list[str]:
@@ -67,39 +79,77 @@ def without_folders(table: Table) -> list[str]:
     ]
 
 
-def _draw_grid(table: Table, measure: str, path: Path) -> list[Path]:
-    """Colour each place by its mean and write the entry's text into it; what is not finished stays blank."""
+def is_bounded(measure: str) -> bool:
+    """Return whether a measure lies between 0 and 1, whatever the cells have given."""
+    return measure in ("right_k", "recovered", "ari", "ari_at_10")
+
+
+@styled()
+def _grid(table: Table, measure: str) -> Picture | None:
+    """Return each place coloured by its mean, with the entry's text; what is not finished stays blank."""
     matrix = table.matrix(measure)
     rows = [row for row in table.item.rows if row.name in matrix.rows]
     columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
     if not rows:
-        return []
+        return None
     entries = [[matrix.entries.get((row.name, column.name)) for column in columns] for row in rows]
     means = np.array([[np.nan if entry is None else entry.spread.mean for entry in line] for line in entries])
-    with rc_context(STYLE):
-        width = 2.6 + _CELL * len(columns)
-        figure, (axes,) = new_figure(width, 1.5 + _ROW * len(rows))
-        low, high = (0.0, 1.0) if is_bounded(measure) else (np.nanmin(means), np.nanmax(means))
-        axes.imshow(np.ma.masked_invalid(means), aspect="auto", cmap="YlGnBu", vmin=low, vmax=high)
-        for i, line in enumerate(entries):
-            for j, entry in enumerate(line):
-                if entry is None:
-                    continue
-                dark = np.isfinite(means[i, j]) and means[i, j] > low + 0.6 * (high - low)
-                colour = "white" if dark else INK if entry.spread.number else QUIET
-                # What stands in brackets gets a line of its own: a column is narrow.
-                text = entry.text.replace(" [", "\n[").replace(" (", "\n(").replace(" after", "\nafter")
-                axes.text(j, i, text, ha="center", va="center", fontsize=7, linespacing=1.1, color=colour)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.tick_params(length=0)
-        axes.set_xticks(
-            range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9
-        )
-        axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=9)
-        axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
-        figure.save(path)
-    return [path]
+    picture, (axes,) = stacked(2.6 + 1.15 * len(columns), 1.5 + 0.36 * len(rows))
+    limits = {"vmin": 0.0, "vmax": 1.0} if is_bounded(measure) else {}
+    image = heat_map(axes, means, [row.label for row in rows], (), fonts=9, **limits)
+    axes.set_xticks(range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9)
+    # What stands in brackets gets a line of its own: a column is narrow.
+    texts = [["" if entry is None else _broken(entry.text) for entry in line] for line in entries]
+    lacking = np.array([[entry is not None and not entry.spread.number for entry in line] for line in entries])
+    write_cells(axes, image, texts, 7, quiet=lacking)
+    axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
+    return picture
+
+
+def _broken(text: str) -> str:
+    return text.replace(" [", "\n[").replace(" (", "\n(").replace(" after", "\nafter")
+
+
+@styled()
+def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
+    """Return a figure of the columns' means over the rows with a band of one standard deviation.
+
+    It has a panel for each measure. A row in which no cell of a column is finished is a gap in its line. None where
+    no cell has a value.
+    """
+    panels = {name: lines for name in measures if (lines := row_lines(table.matrix(name), table))}
+    if not panels:
+        return None
+    picture, rows = stacked(8.4, 1.2 + 2.4 * len(panels), len(panels))
+    for axes, (name, lines) in zip(rows, panels.items(), strict=True):
+        for line in lines.values():
+            draw_line(axes, line, 1.0 if is_bounded(name) else None)
+        tidy(axes)
+        # Asked for, the limits are those of what was drawn, which the labels need.
+        low, high = axes.get_ylim()
+        axes.set_ylim(*((min(-0.06, low), 1.06) if is_bounded(name) else (low, high)))
+        label = table.matrix(name).label
+        axes.set_title(label[:1].upper() + label[1:])
+        label_ends(axes, list(lines.values()))
+    labels = [fill(row.label, _LINE) for row in table.item.rows]
+    crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
+    rows[-1].set_xticks(
+        range(len(labels)), labels, fontsize=9, **({"rotation": 30, "ha": "right"} if crowded else {})
+    )
+    rows[-1].set_xlabel("band: ± std over seeds")
+    return picture
+
+
+def row_lines(matrix: Matrix, table: Table) -> dict[str, Line]:
+    """Return the line over the rows of each column that has one."""
+    lines: dict[str, Line] = {}
+    for number, column in enumerate(table.item.columns):
+        entries = [matrix.entries.get((row.name, column.name)) for row in table.item.rows]
+        mean = np.array([np.nan if entry is None else entry.spread.mean for entry in entries])
+        std = np.nan_to_num([0.0 if entry is None else entry.spread.deviation for entry in entries])
+        if np.isfinite(mean).any():
+            lines[column.name] = Line(np.arange(len(entries)), mean, std, column.label, line_style(number))
+    return lines
 
 
 def _draw_curves(table: Table, folder: Path, lines_of: LinesOf) -> list[Path]:
@@ -108,14 +158,13 @@ def _draw_curves(table: Table, folder: Path, lines_of: LinesOf) -> list[Path]:
     curves: dict[str, dict[str, list[Sequence[RoundLine]]]] = {}
     for place in table.places:
         if runs := [*filter(None, (lines_of(place, seed) for seed in finished(table, place)))]:
-            picture, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
-            curves.setdefault(picture, {})[label] = runs
+            name, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
+            curves.setdefault(name, {})[label] = runs
     titles = {row.name: row.label for row in table.item.rows}
     drawn = []
-    for picture, of_picture in curves.items():
-        path = folder / ("plot.png" if shared or len(titles) == 1 else f"plot-{picture}.png")
-        if draw_sweep(of_picture, path, table.item.columns[0].label if shared else titles[picture]):
-            drawn.append(path)
+    for name, of_picture in curves.items():
+        if picture := sweep_figure(of_picture, table.item.columns[0].label if shared else titles[name]):
+            drawn += picture.save(folder / ("plot.png" if shared or len(titles) == 1 else f"plot-{name}.png"))
     return drawn
 
 
@@ -142,5 +191,5 @@ def _spectra(table: Table) -> dict[str, list[Spectrum]]:
     for place in table.places:
         seeds = [seed for seed in finished(table, place) if run_lines(place, seed)]
         if seeds and not found.get(place.row.label):
-            found[place.row.label] = read_spectra(place.folder / f"seed-{min(seeds)}")
+            found[place.row.label] = spectra_of(place.folder / f"seed-{min(seeds)}")
     return found

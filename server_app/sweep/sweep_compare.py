@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from florets.reports.compare import Compared, compare
-from florets.reports.statistics import Spread, p_text
+from florets.reports.statistics import Compared, Spread, compare, p_text
 from florets.server_app.sweep.sweep_groups import Group
 from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure
 

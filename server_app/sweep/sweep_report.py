@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from florets.reports.compare import LEGEND
 from florets.reports.console import counted
 from florets.reports.folder import naming, write_whole
+from florets.reports.statistics import LEGEND
 from florets.reports.summary import RoundLine, read_lines
 from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
 from florets.server_app.sweep.sweep_compare import comparison
@@ -108,7 +108,7 @@ def summary_latex(jobs: Sequence[JobResult]) -> str:
 
 
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
-    from florets.server_app.sweep.sweep_plots import draw_sweep  # matplotlib takes a second that only the end needs
+    from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
 
     drawn = [(group, lines) for group in groups if (lines := lines_of(group))]
     figures: dict[str, dict[str, Sequence[Sequence[RoundLine]]]] = {}
@@ -121,7 +121,8 @@ def _draw(folder: Path, groups: Sequence[Group]) -> None:
         figures = {title: curves for title, curves in figures.items() if len(curves) > 1}
     for number, (title, curves) in enumerate(figures.items(), start=1):
         name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
-        draw_sweep(curves, folder / name, title)
+        if figure := sweep_figure(curves, title):
+            figure.save(folder / name)
 
 
 def lines_of(group: Group) -> list[list[RoundLine]]:

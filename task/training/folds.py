@@ -14,9 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from florets.task.training.loop import train
 from florets.task.training.losses import count
 from florets.task.training.modules import load
+from florets.task.training.networks import network_of
 from florets.task.training.objective import Objective, class_weights
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import Share, network_of, stacked_update
+from florets.task.training.vectorised import Share, stacked_update
 
 LEARNING_RATE = 0.01
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an

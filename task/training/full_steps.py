@@ -6,16 +6,21 @@ change, and of n samples of d values those are n x n numbers in place of n x d. 
 of `florets.task.training.loop`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from florets.task.client_data import Part
 from florets.task.training.loop import plain_optimizer
 from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.networks import Dense
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import Dense, Share, Trained
+from florets.task.training.vectorised import _CHUNK, _LEAST_ROWS, _MULTIPLICATIONS, Share, Trained, join, means_of
 
 _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications the plain one is as fast."""
@@ -34,7 +39,7 @@ def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: Train
     most
         Samples of the largest client.
     in_numpy
-        Whether the other way is that of `florets.task.training.linear_blocks`, which has no calls of autograd.
+        Whether the other way is that of `florets.task.training.linear`, which has no calls of autograd.
     """
     if network.first is None or not settings.is_gradient_descent or settings.batch_size < most:
         return False
@@ -109,6 +114,59 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
         mine = {name: mine[name] if name in mine else arrays[name][row] for name in network.names}
         found.append(Trained(mine, means[row].item(), settings.num_steps(1) * sizes[row]))
     return found
+
+
+def losses_and_first_outputs(
+    network: Dense,
+    states: Sequence[Mapping[str, Tensor]],
+    parts: Sequence[Part],
+    loss: str,
+    choose: Callable[[NDArray[np.float64]], int],
+) -> tuple[NDArray[np.float64], list[Tensor]]:
+    """Return the losses (n, K) as `joined_losses`, and what each client's training of its choice can begin with.
+
+    Parameters
+    ----------
+    network
+        What the models are; its first layer is a linear one.
+    choose
+        Says from a client's losses (K,) which model it takes.
+
+    Returns
+    -------
+    ndarray, list of Tensor
+        The latter: the outputs of the chosen model's first layer for the client's inputs, (m, h).
+    """
+    assert network.first is not None
+    stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
+    most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // stacks[network.first.weight].numel()))
+    losses, firsts = np.empty((len(parts), len(states))), []
+    for begin, end in _groups(parts, most):
+        x, y = join(parts[begin:end])
+        layers, each = [], []
+        with torch.no_grad():
+            for x_part, y_part in zip(x.split(_CHUNK), y.split(_CHUNK), strict=True):
+                targets = targets_of(x_part, y_part, loss)
+                layers.append(network.first_outputs(stacks, x_part.flatten(1)))
+                outputs = network.after_first(stacks, layers[-1])
+                each.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
+        losses[begin:end] = means_of(torch.cat(each, dim=1), parts[begin:end])
+        first = layers[0] if len(layers) == 1 else torch.cat(layers, dim=1)
+        ends = np.cumsum([0, *(len(own) for own, _ in parts[begin:end])]).tolist()
+        chosen = [choose(own) for own in losses[begin:end]]
+        firsts += [first[model, a:b].clone() for model, (a, b) in zip(chosen, pairwise(ends), strict=True)]
+    return losses, firsts
+
+
+def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last place of clients that have at most so many samples together, or are one."""
+    begin, count = 0, 0
+    for place, (x, _) in enumerate(parts):
+        if place > begin and count + x.shape[0] > most:
+            yield begin, place
+            begin, count = place, 0
+        count += x.shape[0]
+    yield begin, len(parts)
 
 
 def _first_outputs(share: Share, x: Tensor, weight: str, bias: str | None) -> Tensor:

@@ -17,7 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 _DRAW_NOTHING = {
     *(nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.Identity),
-    *(nn.ReLU, nn.Sigmoid, nn.Tanh, nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm),
+    *(nn.ReLU, nn.Sigmoid, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU, nn.Softplus, nn.Unflatten),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm),
 }
 """Layers that draw nothing while they compute; others, and own ones, may."""
 
@@ -89,6 +90,11 @@ def _read(module: nn.Module) -> _Parts:
 def _draws_nothing(part: nn.Module) -> bool:
     own = type(part).__module__.startswith("florets.task.models.")
     return (own or type(part) in _DRAW_NOTHING) and not (part._backward_hooks or part._backward_pre_hooks)
+
+
+def is_known(part: nn.Module) -> bool:
+    """Say whether a layer is one of PyTorch's that draws nothing; of layers with parts these are asked as well."""
+    return type(part) in _DRAW_NOTHING
 
 
 def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:

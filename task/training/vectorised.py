@@ -1,223 +1,52 @@
-"""Local training of several clients' networks at once, of each layer all clients' by one call.
+"""Losses, local training and tests of several clients' models at once, of each layer all clients' by one call.
 
-A small network's training costs less in arithmetic than in calls: of n clients one call does the work of n. The steps
-are those of `florets.task.training.loop`, from the same draws; results agree to rounding.
-
-On a device the draws of all steps are moved there before the first, and nothing is fetched before the last: no step
-waits for the end of another.
+A small network's work costs less in arithmetic than in calls: of n clients one call does the work of n. The steps are
+those of `florets.task.training.loop`, from the same draws; results agree to rounding with `loop` and `losses`. On a
+device all draws are moved there before the first step, and nothing is fetched before the last.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Module
-from torch.nn import functional as F
 
-from florets.task.models.cnn import ConvNet, pool_and_relu
+from florets.task.client_data import Part
 from florets.task.training.loop import plain_optimizer
-from florets.task.training.losses import per_sample_losses, targets_of
-from florets.task.training.modules import on_host, torch_seed
+from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
+from florets.task.training.modules import load, on_host, set_mode, torch_seed
+from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
 from florets.task.training.optimizers import clip_rows
+from florets.task.training.scores import Scores, scores_of
 from florets.task.training.settings import Training
 
-_FUNCTIONS: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
-    nn.ReLU: torch.relu,
-    nn.Sigmoid: torch.sigmoid,
-    nn.Tanh: torch.tanh,
-}
-"""Layers without parameters that act on each value alone."""
+# Samples of one forward pass on a CPU, where what a pass returns should stay in the cache.
+_CHUNK = 2000
+_MULTIPLICATIONS, _LEAST_ROWS = 5 * 10**7, 64
+"""Of one product of dense layers: enough to hide what a call costs. Fewer samples than these make a slow product."""
+_CHUNK_OF_CONVOLUTIONS = 100
 
-
-class Network(Protocol):
-    """A network of which n copies can be computed side by side."""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the parameters, in the order of the state dict."""
-
-    def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return what n networks say of inputs (n, b, ...), each of its own, as (n, b, C).
-
-        Parameters
-        ----------
-        parameters
-            Stacks (n, ...) of each entry of the state dict.
-        x
-            Inputs of one batch for each network, or of one batch for all of them, (1, b, ...).
-        """
-
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """Return how many values a network of these parameters makes of one sample, of this shape, in all layers."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A linear layer's entries in the state dict (`bias` is None where it has none), or a function of each value."""
-
-    weight: str = ""
-    bias: str | None = None
-    function: Callable[[Tensor], Tensor] | None = None
-
-
-@dataclass(frozen=True)
-class Dense:
-    """A network of linear layers and functions of single values, on flattened inputs; see `Network`."""
-
-    layers: tuple[Layer, ...]
-
-    @property
-    def names(self) -> list[str]:
-        """See `Network`."""
-        return [name for layer in self.layers for name in (layer.weight, layer.bias) if name]
-
-    def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """See `Network`."""
-        x = x.flatten(2)
-        if self.first is not None and len(x) == 1:
-            return self.after_first(parameters, self.first_outputs(parameters, x[0]))
-        return _through(self.layers, parameters, x)
-
-    def first_outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return what the first layers of n networks say of the same inputs (b, d), as (n, b, h), by one product."""
-        assert self.first is not None
-        weight, name = parameters[self.first.weight], self.first.bias
-        bias = None if name is None else parameters[name].flatten()
-        return F.linear(x, weight.flatten(0, 1), bias).view(len(x), len(weight), -1).transpose(0, 1)
-
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """See `Network`."""
-        total = width = prod(shape)
-        for layer in self.layers:
-            width = width if layer.function is not None else len(state[layer.weight])
-            total += width
-        return total
-
-    @property
-    def first(self) -> Layer | None:
-        """The first layer where it is a linear one, which then nothing is done to the inputs before."""
-        return self.layers[0] if self.layers and self.layers[0].function is None else None
-
-    def after_first(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """Return what n networks say where their first layers said z, (n, b, h)."""
-        return _through(self.layers[1:], parameters, z)
-
-
-def _through(layers: tuple[Layer, ...], parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """Return what some layers of n networks make of (n, b, d)."""
-    for layer in layers:
-        if layer.function is not None:
-            x = layer.function(x)
-            continue
-        turned = parameters[layer.weight].transpose(1, 2)
-        x = x.expand(len(turned), -1, -1)
-        if layer.bias is None:
-            x = torch.bmm(x, turned)
-        else:
-            x = torch.baddbmm(parameters[layer.bias].unsqueeze(1), x, turned)
-    return x
-
-
-@dataclass(frozen=True)
-class Convolutions:
-    """Convolutions, each with ReLU and pooling, and a linear layer, as in `ConvNet`; see `Network`.
-
-    The networks' channels stand side by side in one image, and convolutions in groups keep them apart. On a CPU
-    channels come last in memory: grouped convolutions and pooling are nearly twice as fast so
-    (benchmarks/bench_batch.py). On a GPU they come first, as its grouped convolutions of 32 bits expect them; that is
-    not measured.
-    """
-
-    padding: int
-    convolutions: int
-
-    @property
-    def names(self) -> list[str]:
-        """See `Network`."""
-        layers = [f"convolutions.{i}" for i in range(self.convolutions)] + ["linear"]
-        return [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
-
-    def outputs(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """See `Network`."""
-        own, batch = x.shape[:2]
-        n = len(parameters["linear.weight"])
-        layout = torch.channels_last if x.device.type == "cpu" else torch.contiguous_format
-        # One image has the channels of all networks' own, (b, n c, h, w).
-        x = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=layout)
-        for i in range(self.convolutions):
-            weight = parameters[f"convolutions.{i}.weight"].flatten(0, 1)
-            weight = weight.contiguous(memory_format=layout)
-            bias = parameters[f"convolutions.{i}.bias"].flatten()
-            # In the first layer networks with one input in common are one convolution with all their channels.
-            groups = own if i == 0 else n
-            x = pool_and_relu(F.conv2d(x, weight, bias, padding=self.padding, groups=groups))
-        features = x.reshape(batch, n, -1).transpose(0, 1)
-        return torch.baddbmm(
-            parameters["linear.bias"].unsqueeze(1), features, parameters["linear.weight"].transpose(1, 2)
-        )
-
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """See `Network`."""
-        total, (height, width) = prod(shape), shape[1:]
-        for i in range(self.convolutions):
-            channels, *_, kernel = state[f"convolutions.{i}.weight"].shape
-            height, width = (side + 2 * self.padding - kernel + 1 for side in (height, width))
-            total += channels * height * width
-            height, width = height // 2, width // 2
-            total += channels * height * width
-        return total + len(state["linear.weight"])
-
-
-def network_of(module: nn.Module) -> Network | None:
-    """Return the network that a module is, or None where it is not one whose copies can be computed side by side.
-
-    It can be where it is a sequence of flattening, then linear layers and functions of single values (built-in models
-    without batch normalisation or dropout, and others that are built alike), or the built-in convolutional network.
-    """
-    # A hook may compute something else.
-    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
-        return None
-    network = _dense(module) if type(module) is nn.Sequential else _convolutions(module)
-    if network is None:
-        return None
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    # Tied weights are one parameter under two names.
-    distinct = len({id(parameter) for parameter in parameters.values()}) == len(parameters)
-    plain = distinct and all(p.requires_grad and p.dtype == torch.float32 for p in parameters.values())
-    return network if plain and list(module.state_dict()) == network.names and network.names else None
-
-
-# Modules are compared by type: a subclass, such as a parametrised layer, may compute something else.
-
-
-def _dense(module: nn.Sequential) -> Dense | None:
-    children = list(module.named_children())
-    start = children[0][1] if children else None
-    if type(start) is not nn.Flatten or start.start_dim != 1 or start.end_dim != -1:
-        return None
-    layers: list[Layer] = []
-    for name, part in children[1:]:
-        if type(part) is nn.Linear:
-            layers.append(Layer(f"{name}.weight", None if part.bias is None else f"{name}.bias"))
-        elif (function := _FUNCTIONS.get(type(part))) is not None:
-            layers.append(Layer(function=function))
-        else:
-            return None
-    return Dense(tuple(layers))
-
-
-def _convolutions(module: nn.Module) -> Convolutions | None:
-    if type(module) is not ConvNet or type(module.linear) is not nn.Linear:
-        return None
-    if any(type(part) is not nn.Conv2d or part.padding_mode != "zeros" for part in module.convolutions):
-        return None
-    return Convolutions(module.padding, len(module.convolutions))
+MOST = 64
+"""Clients of one stack on a CPU: more gained under a tenth on any network that was measured."""
+MOST_CONVOLUTIONS = 6
+"""On MNIST's images 2 to 12 gain about as much, 25 less: the outputs of convolutions outgrow the cache."""
+FULL_STEPS_STACK = 16
+"""Clients of one `full_steps_update`, which holds no stack of first layers."""
+MOST_ON_DEVICE = 256
+"""Not measured: of so many clients the calls that are left cost less than the clients' own messages."""
+DEVICE_MEMORY = 2 * 2**30
+"""Bytes that a block's work may hold on a device, in addition to the clients' data; less than any current GPU has."""
+_MEMORY = 16 * 2**20
+_BYTES = 16
+"""Of one parameter in training: its value, its gradient and Adam's two moments."""
+_BYTES_ON_DEVICE = 20
+"""The same, and the copy in which it is fetched."""
+_COPIES = 4
+"""Of a layer's value in a pass forward and back: itself, its gradient, and what either way needs in between."""
 
 
 @dataclass(frozen=True)
@@ -407,39 +236,146 @@ class _Batches:
             seen += sums.where(self._last_there[:active] <= step, self._zero)
 
 
-MOST = 64
-"""More gained under a tenth on any network that was measured."""
+def joined_losses(
+    module: Module, states: Sequence[Mapping[str, Tensor]], parts: Sequence[Part], loss: str
+) -> NDArray[np.float64]:
+    """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K).
 
-MOST_CONVOLUTIONS = 6
-"""On MNIST's images 2 to 12 gain about as much, 25 less: the outputs of convolutions outgrow the cache."""
+    A pass over all clients' samples one after the other costs far fewer calls than a pass for each client.
 
-FULL_STEPS_STACK = 16
-"""Clients of one `full_steps_update`, which holds no stack of first layers."""
+    Parameters
+    ----------
+    module
+        A module of the models' shape, of which `network_of` makes a network; used as scratch.
+    states
+        K state dicts.
+    parts
+        Each client's inputs and targets, at least one sample.
+    loss
+        See `florets.task.training.losses.per_sample_losses`.
+    """
+    network = _network(module, parts)
+    if isinstance(network, Mapped):
+        # Model by model is faster than mapped over the models.
+        each = []
+        for state in states:
+            load(module, state)
+            each.append(_passed(module, network, state, parts, loss)[1])
+        return means_of(torch.stack(each), parts)
+    stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
+    most = _CHUNK_OF_CONVOLUTIONS
+    if isinstance(network, Dense):
+        widest = 1 if network.first is None else stacks[network.first.weight].numel()
+        most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // widest))
+    losses = []
+    with torch.inference_mode():
+        for x, y in _passes(parts, samples_at_once(network, len(states), states[0], parts, most)):
+            targets, outputs = targets_of(x, y, loss), network.outputs(stacks, x.unsqueeze(0))
+            losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
+    return means_of(torch.cat(losses, dim=1), parts)
 
-MOST_ON_DEVICE = 256
-"""Not measured: of so many clients the calls that are left cost less than the clients' own messages."""
 
-DEVICE_MEMORY = 2 * 2**30
-"""Bytes that a block's work may hold on a device, beside the clients' data; less than any current GPU has."""
+def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
+    """Return the test of one model on each client's data; see `florets.task.training.losses.evaluated`."""
+    load(module, state)
+    outputs_there, losses_there = _passed(module, _network(module, parts), state, parts, loss)
+    # Of reconstructions there are no scores, and they are as large as the data.
+    scored, classes = loss != "reconstruction", loss == "cross_entropy"
+    outputs, losses, y = on_host(
+        outputs_there if scored else outputs_there[:0], losses_there, torch.cat([own for _, own in parts])
+    )
+    means, starts = _means(losses.double().numpy(), parts), _starts(parts)
+    correct = np.add.reduceat(outputs.argmax(dim=1).numpy() == y.numpy(), starts, dtype=np.int64) if classes else None
+    values, targets = outputs.flatten(1).double().numpy(), y.numpy()
+    tests = []
+    for client, (start, (_, own)) in enumerate(zip(starts, parts, strict=True)):
+        rows = slice(start, start + own.shape[0])
+        scores = scores_of(values[rows], targets[rows], loss) if scored else Scores()
+        accuracy = None if correct is None else int(correct[client]) / own.shape[0]
+        tests.append(Evaluated(float(means[client]), accuracy, scores, values[rows] if scored else None))
+    return tests
 
-_MEMORY = 16 * 2**20
-_BYTES = 16
-"""Of one parameter in training: its value, its gradient and Adam's two moments."""
 
-_BYTES_ON_DEVICE = 20
-"""The same, and the copy in which it is fetched."""
-
-_COPIES = 4
-"""Of a layer's value in a pass forward and back: itself, its gradient, and what either way needs in between."""
+def _network(module: Module, parts: Sequence[Part]) -> Network:
+    network = network_of(module, parts[0][0][:3])
+    assert network is not None
+    return network
 
 
-def block_size(module: Module, device: torch.device | None = None) -> int:
+def samples_at_once(
+    network: Network, models: int, state: Mapping[str, Tensor], parts: Sequence[Part], on_cpu: int
+) -> int:
+    """Return the samples of one pass: a CPU's are few enough for its cache, a GPU's as many as its memory holds."""
+    x = parts[0][0]
+    return on_cpu if x.device.type == "cpu" else device_samples(network, models, state, x.shape[1:])
+
+
+def _passes(parts: Sequence[Part], most: int) -> Iterator[Part]:
+    """Yield all clients' samples, one after the other, in passes of so many: copied pass by pass, not all at once."""
+    held: list[Part] = []
+    room = most
+    for x, y in parts:
+        begin = 0
+        while begin < x.shape[0]:
+            end = min(x.shape[0], begin + room)
+            held.append((x[begin:end], y[begin:end]))
+            room -= end - begin
+            begin = end
+            if room == 0:
+                yield join(held)
+                held, room = [], most
+    if held:
+        yield join(held)
+
+
+def join(parts: Sequence[Part]) -> Part:
+    """Return all clients' samples, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+
+def _starts(parts: Sequence[Part]) -> NDArray[np.int64]:
+    return np.cumsum([0, *(x.shape[0] for x, _ in parts[:-1])])
+
+
+def _means(losses: NDArray[np.float64], parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Return the mean of each client's losses."""
+    means: NDArray[np.float64] = np.add.reduceat(losses, _starts(parts)) / [x.shape[0] for x, _ in parts]
+    return means
+
+
+def means_of(losses: Tensor, parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Return the means (n, K) of each of n clients' losses under each of K models, from all samples' (K, samples)."""
+    each = on_host(losses)[0].double().numpy()
+    return np.stack([_means(own, parts) for own in each], axis=1)
+
+
+def _passed(
+    module: Module, network: Network, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs of all samples, and each one's loss, of a module that `state` has been loaded into."""
+    set_mode(module, False)
+    chunk = CHUNK if isinstance(network, Convolutions) else _CHUNK
+    outputs, losses = [], []
+    with torch.inference_mode():
+        for x_part, y_part in _passes(parts, samples_at_once(network, 1, state, parts, chunk)):
+            outputs.append(module(x_part))
+            losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))
+        return torch.cat(outputs), torch.cat(losses)
+
+
+def block_size(module: Module, device: torch.device | None = None, input_shape: tuple[int, ...] | None = None) -> int:
     """Return the most clients of a block for losses, training and tests of copies of a module; 1: blocks do not pay.
 
-    Networks that cannot be stacked at all gain nothing, and neither do those of whose parameters fewer than two
-    clients' fit into the processor's cache, or a device's share of memory. None stands for the CPU.
+    Networks that cannot be stacked gain nothing, and neither do those of whose parameters fewer than two
+    clients' fit into the processor's cache, or a device's share of memory. Without a device it is the CPU; without
+    the shape of an input a module with a forward pass of its own counts as one that cannot.
     """
-    network = network_of(module)
+    example = None
+    if input_shape is not None:
+        example = torch.randn(3, *input_shape, generator=torch.Generator().manual_seed(0))
+    network = network_of(module, example)
     if device is not None and device.type != "cpu":
         fit = DEVICE_MEMORY // (_BYTES_ON_DEVICE * max(1, _num_parameters(module)))
         able = network is not None and takes_blocks(device) and fit >= 2

@@ -2,11 +2,16 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from flwr.app import ConfigRecord
 
+from florets.strategies.base import describing
+from florets.strategies.base.describing import describe_sites
+from florets.strategies.base.federation import Federation
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
 from florets.task.data.tables.description import ColumnSummary, Description
@@ -186,3 +191,21 @@ def test_a_server_cannot_ask_for_the_names_of_persons(asked: dict) -> None:
     assert "person" not in described(Declaration(target="y", **asked), patient=persons, y=["0", "1"] * 30).to_json()
     with pytest.raises(ValueError, match="'patient_id' seems to hold ids"):
         described(Declaration(target="patient_id"), a=range(60), patient_id=[float(n // 10) for n in range(60)])
+
+
+@pytest.mark.parametrize(("names", "kept"), [(["", "north", "", ""], 2), (["", "", "", ""], 1)])
+def test_of_two_nodes_with_one_key_the_registered_one_holds_it(
+    monkeypatch: pytest.MonkeyPatch, names: list[str], kept: int
+) -> None:
+    nodes = [SimpleNamespace(node_id=place + 1, name=name, public_key=b"") for place, name in enumerate(names)]
+    monkeypatch.setattr(Federation, "wait_for_nodes", lambda *_: [node.node_id for node in nodes])
+    monkeypatch.setattr(describing, "new_message", lambda *_: None)
+
+    def exchange(_grid, requests, *_, **__):  # type: ignore[no-untyped-def]
+        ok = [(one.key, ("north", Description("archive", place + 2, 1))) for place, one in enumerate(requests)]
+        return SimpleNamespace(ok=ok)
+
+    monkeypatch.setattr(describing, "exchange", exchange)
+    grid = SimpleNamespace(get_nodes=lambda: nodes)
+    found = describe_sites(grid, ConfigRecord(), 1, None)  # type: ignore[arg-type]
+    assert found["north"].records == kept + 1

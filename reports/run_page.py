@@ -1,0 +1,411 @@
+"""The page of a finished run, and the figures in its folder."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from florets.reports.console import counted, duration, number, size
+from florets.reports.folder import FINISHED, naming, write_whole
+from florets.reports.pages import Cell, embedded, render, shaded
+from florets.reports.summary import (
+    RoundLine,
+    RunSummary,
+    ari_words,
+    last,
+    last_evidence,
+    read_lines,
+    round_seconds,
+    stability_words,
+    unplaced_words,
+)
+
+if TYPE_CHECKING:
+    from florets.reports.figures import Picture
+
+MOST_CLIENTS = 300
+"""With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
+MOST_TABLES = 12
+"""With more models than this their tables of predictions are left to confusion.csv."""
+SCORE_FIGURES = ("mean", "std", "weighted", "worst", "worst_tenth", "median", "q10", "q90")
+MOST_COLUMNS = 30
+"""A table of clusters with more models than this tells nothing."""
+_PLOTS = ("curves", "discovery", "spectrum", "loss_matrix")
+"""Names of a run's figures, without `.png`."""
+
+Row = dict[str, str]
+"""One line of clients.csv or loss_matrix.csv; what is not known is empty."""
+Tile = tuple[str, str, str]
+"""A figure of the whole run: name, value and note."""
+Table = list[list[Cell]]
+"""Rows of a page's table, the first one its head."""
+
+_PAGE = """{% extends "page" %}
+{% block header %}
+{% if verdict %}<p class="verdict{{ ' good' if recovered else '' }}">{{ verdict }}</p>{% endif %}
+{{ warnings(summary.warnings) }}
+{% endblock %}
+{% block main %}
+{{ tiles(figures) }}
+
+{% if plots.curves %}
+{% call section("Over the rounds") %}
+{{ image(plots.curves, "Curves over the rounds: adjusted Rand index and test result") }}
+{% endcall %}
+{% endif %}
+
+{% if summary.discovery %}
+{% call section("Are there groups?") %}
+<p class="found">{{ summary.discovery[0] | upper }}{{ summary.discovery[1:] }}.</p>
+{% if plots.discovery %}
+<p>Left: for every number of groups K, how well groups formed on some of the clients' data predict what the clients
+learn from the rest (1 = exactly, 0 = not at all). Groups are claimed where the best score is higher than chance
+gives. Right: how alike what two clients learned is, clients sorted by group.</p>
+{{ image(plots.discovery, "Score over the number of groups, and similarity of every pair of clients") }}
+{% endif %}
+{% endcall %}
+{% endif %}
+
+{% if plots.spectrum %}
+{% call section("What was clustered") %}
+<p>Above: each client's features in some rounds, in the three directions in which they differ most, drawn obliquely.
+Below: the singular values of what clients sent until then; the features belong to the largest.</p>
+{{ image(plots.spectrum, "Features of the clients by true cluster, and singular values") }}
+{% endcall %}
+{% endif %}
+
+{% if clusters %}
+{% call section("Clusters", clusters[0]) %}{{ table(clusters[1], "confusion") }}{% endcall %}
+{% endif %}
+
+{% if plots.loss_matrix %}
+{% call section("Losses", "At the end of the run: the lower the loss, the better the model fits the client.") %}
+{{ image(plots.loss_matrix, "Heatmap of the loss of every model on every client") }}
+{% endcall %}
+{% endif %}
+
+{% if scores %}
+{% call section("Tests") %}
+<p>Figures over the clients at the end of the run; weighted: by test samples, worst tenth: mean of the worst 10 %.</p>
+{{ table(scores, "full") }}
+{% endcall %}
+{% endif %}
+
+{% if predictions %}
+{% call folded("Predictions of each model") %}
+<p>Test samples of the model's clients: their labels (rows), and what the model says (columns).</p>
+<div class="columns">
+{% for note, rows in predictions %}{{ table(rows, "confusion", note) }}{% endfor %}
+</div>
+{% endcall %}
+{% endif %}
+
+{% call section("Time, traffic, replies") %}
+<div class="columns">
+{{ table(parts, "", "Seconds, by part of the round") }}
+{{ table(phases, "", "Per round, by phase") }}
+{{ table(replies, "", "Replies, all rounds") }}
+</div>
+{% endcall %}
+
+{% call folded("Clients (%d)" | format(num_clients), num_clients <= 40) %}
+{% if num_clients > clients | length - 1 -%}
+<p>The first {{ clients | length - 1 }} of them; all are in clients.csv, beside this page.</p>
+{% endif -%}
+{{ table(clients, "full") }}
+{% endcall %}
+
+{% call folded("Settings") %}<pre>{{ config }}</pre>{% endcall %}
+{% endblock %}
+{% block footer %}Written by Florets. The figures behind this page are in the files beside it.{% endblock %}
+"""
+
+
+def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
+    """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
+
+    Parameters
+    ----------
+    folder : Path
+        A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
+    title : str
+        The page's heading; the name of the experiment where it is empty.
+    pictures : bool
+        Whether the plots are drawn: they take most of a small run's end.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    OSError
+        If one of those files is missing: only a run that came to its end has them all.
+    """
+    summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+    lines = read_lines(folder)
+    clients = _rows(folder / "clients.csv")
+    num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
+    verdict, recovered = verdict_of(summary, clients, num_models)
+    with naming(folder):
+        plots = draw_plots(folder, lines, clients) if pictures else {}
+    preset = f", preset {summary.experiment}" if title else ""
+    html = render(
+        _PAGE,
+        name=f"{summary.experiment} {summary.strategy} seed {summary.seed}",
+        above=f"{summary.strategy}, seed {summary.seed}{preset}",
+        title=title or summary.experiment,
+        summary=summary,
+        verdict=verdict,
+        recovered=recovered,
+        figures=tiles_of(summary, lines),
+        plots=dict.fromkeys(_PLOTS) | plots,
+        clusters=confusion(clients, num_models),
+        scores=scores(summary),
+        predictions=predictions(_rows(folder / "confusion.csv")),
+        parts=parts(lines),
+        phases=phases(lines),
+        replies=replies(lines),
+        clients=client_table(clients),
+        num_clients=len(clients),
+        config=(folder / "config.yaml").read_text(encoding="utf-8"),
+    )
+    path = folder / FINISHED
+    # A page that is there is whole, and says that the run has come to its end.
+    write_whole(path, html)
+    return path
+
+
+def _rows(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Draw a run's figures into its folder; return those that exist, for the page."""
+    images = {}
+    for name, picture in _figures(folder, lines, clients):
+        if picture is not None:
+            picture.save(folder / f"{name}.png")
+            images[name] = embedded(folder / f"{name}.png")
+    return images
+
+
+def _figures(
+    folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]
+) -> Iterator[tuple[str, Picture | None]]:
+    # matplotlib takes a second that only pictures need.
+    from florets.reports.run_figures import evidence_figure, losses_figure, run_figure, spectra_figure, spectra_of
+
+    yield "curves", run_figure(lines)
+    evidence = last_evidence(lines)
+    if evidence and evidence["scores"] and evidence["similarity"]:
+        yield "discovery", evidence_figure(evidence)
+    yield "spectrum", spectra_figure(spectra_of(folder, lines))
+    if rows := _rows(folder / "loss_matrix.csv"):
+        models = [name for name in rows[0] if name.startswith("model_")]
+        losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
+        truth, found = (
+            {row["client"]: int(row[name]) for row in clients if row[name]}
+            for name in ("true_cluster", "found_cluster")
+        )
+        yield "loss_matrix", losses_figure([row["client"] for row in rows], losses, truth, found)
+
+
+def scores(summary: RunSummary) -> Table:
+    """Return the table of the clients' scores at the end; nothing where one score is all there is."""
+    if len(summary.final_metrics) < 2:
+        return []
+    rows: Table = [["score", "clients", *(name.replace("_", " ") for name in SCORE_FIGURES)]]
+    for name, of in summary.final_metrics.items():
+        cells = ["-" if (value := of[figure]) is None else f"{value:.4g}" for figure in SCORE_FIGURES]
+        rows.append([name.replace("_", " "), f"{of['clients']:.0f}", *cells])
+    return rows
+
+
+def predictions(counts: Sequence[Row]) -> list[tuple[str, Table]]:
+    """Return for each model what was predicted for each label, in shaded tables; none where these are too many."""
+    cells = Counter({(int(r["model"]), int(r["label"]), int(r["predicted"])): int(r["samples"]) for r in counts})
+    models, labels = sorted({cell[0] for cell in cells}), range(1 + max((max(cell[1:]) for cell in cells), default=0))
+    if len(models) > MOST_TABLES or len(labels) > MOST_COLUMNS:
+        return []
+    tables = []
+    for model in models:
+        rows: Table = [["", *labels]]
+        for label in labels:
+            of_label = [cells[model, label, predicted] for predicted in labels]
+            total = max(sum(of_label), 1)
+            rows.append([str(label), *(shaded(str(n or ""), 0.4 * n / total) for n in of_label)])
+        right = sum(cells[model, label, label] for label in labels)
+        every = sum(n for cell, n in cells.items() if cell[0] == model)
+        tables.append((f"model {model}: {right} of {every} test samples are right", rows))
+    return tables
+
+
+def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
+    """Return in one sentence whether the clusters were found, and whether they were."""
+    known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
+    truth, placed = set(known), len(known)
+    if summary.final_ari is None:
+        if placed < 2 or len(truth) > 1 or num_models == placed:
+            return "", False
+        if num_models == 1:
+            return "One model serves all clients, and this task has no groups.", True
+        return f"{num_models} clusters found, and this task has no groups.", False
+    if summary.final_ari == 1:
+        words = stability_words(summary)
+        since = f"; the clustering is {words}" if words else ""
+        of = f"{counted(len(truth), 'true cluster')} of {counted(placed, 'client')}"
+        return f"The {of} are recovered exactly{since}.", True
+    if num_models == 1:
+        return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
+    if num_models == placed:
+        return f"Each client has a model of its own: the {len(truth)} true clusters are not used.", False
+    some = ari_words(vars(summary), "final_")
+    return (
+        f"{num_models} clusters found where {len(truth)} are true; adjusted Rand index {summary.final_ari:.2f}"
+        f"{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than chance).",
+        False,
+    )
+
+
+def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
+    """Return the headline figures: name, value and a note; what is not known has no tile."""
+    tiles = []
+    mean = "mean over clients"
+    if words := unplaced_words(summary.final_unplaced, summary.final_num_clusters):
+        mean = f"mean over those with a model; {words}"
+    if summary.final_accuracy is not None:
+        std = last(lines, "accuracy_std")
+        note = f"{mean}, std {100 * std:.1f}" if std is not None else mean
+        tiles.append(("test accuracy", f"{summary.final_accuracy:.2%}", note))
+    elif summary.final_loss is not None:
+        tiles.append(("test loss", f"{summary.final_loss:.4g}", mean))
+    tiles += _tuned_tile(summary, lines)
+    if summary.final_worst_tenth is not None:
+        name = "test accuracy, worst tenth"
+        note = "mean over the tenth of the clients with the lowest"
+        tiles.append((name, f"{summary.final_worst_tenth:.2%}", note))
+    if summary.final_ari is not None:
+        first = summary.first_round_ari_90
+        note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
+        clients = ari_words(vars(summary), "final_")
+        note = f"over {clients}; {note}" if clients else note
+        tiles.append(("adjusted Rand index", f"{summary.final_ari:.3f}", note))
+    if summary.final_model_error is not None:
+        note = "largest distance from a true model"
+        tiles.append(("model error", f"{summary.final_model_error:.4g}", note))
+    note = "of the best model for each true cluster, mean over clusters"
+    if summary.final_cluster_error is not None:
+        tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
+    elif summary.final_cluster_loss is not None:
+        tiles.append(("cluster loss", f"{summary.final_cluster_loss:.4g}", note))
+    tiles.append(("rounds", str(summary.rounds), stability_words(summary)))
+    traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
+    tiles.append(("traffic", size(summary.bytes_down + summary.bytes_up), traffic))
+    per_round = f"{duration(summary.seconds / summary.rounds)} a round" if summary.rounds else ""
+    passes = f"{number(summary.gradient_passes)} gradients and {number(summary.loss_passes)} losses of samples"
+    tiles.append(("clients' work", duration(summary.client_seconds), passes))
+    tiles.append(("time", duration(summary.seconds), per_round))
+    return tiles
+
+
+def _tuned_tile(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
+    """Return the figure of the fine-tuned copies, where the run has one, with its gain over the plain models."""
+    if (accuracy := summary.final_tuned_accuracy) is not None:
+        std = next((line["tuned_accuracy_std"] for line in reversed(lines) if line.get("tuned_accuracy_std")), None)
+        notes = [f"{100 * (accuracy - summary.final_accuracy):+.1f} points"] if summary.final_accuracy else []
+        notes += [f"std {100 * std:.1f}"] if std is not None else []
+        return [("after fine-tuning", f"{accuracy:.2%}", ", ".join(notes))]
+    if (loss := summary.final_tuned_loss) is not None:
+        return [("loss after fine-tuning", f"{loss:.4g}", "mean over clients")]
+    return []
+
+
+def confusion(clients: Sequence[Row], num_models: int) -> tuple[str, Table] | None:
+    """Return a note and the clients counted by true cluster and model, or one row where the truth is not known."""
+    placed = [row for row in clients if row["found_cluster"]]
+    # Where each client has a model of its own (Local-only) the table would be a diagonal of ones.
+    if not placed or num_models > MOST_COLUMNS or num_models == len(placed) > 1:
+        return None
+    counts = Counter((row["true_cluster"], int(row["found_cluster"])) for row in placed)
+    models = range(max(model for _, model in counts) + 1)
+    names = sorted({true for true, _ in counts}, key=lambda true: (not true, int(true or 0)))
+    most, known = max(counts.values()), any(names)
+    heads = [f"model {model}" if len(models) <= 8 else str(model) for model in models]
+    rows: Table = [["true cluster" if known else "", *heads]]
+    for true in names:
+        label = f"cluster {true}" if true else ("not known" if known else "clients")
+        of_row = [counts[true, model] for model in models]
+        rows.append([label, *(shaded(str(n or ""), 0.06 + 0.34 * n / most if n else 0) for n in of_row)])
+    note = (
+        "Clients by true cluster (rows) and by the model that they were given." if known else "Clients of each model."
+    )
+    if without := len(clients) - len(placed):
+        note += f" {counted(without, 'client')} without a model never took part, or sent nothing that could be used."
+    return note, rows
+
+
+def parts(lines: Sequence[RoundLine]) -> Table:
+    """Return the time of each part of the rounds, what no part accounts for, and the total."""
+    totals: dict[str, float] = {}
+    for line in lines:
+        for part, seconds in line["seconds"].items():
+            if part != "total":
+                totals[part] = totals.get(part, 0.0) + seconds
+    everything = sum(round_seconds(line) for line in lines)
+    other = everything - sum(totals.values())
+    if everything and other > 0.005 * everything:
+        totals["other"] = other
+    rows: Table = [["part", "all rounds", "per round", "share"]]
+    for part, seconds in [*totals.items(), ("total", everything)] if lines else ():
+        share = f"{seconds / everything:.0%}" if everything else "-"
+        rows.append([part, f"{seconds:.2f}", f"{seconds / len(lines):.3f}", share])
+    return rows
+
+
+def phases(lines: Sequence[RoundLine]) -> Table:
+    """Return what a round of each phase moves and takes, on average."""
+    rows: Table = [["phase", "rounds", "down", "up", "seconds"]]
+    for phase in dict.fromkeys(line["phase"] for line in lines):
+        same = [line for line in lines if line["phase"] == phase]
+        down, up = (size(sum(line[way] for line in same) / len(same)) for way in ("bytes_down", "bytes_up"))
+        seconds = sum(map(round_seconds, same)) / len(same)
+        rows.append([phase.replace("_", " "), len(same), down, up, f"{seconds:.2f}"])
+    return rows
+
+
+def replies(lines: Sequence[RoundLine]) -> Table:
+    """Count the replies of all rounds by outcome."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line["replies"])
+    cells: dict[str, Cell] = {
+        name: n if name == "ok" or not n else (str(n), {"class": "amiss"}) for name, n in counts.items()
+    }
+    return [["outcome", "replies"], *([name, cell] for name, cell in cells.items())]
+
+
+def client_table(clients: Sequence[Row]) -> Table:
+    """Return the table of clients, the first `MOST_CLIENTS` of them."""
+    head = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy"]
+    head += ["fine-tuned loss", "fine-tuned accuracy", "device"]
+    table = []
+    for row in clients[:MOST_CLIENTS]:
+        cells = [row["client"], row["true_cluster"], row["found_cluster"], row["num_examples"], row["test_examples"]]
+        for model in ("", "tuned_"):
+            # Only runs that fine-tune have those columns.
+            loss, accuracy = row.get(f"{model}test_loss"), row.get(f"{model}test_accuracy")
+            cells += [f"{float(loss):.4g}" if loss else "", f"{float(accuracy):.1%}" if accuracy else ""]
+        table.append([cell or "-" for cell in [*cells, row["device"]]])
+    # A column in which nothing is known (the true cluster of real clients) only takes room.
+    kept = [i for i in range(len(head)) if i == 0 or any(cells[i] != "-" for cells in table)]
+    return [[cells[i] for i in kept] for cells in [head, *table]]

@@ -1,0 +1,236 @@
+"""Figures of runs and sweeps: what they show, and that every kind of run has one."""
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import LogNorm
+from results_examples import TRUTH, evaluations, report
+
+from florets.reports.figures import (
+    Line,
+    _log_ticks,
+    colour_scale,
+    draw_line,
+    line_style,
+    stacked,
+)
+from florets.reports.run_figures import (
+    Spectrum,
+    end_of_phase_1,
+    features_figure,
+    in_a_plane,
+    losses_figure,
+    mean_line,
+    row_order,
+    run_figure,
+    run_line,
+    settings_figure,
+    singular_values_figure,
+    spectra_figure,
+    sweep_figure,
+)
+from florets.reports.statistics import Spread
+from florets.reports.summary import RoundLine, round_line
+from florets.strategies.base.report import FIRST_PHASE
+
+
+def line(server_round: int, truth: Any = TRUTH, **changes: Any) -> RoundLine:
+    return round_line(report(server_round, **changes), truth)
+
+
+def titles(figure: Any) -> list[str]:
+    return [axes.get_title(loc="left").partition(",")[0] for axes in figure.axes]
+
+
+# Curves
+
+
+@pytest.mark.parametrize(
+    ("lines", "panels"),
+    [
+        ([line(1)], 2),
+        ([line(r, stable=r > 2) for r in range(1, 5)], 2),
+        ([line(r, truth={}) for r in range(1, 5)], 1),
+        ([line(r, evaluations={} if r % 5 else evaluations()) for r in range(1, 41)], 2),
+        ([line(r, evaluations=evaluations(dict.fromkeys(TRUTH), 10.0**-r)) for r in range(1, 6)], 2),
+        ([line(r, participants=("00", "03")) for r in range(1, 4)], 2),
+        ([line(1, phase=FIRST_PHASE, assignment={"00": 0, "02": 1}), line(2, phase="refine")], 2),
+        # What was measured once has no panel next to curves.
+        ([line(r, evaluations=evaluations() if r == 3 else {}) for r in (1, 2, 3)], 1),
+    ],
+    ids=["one round", "stable", "no truth", "now and then", "decades", "participants", "phases", "tested once"],
+)
+def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[RoundLine], panels: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = run_figure(lines)
+        assert figure is not None
+        (path,) = figure.save(tmp_path / "curves.png")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(figure.axes) == panels
+
+
+def test_marks_say_what_begins_or_ends() -> None:
+    anchors = line(2, phase=FIRST_PHASE, assignment={"00": 0, "02": 1})
+    assert end_of_phase_1(anchors) == "end of phase 1 (ARI: 2 of 4 clients)"
+    assert end_of_phase_1(line(2, phase=FIRST_PHASE)) == end_of_phase_1(line(2, truth={})) == "end of phase 1"
+    changes = [line(r) | {"data_changed": changed} for r, changed in enumerate((0, 3, 3, 0, 2), start=1)]
+    figure = run_figure(changes)
+    assert figure is not None
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts[-2:] == ["data of 3 clients change", "again"]
+
+
+def test_nothing_is_drawn_of_a_run_without_any_figure() -> None:
+    unknown = [line(1, truth={}, evaluations={})]
+    assert run_figure(unknown) is None
+    assert sweep_figure({"clove": [unknown]}) is None
+
+
+def test_rounds_without_a_value_are_left_out_of_a_curve() -> None:
+    drawn = run_line([line(1), line(2, evaluations={}), line(3)], "accuracy", "accuracy_std")
+    assert (drawn.x.tolist(), drawn.y.tolist()) == ([1, 3], [0.75, 0.75])
+    np.testing.assert_allclose(drawn.spread, math.sqrt(1 / 32))
+
+
+def test_the_mean_over_runs_counts_in_each_round_the_runs_that_have_it() -> None:
+    low = [line(r, evaluations=evaluations({"00": 0.5})) for r in (1, 2)]
+    high = [line(1, evaluations=evaluations({"00": 1.0}))]
+    mean = mean_line([low, high], "accuracy")
+    # 0.5 and 1.0 are a quarter from their mean; the single run in round 2 has no spread.
+    assert (mean.x.tolist(), mean.y.tolist(), np.array(mean.least).tolist()) == ([1, 2], [0.75, 0.5], [0.5, 0.5])
+    assert mean.spread == pytest.approx([math.sqrt(2 * 0.25**2), 0.0])
+
+
+def test_a_band_of_losses_ends_at_the_least_of_them_and_one_of_fractions_at_1() -> None:
+    for at_most, first, second in ((None, {0.04, 0.9}, {0.2, 0.4}), (0.35, {-0.3, 0.35}, {0.2, 0.35})):
+        _, (axes,) = stacked(4, 3)
+        x, y, spread = np.array([1, 2]), np.array([0.3, 0.3]), np.array([0.6, 0.1])
+        draw_line(axes, Line(x, y, spread, least=np.array([0.04, 0.1])), at_most)
+        (band,) = axes.collections
+        edges = np.round(band.get_paths()[0].vertices, 6)  # type: ignore[arg-type]
+        assert {y for x, y in edges.tolist() if x == 1} == first
+        assert {y for x, y in edges.tolist() if x == 2} == second
+
+
+def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() -> None:
+    curves = {"clove": [[line(1), line(2)]], "other": [[line(1, truth={}), line(2, truth={})]]}
+    whole = sweep_figure(curves, "k=5")
+    assert whole is not None
+    assert titles(whole) == ["Clusters recovered: adjusted Rand index", "Test accuracy"]
+    assert whole.axes[-1].get_xlabel() == "round"
+    at_end = sweep_figure({"clove": [[line(1, evaluations={}), line(2)]]})
+    assert at_end is not None
+    assert titles(at_end) == ["Clusters recovered: adjusted Rand index"]
+    seeds = [[line(r, evaluations=evaluations({"00": value})) for r in (1, 2)] for value in (0.5, 1.0)]
+    several = sweep_figure({"clove": seeds})
+    assert several is not None
+    assert several.axes[-1].get_xlabel() == "round (band: ± std over seeds)"
+
+
+@pytest.mark.slow
+def test_equal_runs_leave_equal_pictures(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        figure = run_figure([line(1), line(2)])
+        assert figure is not None
+        figure.save(tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_lines_can_be_told_apart_without_colour_and_close_ends_have_a_legend() -> None:
+    styles = [line_style(number) for number in range(8)]
+    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 8
+    spread = Spread.of([90.0, 92.0])
+    far = {"CLoVE": [("2", spread), ("4", Spread.of([80.0]))], "IFCA": [("2", spread), ("4", Spread.of([95.0]))]}
+    (axes,) = settings_figure(far, "accuracy %", "k", (0.0, 100.0)).axes
+    assert axes.get_legend() is None
+    assert [text.get_text() for text in axes.texts] == ["CLoVE", "IFCA"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "4"]
+    close = {name: [("2", spread), ("4", Spread.of([value]))] for name, value in (("CLoVE", 94.0), ("IFCA", 94.1))}
+    (axes,) = settings_figure(close, "accuracy %", "k", None).axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["IFCA", "CLoVE"]
+    # Names have no order: their points are not joined.
+    (axes,) = settings_figure({"": [("CLoVE", spread), ("IFCA", spread)]}, "accuracy %", "strategy", None).axes
+    assert axes.get_lines()[0].get_linestyle() == "None"
+
+
+# Losses of all models on all clients
+
+
+def test_rows_of_the_heatmap_are_sorted_by_true_cluster_then_model_then_key() -> None:
+    keys = ["d", "c", "b", "a", "e"]
+    truth = {"a": 1, "b": 0, "c": 0, "d": 0}
+    order = row_order(keys, truth, {"a": 0, "b": 1, "c": 0, "d": 1})
+    assert [keys[row] for row in order] == ["c", "b", "d", "a", "e"]
+
+
+def test_the_colours_are_logarithmic_only_where_that_helps_and_is_possible() -> None:
+    assert isinstance(colour_scale(np.array([[0.01, 2.0]])), LogNorm)
+    assert not isinstance(colour_scale(np.array([[1.0, 2.0]])), LogNorm)
+    assert not isinstance(colour_scale(np.array([[0.0, 2.0]])), LogNorm)
+    assert colour_scale(np.array([[1.0, 1.0]])).vmin == 0.5
+    assert colour_scale(np.array([[math.nan]])).vmax == 1
+    # A short bar of many decades has few ticks.
+    assert [_log_ticks(LogNorm(*ends), length) for *ends, length in ((0.04, 6.0, 3.4), (150, 1.1e6, 1.4))] == [
+        (1, 2, 5),
+        (1,),
+    ]
+
+
+@pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (500, 5), (20, 20)])
+def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clients: int, num_models: int) -> None:
+    keys = [f"{i:03d}" for i in range(num_clients)]
+    losses = np.random.default_rng(0).uniform(0.01, 3, (num_clients, num_models))
+    losses[0, 0] = math.nan
+    clusters = {key: i % num_models for i, key in enumerate(keys)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = losses_figure(keys, losses, clusters, clusters)
+        assert figure is not None
+        figure.save(tmp_path / "loss_matrix.png")
+    # Taller than a screen, it would say no more.
+    assert figure.get_figheight() < 9.1
+
+
+def test_the_heatmap_needs_neither_truth_nor_assignment(tmp_path: Path) -> None:
+    figure = losses_figure(list(TRUTH), np.ones((4, 2)), {}, {})
+    assert figure is not None
+    figure.save(tmp_path / "losses.png")
+    assert losses_figure([], np.ones((0, 2)), {}, {}) is None
+
+
+# What CFL-GP clusters
+
+
+def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:
+    # Spread 4, 2 and 1 along the coordinates, in this order.
+    features = np.array([[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]) + 7
+    places = np.abs(in_a_plane(features))
+    half = 0.5 * np.sqrt(0.5)
+    assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
+    assert np.abs(in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
+    assert in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
+
+
+def spectra(*rounds: int, clusters: int = 3) -> list[Spectrum]:
+    rng = np.random.default_rng(0)
+    truth = np.arange(12) % clusters if clusters else np.full(12, -1)
+    return [Spectrum(number, rng.standard_normal((12, 4)), truth, [3.0, 2.0, 0.5, 0.0]) for number in rounds]
+
+
+@pytest.mark.slow
+def test_spectra_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    rows = {"one": spectra(2, 4), "a much longer label of a row": spectra(4, 10), "none": []}
+    figures = [spectra_figure(spectra(2, clusters=clusters)) for clusters in (0, 3, 12)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for figure in [*figures, features_figure(rows), singular_values_figure(rows)]:
+            assert figure is not None
+            figure.save(tmp_path / "x.png")
+    assert [spectra_figure([]), features_figure({"none": []}), singular_values_figure({})] == [None] * 3
