@@ -8,8 +8,7 @@ from torch.func import functional_call, grad, jvp
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
-from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
-from florets.strategies.per_fedavg.strategy import PerFedAvg
+from florets.strategies.per_fedavg.strategy import TRAIN_ADAPTED, PerFedAvg
 from florets.task.training.adaptation import Adaptation
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted

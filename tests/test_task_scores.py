@@ -25,9 +25,8 @@ from florets.task.training.losses import counted, evaluate, evaluated, loss_vect
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, codec, kinds, payload_bytes
-from florets.task.wire.replies import Losses, pack_work, read_work
+from florets.task.wire.replies import Losses, Work, pack_work, read_work, total_work
 from florets.task.wire.scores import read_evaluation
-from florets.task.work import Work, total_work
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))
