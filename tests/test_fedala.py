@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+from florets.client_app.mixing import WINDOW, learned_weights, mixture
 from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.fedala.strategy import FedALA
-from florets.task.training.local_aggregation import WINDOW, WeightSettings, learned_weights, mixture
 from florets.task.training.losses import counted
+from florets.task.training.settings import Training
 from tests.method_runs import play
 
 ALA = "strategy=fedala"
@@ -21,10 +22,13 @@ def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1) -> tupl
     module = nn.Linear(1, 1, bias=False)
     own, shared = ({"weight": torch.full((1, 1), value)} for value in (1.0, 3.0))
     x, y = torch.ones(1, 1), torch.zeros(1)
-    start, settings = {"weight": torch.ones(1, 1)}, WeightSettings(rate, 4, 1.0, tolerance, passes)
+    start = {"weight": torch.ones(1, 1)}
+    settings = {"rate": rate, "fraction": 1.0, "tolerance": tolerance, "most_passes": passes}
     with counted() as effort:
         found = learned_weights(
-            module, shared, own, start, x, y, "half_squared_error", settings, np.random.default_rng(0)
+            *(module, shared, own, start, x, y, "half_squared_error"),
+            *(Training(batch_size=4), np.random.default_rng(0)),
+            **settings,
         )
     assert start["weight"].item() == 1.0
     return found["weight"].item(), effort.gradients
@@ -102,4 +106,4 @@ def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="sample_fraction=0"):
         FedALA(sample_fraction=0.0)
     with pytest.raises(ValueError, match="rate=-1"):
-        WeightSettings(-1.0, 1, 1.0, 0.1, 1)
+        weight_after(1, rate=-1.0)

@@ -176,7 +176,7 @@ class FedALA(OneGroup[FedALASettings, FedALAState]):
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, 80 % of the data and the last layer are the
     released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no weights in
-    that round; passes are capped; see `florets.task.training.local_aggregation`.
+    that round; passes are capped; see `florets.client_app.mixing`.
     """
 
     Settings = FedALASettings
