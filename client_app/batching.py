@@ -269,7 +269,7 @@ def _trained(block: Sequence[_Asked], network: Network, shares: Sequence[Share])
     if first.device.type == "cpu":
         size = stack_size(first.module)
     else:
-        size = device_stack_size(network, start, max((own.x for own in shares), key=len), training.batch_size)
+        size = device_stack_size(first.module, max((own.x for own in shares), key=len), training.batch_size)
     return [
         result
         for begin in range(0, len(shares), size)
