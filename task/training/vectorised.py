@@ -93,16 +93,16 @@ class _Steps:
     last_epoch: int
 
     @classmethod
-    def drawn(cls, num_samples: int, settings: Training, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
+    def drawn(cls, num_samples: int, training: Training, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
         """Draw them as `train` does, first of all the seed of dropout, which is not used here.
 
         Where each step is on all samples nothing is drawn: their order matters to rounding alone.
         """
-        size = min(settings.batch_size, num_samples)
+        size = min(training.batch_size, num_samples)
         batches = -(-num_samples // size)
         if batches == 1:
-            return _on_all_samples(num_samples, settings.num_steps(batches))
-        steps = settings.num_steps(batches)
+            return _on_all_samples(num_samples, training.num_steps(batches))
+        steps = training.num_steps(batches)
         epochs = -(-steps // batches)
         # What is left over of the last batch stays sample 0: a step's mean leaves it out.
         places = np.zeros((epochs, batches * size), dtype=np.int64)
@@ -124,7 +124,7 @@ def _on_all_samples(num_samples: int, steps: int) -> _Steps:
     return _Steps(places, sizes, steps - 1)
 
 
-def stacked_update(network: Network, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
+def stacked_update(network: Network, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data, all of them side by side; see `train`.
 
     Parameters
@@ -134,42 +134,42 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
     shares
         Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
         those with more, and batches are filled up to the largest one.
-    loss, settings
-        See `train`; the settings are plain (`Training.is_plain`).
+    loss, training
+        See `train`; the training is plain (`Training.is_plain`).
 
     Returns
     -------
     list of Trained
         In the order of `shares`. The arrays are views of one stack.
     """
-    drawn = [_Steps.drawn(share.x.shape[0], settings, share.rng) for share in shares]
+    drawn = [_Steps.drawn(share.x.shape[0], training, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
     order = sorted(range(len(shares)), key=lambda place: -len(drawn[place].sizes))
     ordered = [shares[place] for place in order]
     batches = _Batches([drawn[place] for place in order], ordered, loss)
     stacks = {name: torch.stack([share.state[name] for share in ordered]) for name in network.names}
-    training = dict(stacks)
+    parameters = dict(stacks)
     optimizer = None
     seen = torch.zeros(len(shares), dtype=torch.float64, device=batches.device)
     for step, active in enumerate(batches.active):
-        if optimizer is None or active != len(training[network.names[0]]):
+        if optimizer is None or active != len(parameters[network.names[0]]):
             # They share the stacks' memory, so that what has been trained stays there.
-            training = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
+            parameters = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
             if optimizer is None:
-                optimizer = plain_optimizer(list(training.values()), settings)
+                optimizer = plain_optimizer(list(parameters.values()), training)
             else:
-                optimizer.narrow(list(training.values()))
-        for parameter in training.values():
+                optimizer.narrow(list(parameters.values()))
+        for parameter in parameters.values():
             parameter.grad = None
         x, targets, weights = batches.at(step, active)
-        outputs = network.outputs(training, x)
+        outputs = network.outputs(parameters, x)
         width = outputs.shape[1]
         losses = per_sample_losses(outputs.flatten(0, 1), targets, loss).view(active, width) * weights
         # Each client's mean depends on its own parameters alone: the sum has all their gradients.
         means = losses.sum(dim=1) / batches.counts[:active, step]
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        if settings.clip_norm is not None:
-            clip_rows(list(training.values()), settings.clip_norm)
+        if training.clip_norm is not None:
+            clip_rows(list(parameters.values()), training.clip_norm)
         optimizer.step()
         batches.add(seen[:active], means.detach(), step)
     *values, sums = on_host(*stacks.values(), seen)
