@@ -8,13 +8,13 @@ from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute
 from florets.reports import pages
 from florets.reports.console import counted
 from florets.server_app.check.checked import Checked
 from florets.server_app.check.checked import check as check_data
 from florets.server_app.check.findings import Finding, worst
 from florets.server_app.data_agreement import is_own, lines
-from florets.server_app.jobs import absolute
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.engines import engine, jobs
+from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
-from florets.server_app import engine, jobs
-from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.strategies.registry import find_strategy
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     from florets.reports.figures import Picture

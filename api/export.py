@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.exported import Exported, read_exported
 from florets.api.model_card import model_card
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.server_app.extras import require
-from florets.server_app.new_folder import refuse_taken, whole_folder
+from florets.reports.folder import refuse_taken, whole_folder
 from florets.task.data.tables.declaration import MISSING
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
     """Write every model; they are traced once, and share the program."""
     import torch
 
-    from florets.server_app.results.arrays_file import write_arrays
+    from florets.reports.folder import write_arrays
     from florets.task.new_client import loaded_module
 
     task = found.run.task

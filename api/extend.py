@@ -15,20 +15,17 @@ from florets.conf.consent import TRUST, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
-from florets.conf.run_folder import resume_command
+from florets.conf.run_folder import absolute, resume_command
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config, as_plain
+from florets.engines import engine
 from florets.reports.embedding import EMBEDDINGS
-from florets.reports.folder import FINISHED, MARKER, write_whole
+from florets.reports.folder import FINISHED, MARKER, refuse_taken, whole_folder, write_whole
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
-from florets.server_app.jobs import absolute
-from florets.server_app.new_folder import refuse_taken, whole_folder
-from florets.server_app.results.recorder import read_summary
-from florets.server_app.resume.own_code import CODE, look_for_given
-from florets.server_app.resume.parent import Parent
-from florets.server_app.resume.resume import CHANGEABLE, read_accept, refuse_changed_code
+from florets.server_app.own_code import CODE, look_for_given
+from florets.server_app.recorder import read_summary
+from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code
 from florets.task.imported import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
@@ -199,8 +196,8 @@ def _finished(parent: Path) -> RunSummary:
 
 def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, Any]:
     """Return the earlier run's configuration and its last checkpoint."""
-    from florets.server_app.resume.checkpoint import CheckpointError
-    from florets.server_app.resume.resume import find_checkpoint
+    from florets.server_app.checkpoint import CheckpointError
+    from florets.server_app.resume import find_checkpoint
 
     if trust:
         look_for_given(parent)
@@ -243,8 +240,8 @@ def _check_sites(config: Config, parent: Path) -> None:
     ConfigError
         With all sites whose data do not fit.
     """
+    from florets.engines.own_nodes import own_nodes
     from florets.server_app.data_agreement import saved_data
-    from florets.server_app.own_nodes import own_nodes
     from florets.task.task import Task, TaskSpec
     from florets.task.wire import kinds
 
@@ -269,8 +266,8 @@ def _free_name(parent: Path) -> Path:
 
 def _write(folder: Path, parent: Path, before: Config, config: Config, checkpoint: Any) -> None:
     """Write what the folder of a run would hold that was interrupted after the parent's rounds."""
+    from florets.server_app.checkpoint import Checkpoints
     from florets.server_app.data_agreement import ASKED, CHECK, DESCRIPTION, PREPROCESSING
-    from florets.server_app.resume.checkpoint import Checkpoints
 
     of_rounds, of_data = (MARKER, CLIENTS_OVER_ROUNDS, EMBEDDINGS), (ASKED, CHECK, DESCRIPTION, PREPROCESSING)
     for name in (*of_rounds, *of_data, CODE):

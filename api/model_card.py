@@ -12,11 +12,11 @@ import yaml
 
 from florets.api.exported import Exported
 from florets.conf.typed import show
+from florets.engines.flower_processes import version
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary
 from florets.server_app.data_agreement import is_own
-from florets.server_app.flower.app_folder import version
-from florets.server_app.results.recorder import read_summary
+from florets.server_app.recorder import read_summary
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.preprocessing import Preprocessing
 

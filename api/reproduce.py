@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.reports.tables import ResultTable
-from florets.server_app import engine
 from florets.server_app.reproduce.command import main, table_of
 from florets.server_app.reproduce.measures import read_measure
 from florets.server_app.reproduce.request import read_request
@@ -183,7 +183,7 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
     ConfigError
         If there is no such item, or a key is wrong.
     """
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
 
     words = [item, *overrides_of(None, keys)]
     caller = Path.cwd()

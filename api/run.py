@@ -13,11 +13,11 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder, resume_command
 from florets.conf.schema import Config
+from florets.engines import engine, jobs
 from florets.reports import frames
 from florets.reports.summary import RunSummary
-from florets.server_app import engine, jobs
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from florets.reports.embedding import Embedding
     from florets.server_app.new_client.assignment import Assignment
     from florets.server_app.new_client.run_models import RunModels
-    from florets.server_app.trackers.protocol import Tracker
+    from florets.server_app.tracker import Tracker
 
 
 class Run:
@@ -264,7 +264,7 @@ def run_overrides(
 
 def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker"]) -> RunSummary:
     from florets.reports.console import say
-    from florets.server_app.resume.resume import finished_summary, read_resume
+    from florets.server_app.resume import finished_summary, read_resume
 
     found = read_resume(overrides, caller)
     assert found is not None
@@ -280,7 +280,7 @@ def _resumed(overrides: Sequence[str], caller: Path, trackers: Sequence["Tracker
 
 def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
     """Return an interrupt whose text says how the run in a folder goes on."""
-    from florets.server_app.resume.checkpoint import Checkpoints
+    from florets.server_app.checkpoint import Checkpoints
 
     if not Checkpoints(folder).files():
         return KeyboardInterrupt("no round was saved yet: start it again")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from florets.api.federation import clients_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.engines import engine
 from florets.reports.tables import Cell, ResultTable
-from florets.server_app import engine
 from florets.server_app.sweep.best import Best, best_of
 from florets.server_app.sweep.sweep_compare import compared
 from florets.server_app.sweep.sweep_csv import SUMMARY, read_jobs
@@ -19,8 +19,8 @@ from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, 
 from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
 from florets.server_app.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
 from florets.strategies import TITLES
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -326,7 +326,7 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     KeyboardInterrupt
         If it is interrupted, once the summary of the jobs that ran is written.
     """
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
     from florets.server_app.sweep.launch import run_sweep
 
     caller = Path.cwd()

@@ -6,7 +6,7 @@ from typing import Any
 
 from florets.api.keys import choices_of
 from florets.api.sweep import INTERRUPTED, Sweep, with_choices
-from florets.server_app import engine
+from florets.engines import engine
 from florets.task.imported import import_from
 
 
@@ -63,7 +63,7 @@ def tune(
 
 def run_tune(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> tuple[int, Path]:
     """Run the search that `key=value` texts describe; return the exit code and the sweep's folder."""
-    from florets.server_app.resume.go_on import Engine
+    from florets.engines.go_on import Engine
     from florets.server_app.sweep.launch import run_sweep
     from florets.server_app.sweep.tune import tune_overrides
 

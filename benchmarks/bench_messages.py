@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 
 PARAMETERS, MODELS, REPEATS = 44_426, 5, 15
 

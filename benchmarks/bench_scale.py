@@ -41,7 +41,7 @@ ROUNDS = 4
 def command(num_clients: int, participants: int, strategy: str, workers: int) -> dict[str, float]:
     """Run the command; return the seconds up to its second round, those of a later round, and the peak in MB."""
     from florets.commands.main import main
-    from florets.server_app.results.recorder import Recorder
+    from florets.server_app.recorder import Recorder
 
     marks: list[tuple[float, float]] = []
     note = Recorder.round
@@ -78,7 +78,7 @@ def steps(num_vectors: int) -> dict[str, float]:
     from florets.strategies.base.state import snapshot
     from florets.strategies.cfl_gp.profile import GradientProfile
     from florets.strategies.cfl_gp.spectral import spectral_features
-    from florets.strategies.clove.strategy import Histories
+    from florets.strategies.clove.stability import Histories
     from florets.strategies.core.choose_k import choose_k
     from florets.strategies.core.cluster import cluster, nearest_centroid
     from florets.strategies.core.folds import discover

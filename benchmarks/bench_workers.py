@@ -25,11 +25,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from florets.conf.compose import compose
+from florets.engines.engine import client_side, start_fork_server
+from florets.engines.local_grid import LocalGrid
+from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.engine import client_side
-from florets.server_app.fork_server import start_fork_server
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.workers.worker_grid import WorkerGrid
 
 
 class Times(NamedTuple):
@@ -85,7 +84,7 @@ def _grid(num_clients: int, engine: str) -> "closing[WorkerGrid] | nullcontext[L
         return nullcontext(LocalGrid(side.app, num_clients, None, side.in_blocks))
     backend = None
     if engine == RAY:
-        from florets.server_app.workers.ray_backend import RayBackend
+        from florets.engines.ray_workers import RayBackend
 
         backend = RayBackend(client_side, 300.0, "")
     return closing(WorkerGrid(client_side, num_clients, None, 2, backend))
@@ -131,7 +130,7 @@ def two_nodes() -> Iterator[list[str]]:
         if not address:
             yield [ONE, TWO]
             return
-        from florets.server_app.workers.ray_cluster import connected
+        from florets.engines.ray_cluster import connected
 
         with connected(address):
             yield [ONE, TWO, RAY]

@@ -18,7 +18,7 @@ from benchmarks.own_process import in_own_process
 from florets.deploy.demo import EXPERIMENT, exchanges_of, follow, rounds_of, wait_online
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
-from florets.server_app.flower.app_folder import PROJECT
+from florets.engines.flower_processes import PROJECT
 
 _RECEIVED, _SENT = "Receiving:", "Sent successfully"
 _LOOK_SECONDS = 0.05

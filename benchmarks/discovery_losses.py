@@ -17,8 +17,8 @@ from torch import Tensor
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.server_app.reproduce.item_file import find_item
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.folds import Groups, discover

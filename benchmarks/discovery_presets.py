@@ -10,8 +10,8 @@ from flwr.app import ArrayRecord
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.server_app.reproduce.item_file import find_item
 from florets.strategies.base.report import EVIDENCE, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index

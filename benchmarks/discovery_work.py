@@ -10,13 +10,13 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.shared.fold_round import FoldPlan
 from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.folds import RowForm
-from florets.task.wire.work import read_work
+from florets.task.wire.replies import read_work
 
 CASES = {
     "quickstart": ["experiment=quickstart"],

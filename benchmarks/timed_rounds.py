@@ -10,9 +10,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from flwr.app import ArrayRecord
 
 from florets.conf.schema import Config
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, message_settings
-from florets.server_app.engine import client_side
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.task.task import Task
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from florets.conf.consent import imported_functions
 from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.engines import jobs
 from florets.reports.console import say
-from florets.server_app import jobs
 from florets.server_app.given_keys import key_texts
 
 HELP = """florets extend run=<folder> data_dir=<folder> [num_rounds=<n>] [to=<new folder>] [prepare=true] [<key>=..]

@@ -15,13 +15,13 @@ import yaml
 from florets.conf.folders import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
+from florets.engines import engine, jobs
+from florets.engines.flower_processes import version
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
-from florets.server_app import engine, jobs
-from florets.server_app.flower.app_folder import version
 from florets.server_app.signals import end_in_order
+from florets.task.device import one_thread_for_good
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_for_good
 
 _FLAGS = {
     "-m": "sweep",
@@ -137,8 +137,8 @@ def _of_words(given: Sequence[str]) -> int:
         import_from(caller)
         return plan(rest, caller, engine.client_side)
     if word == "reproduce":
+        from florets.engines.go_on import Engine
         from florets.server_app.reproduce.command import main as reproduce
-        from florets.server_app.resume.go_on import Engine
 
         import_from(caller)
         return reproduce(rest, Engine(engine.run, engine.resume))
@@ -176,7 +176,7 @@ def _act(arguments: Arguments) -> int:
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
         return 0
     if arguments.sweep:
-        from florets.server_app.resume.go_on import Engine
+        from florets.engines.go_on import Engine
         from florets.server_app.sweep.launch import run_sweep
 
         return run_sweep(arguments.overrides, caller, Engine(engine.run, engine.resume), arguments.keep)[0]

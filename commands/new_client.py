@@ -7,6 +7,7 @@ from pathlib import Path
 from florets.api.predictions import predict_data
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
+from florets.reports.folder import write_arrays
 from florets.server_app.given_keys import read_keys
 from florets.server_app.new_client.assignment import Assignment, assign_data, assign_unlabelled
 from florets.server_app.new_client.chosen_model import chosen_model, trained_on
@@ -14,7 +15,6 @@ from florets.server_app.new_client.mixture import refuse_one_model
 from florets.server_app.new_client.predictions_file import MOST_CLASSES, Sheet
 from florets.server_app.new_client.read_data import FORM_KEYS, NewData, read_data
 from florets.server_app.new_client.run_models import RunModels, load_run
-from florets.server_app.results.arrays_file import write_arrays
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [client=<key>] [unlabelled=true]
   Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the

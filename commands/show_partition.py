@@ -12,6 +12,8 @@ import yaml
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
 from florets.conf.schema import as_plain
+from florets.engines import jobs
+from florets.engines.own_nodes import own_nodes
 from florets.reports.console import say
 from florets.reports.folder import whole_file, write_whole
 from florets.reports.partition import (
@@ -24,10 +26,8 @@ from florets.reports.partition import (
     tiles_of,
 )
 from florets.reports.tables import markdown_table
-from florets.server_app import jobs
 from florets.server_app.build import build_task
 from florets.server_app.data_agreement import agree_here
-from florets.server_app.own_nodes import own_nodes
 from florets.task.task import Task
 from florets.task.wire import kinds
 
@@ -44,14 +44,7 @@ FOLDER = "partitions"
 
 
 def main(arguments: Sequence[str], caller: Path) -> int:
-    """Run the command and return its exit code.
-
-    Parameters
-    ----------
-    arguments
-        `key=value` texts, as for a run.
-    caller
-        The working directory that relative folders are meant from.
+    """Run the command and return its exit code; relative folders are meant from `caller`.
 
     Raises
     ------

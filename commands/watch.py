@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.run_folder import absolute
 from florets.reports.console import say
-from florets.server_app.jobs import absolute
 
 if TYPE_CHECKING:
     from florets.reports.watch.server import WatchServer

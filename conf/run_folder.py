@@ -100,3 +100,8 @@ def flower_resume_command(folder: Path, trust: bool = False) -> str:
     # JSON's texts are TOML's.
     settings = f"resume={json.dumps(str(folder), ensure_ascii=False)}" + (" overrides='trust=true'" if trust else "")
     return f"flwr run . --stream --run-config {shlex.quote(settings)}"
+
+
+def absolute(folder: str, caller: Path) -> Path:
+    """Return a folder as an absolute path, `~` expanded."""
+    return (caller / Path(folder).expanduser()).resolve()

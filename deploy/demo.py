@@ -18,9 +18,9 @@ from typing import Any
 from florets.deploy.credentials import make_node_key
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, DeploymentError, Federation
+from florets.engines.flower_processes import PROJECT
 from florets.reports.folder import MARKER
 from florets.reports.summary import RunSummary
-from florets.server_app.flower.app_folder import PROJECT
 
 EXPERIMENT = "own_digits"
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from florets.deploy.credentials import make_certificates, make_node_key
-from florets.server_app.flower import processes
+from florets.engines import flower_processes
 
 HOST = "127.0.0.1"
 CONNECTION = "demo"
@@ -50,7 +50,7 @@ class Federation:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.nodes: dict[str, Node] = {}
-        self.port = processes.free_port()
+        self.port = flower_processes.free_port()
         self._logs = root / "logs"
         self._home = root / "flwr"
         self._started: list[subprocess.Popen[bytes]] = []
@@ -86,8 +86,8 @@ class Federation:
     def flwr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run Flower's command line against this SuperLink."""
         return subprocess.run(
-            [processes.command("flwr"), *arguments],
-            env=processes.environment(self._home),
+            [flower_processes.command("flwr"), *arguments],
+            env=flower_processes.environment(self._home),
             text=True,
             capture_output=True,
             check=False,
@@ -147,19 +147,19 @@ class Federation:
     ) -> "subprocess.Popen[bytes]":
         """Start a SuperNode with any credentials, in an empty folder and with a Flower home of its own."""
         config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-        arguments = [*credentials, "--superlink", self.address, "--port", str(processes.free_port())]
+        arguments = [*credentials, "--superlink", self.address, "--port", str(flower_processes.free_port())]
         return self._start(name, "flower-supernode", [*arguments, "--node-config", config])
 
     def kill(self, name: str) -> None:
         """End a node without warning (SIGKILL), with the task that it may be at."""
         process = self.nodes[name].process
         if process is not None:
-            processes.kill(process)
+            flower_processes.kill(process)
 
     def kill_superlink(self) -> None:
         """End the SuperLink and the ServerApp without warning (SIGKILL), as a server that loses its power does."""
         if self._superlink is not None:
-            processes.kill(self._superlink)
+            flower_processes.kill(self._superlink)
 
     def restart_superlink(self) -> None:
         """Start the SuperLink again: same address, certificates and database.
@@ -217,7 +217,7 @@ class Federation:
         database = ["--database", str(self.root / "state.db")]
         superlink = self._start("superlink", "flower-superlink", [*arguments, *database])
         self._superlink = superlink
-        if not processes.wait_for_port(superlink, self.port, _START_SECONDS):
+        if not flower_processes.wait_for_port(superlink, self.port, _START_SECONDS):
             raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')[-3000:]}")
         time.sleep(0.5)
 
@@ -229,7 +229,9 @@ class Federation:
         home.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{name}.log").open("ab") as log:
             settings = _NODE_SETTINGS if program == "flower-supernode" else {}
-            process = processes.start(program, arguments, folder, {**processes.environment(home), **settings}, log)
+            process = flower_processes.start(
+                program, arguments, folder, {**flower_processes.environment(home), **settings}, log
+            )
         self._started.append(process)
         return process
 
@@ -241,7 +243,7 @@ class Federation:
         # The stack ends them in reverse, each even where the end of another raises.
         with contextlib.ExitStack() as stack:
             for process in self._started:
-                stack.callback(processes.end, process)
+                stack.callback(flower_processes.end, process)
 
 
 def _json(text: str) -> dict[str, Any]:

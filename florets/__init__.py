@@ -2,9 +2,9 @@
 
 What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
 
-The package consists of the folders `api`, `commands`, `reports`, `strategies`, `client_app`, `server_app`, `task`,
-`conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the app bundle that
-Flower ships, beside it.
+The package consists of the folders `api`, `commands`, `engines`, `reports`, `server_app`, `client_app`, `strategies`,
+`task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the app bundle
+that Flower ships, beside it.
 """
 
 from importlib import import_module
@@ -142,7 +142,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from florets.server_app.flower.app_folder import version
+        from florets.engines.flower_processes import version
 
         return version()
     if name == "strategies":

@@ -4,13 +4,20 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from florets.conf.problems import ConfigError
 from florets.reports.console import say
 from florets.reports.summary import RoundLine
 
@@ -226,3 +233,55 @@ def _make(folder: Path) -> None:
         raise ValueError(
             f"the results folder {folder} cannot be made ({reason}); name another results_dir."
         ) from error
+
+
+def write_arrays(
+    file: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays by their names, and texts beside them, as one safetensors file."""
+    # safetensors writes an array's memory as it lies there, so it must lie in row order.
+    rows = {name: np.require(values, requirements="C") for name, values in arrays.items()}
+    packed = safetensors.numpy.save(rows, dict(metadata) if metadata else None)
+    # It takes the texts in the order of a hash table with a new seed in each process: they are sorted here.
+    end = 8 + int.from_bytes(packed[:8], "little")
+    header = json.loads(packed[8:end])
+    if metadata:
+        header["__metadata__"] = dict(sorted(metadata.items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little"))
+    file.write(text)
+    # No copy: a checkpoint can fill a good part of the memory.
+    file.write(memoryview(packed)[end:])
+
+
+def refuse_taken(target: Path) -> None:
+    """Raise ConfigError where the folder that `to` names holds something already."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ConfigError([f"to={target}: is a file or a link; name a new folder."])
+    if target.is_dir() and any(target.iterdir()):
+        raise ConfigError([f"to={target}: is not empty, and nothing in it is overwritten; name a new folder."])
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder aside, which gets the name when the block has ended.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written.
+    """
+    # Unlike a folder of `tempfile`, it has the permissions that the user's own have.
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        if target.is_dir():
+            # An empty one, which not every system replaces.
+            target.rmdir()
+        aside.replace(target)
+    except OSError as error:
+        raise ConfigError([f"to={target}: cannot be written ({error.strerror or error})."]) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -10,8 +10,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from florets.reports.client_scores import WORST, finite, means, metrics_of, tuned
 from florets.reports.console import counted
+from florets.reports.scores import WORST, finite, means, metrics_of, tuned
 from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
@@ -175,7 +175,7 @@ def round_line(
     truth : mapping of str to int
         True cluster of each client that reported one.
     figures : mapping of str to float or None, optional
-        What `florets.server_app.results.ground_truth` knows of the round.
+        What `florets.server_app.ground_truth` knows of the round.
     clients : collection of str
         All clients' keys.
     data_changed : int

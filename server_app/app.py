@@ -18,11 +18,11 @@ from florets.reports.console import log, log_to_console
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
 from florets.server_app.experiment import run_experiment
-from florets.server_app.flower.run_end import end_hung_clients, end_with_flower
-from florets.server_app.resume.resume import read_resume
+from florets.server_app.resume import read_resume
+from florets.server_app.run_end import end_hung_clients, end_with_flower
 from florets.strategies.base.federation import WrongNodeCount
+from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
-from florets.task.threads import one_thread_for_good
 
 # Flower has loaded NumPy before this package could ask for one thread.
 one_thread_for_good()

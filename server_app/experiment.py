@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import yaml
 from flwr.app import ArrayRecord
@@ -23,29 +23,25 @@ from florets.reports.diagnostics import (
 )
 from florets.reports.folder import FolderLock, WriteFailed
 from florets.reports.summary import RoundLine, RunSummary, reaches
-from florets.server_app.blocks import choose_blocks
 from florets.server_app.build import build_checked, build_task, refused
+from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.data_agreement import agree_on_data, saved_data
+from florets.server_app.ground_truth import Truth
+from florets.server_app.loss_matrix import loss_matrix
 from florets.server_app.new_client.run_models import save_clusters, save_own_models
+from florets.server_app.own_code import record_code
 from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.results.ground_truth import Truth
-from florets.server_app.results.loss_matrix import loss_matrix
-from florets.server_app.results.recorder import Recorder
-from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resume.own_code import record_code
-from florets.server_app.resume.parent import Parent, read_parent
-from florets.server_app.resume.resume import find_checkpoint, finished_summary, refuse_interrupted
-from florets.server_app.trackers.protocol import Tracker
-from florets.server_app.trackers.tracking import Tracking, make_trackers
-from florets.server_app.workers.backend import WorkersFailed
-from florets.server_app.workers.start import share_task
+from florets.server_app.recorder import Recorder
+from florets.server_app.resume import Parent, find_checkpoint, finished_summary, read_parent, refuse_interrupted
+from florets.server_app.tracker import Tracker
+from florets.server_app.tracking import Tracking, make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.registry import find_strategy
+from florets.task.task import Task
 from florets.task.wire import bank
 
 log = logging.getLogger("florets")
@@ -120,8 +116,7 @@ def _run(
     task = build_task(config, own.table)
     strategy, models, settings = build_checked(config, task)
     with refused():
-        config, block_line = choose_blocks(grid, config, task)
-        share_task(grid, config, task)
+        config, block_line = _prepared(grid, config, task)
     total = strategy.first_rounds + config.num_rounds
     if checkpoint is not None:
         if checkpoint.server_round > total:
@@ -256,10 +251,35 @@ def _run(
         except TrainingDiverged as error:
             # Nothing to go on from: the last checkpoint's models are about to diverge.
             raise TrainingDiverged(f"{error}. {_other_rate(config)}") from error
-        except (FederationError, WorkersFailed) as error:
+        except FederationError as error:
             raise FederationError(f"{error}. {checkpointing.last()}") from error
         except WriteFailed as error:
             raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
+
+
+@runtime_checkable
+class _OwnGrid(Protocol):
+    """What the grids of Florets's own engines have beside Flower's methods."""
+
+    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Take a run's task; return the configuration with what the grid has chosen, and a line for the screen."""
+
+
+def _prepared(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
+    """Let a grid of Florets's own engines take the task; on Flower's the keys of the others are refused."""
+    if isinstance(grid, _OwnGrid):
+        return grid.prepare(config, task)
+    if config.engine == "ray":
+        raise ConfigError(["engine=ray: this run is on Flower's own engine already; leave it out."])
+    asked = {name: getattr(config, name) for name in ("batch_clients", "workers")}
+    problems = [
+        f"{name}={value}: needs the in-process engine; leave it out, or use engine=local."
+        for name, value in asked.items()
+        if value not in (None, 1, "off")
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return config, ""
 
 
 def _other_rate(config: Config) -> str:

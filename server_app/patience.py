@@ -7,10 +7,10 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from florets.conf.schema import Config
-from florets.reports.client_scores import HIGHER_IS_BETTER
+from florets.reports.pooled import pooled, statistics_of
+from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RoundLine
-from florets.server_app.results.sums_of_tests import pooled, statistics_of
-from florets.server_app.resume.checkpoint import Best
+from florets.server_app.checkpoint import Best
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.state import snapshot
 from florets.strategies.base.strategy import Strategy

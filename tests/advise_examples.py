@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from florets.reports.pooled import PartStatistics, TestStatistics
 from florets.server_app.advise.advice import Advice, Evidence, advise
 from florets.server_app.advise.compare import Criterion
 from florets.server_app.advise.constant import ConstantAnswer
@@ -10,7 +11,6 @@ from florets.server_app.advise.measures import Name
 from florets.server_app.advise.methods import Question, Setup
 from florets.server_app.advise.outcomes import Outcome
 from florets.server_app.advise.words import Words
-from florets.server_app.results.sums_of_tests import PartStatistics, TestStatistics
 from florets.task.training.figures import sums_of
 
 SITES = ("a", "b", "c", "d", "e")

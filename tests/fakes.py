@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.k_fed.messages import KMEANS

@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # it 
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.task.task import Task
 from florets.task.wire import bank

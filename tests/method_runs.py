@@ -9,8 +9,8 @@ from flwr.app import Array, Error, Message
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import Strategy

@@ -16,8 +16,8 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config, as_plain
 from florets.conf.validate import checked_config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.two_phase.strategy import TwoPhase

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from florets.server_app.trackers.protocol import RunEnd, RunStart
+from florets.server_app.tracker import RunEnd, RunStart
 
 
 class Calls:

@@ -20,7 +20,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.conf.sweep_block import with_block
 from florets.server_app.reproduce.command import read_request
-from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
 from florets.server_app.sweep.tune import tune_overrides
 from tests.pages import ROOT

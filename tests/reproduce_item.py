@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from florets.conf.schema import Config
+from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
 from tests import fake_cells
 
 ITEM = """

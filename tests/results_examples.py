@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from florets.reports.summary import RunSummary
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client, Evaluation, RoundReport
 
 TRUTH = {"00": 0, "01": 0, "02": 1, "03": 1}

@@ -6,7 +6,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.federation import Federation, FederationError, WrongNodeCount, implausible_counts
 from florets.task.wire import kinds
 from florets.task.wire.introduction import key_problem

@@ -14,6 +14,7 @@ from florets.api.advise import Advice
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.advise.advice import Evidence, advise
 from florets.server_app.advise.causes import ColumnShift, Reason
 from florets.server_app.advise.compare import Criterion
@@ -33,7 +34,6 @@ from florets.server_app.advise.page import write_page
 from florets.server_app.advise.search import search
 from florets.server_app.advise.speech import listed
 from florets.server_app.app import advise as advise_nodes
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.federation import TrainingDiverged
 
 

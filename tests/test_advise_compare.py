@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from advise_examples import NONE, constant_of, given, outcome, part, values_part
 
+from florets.reports.pooled import PartStatistics
 from florets.server_app.advise.advice import advise
 from florets.server_app.advise.choice import choose, is_below, low_sites
 from florets.server_app.advise.compare import Criterion, effective
 from florets.server_app.advise.measures import amount, gain, is_better, suitable, value
-from florets.server_app.results.sums_of_tests import PartStatistics
 
 ACCURACY = Criterion("accuracy")
 

@@ -13,7 +13,7 @@ import pytest
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-OURS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+OURS = ("api", "commands", "engines", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -56,11 +56,17 @@ ALLOWED = {
         "florets.strategies",
         "florets.task",
         "florets.conf",
-        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib", "ray"),
+        *("flwr", "hydra", "omegaconf", "numpy", "matplotlib"),
+    },
+    "engines": {
+        *("florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf"),
+        *("flwr", "numpy", "ray"),
     },
     "api": {
         *(
             "florets.api",
+            "florets.engines",
             "florets.server_app",
             "florets.reports",
             "florets.strategies",
@@ -70,7 +76,8 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.server_app", "florets.reports", "florets.task", "florets.conf"),
+        *("florets.commands", "florets.api", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.task", "florets.conf"),
         "numpy",
     },
     "reports": {
@@ -86,12 +93,19 @@ ALLOWED = {
         "florets.strategies.registry",
         *("hydra", "omegaconf"),
     },
-    "deploy": {"florets.deploy", "florets.server_app", "florets.reports", "florets.task", "numpy", "sklearn"},
+    "deploy": {
+        "florets.deploy",
+        "florets.engines",
+        "florets.server_app",
+        "florets.reports",
+        "florets.task",
+        "numpy",
+        "sklearn",
+    },
 }
-# Quantiles and tests of the tables.
-ALLOWED["server_app/results"] = ALLOWED["server_app/advise"] = ALLOWED["server_app"] | {"scipy"}
-# PyTorch's writer of TensorBoard's files.
-ALLOWED["server_app/trackers"] = ALLOWED["server_app"] | {"torch.utils.tensorboard"}
+# What runs several runs to answer one question.
+for _studies in ("advise", "check", "new_client", "partition_view", "plan", "reproduce", "sweep"):
+    ALLOWED[f"server_app/{_studies}"] = ALLOWED["server_app"] | {"scipy", "florets.engines"}
 HEAVY = (
     "flwr",
     "torch",
@@ -110,14 +124,17 @@ HEAVY = (
 LAZY = {
     "client_app": ("sklearn", "torchvision", "scipy", "pandas"),
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
-    "server_app": ("scipy", "ray"),
+    "server_app": ("scipy",),
+    "engines": ("ray",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
 }
 DRAWING = ("figures", "run_figures")
 """Modules of reports/ that import matplotlib; others in reports/ and api/ import them where they draw."""
-WIRES_BOTH_APPS = "server_app/engine.py"
+WRITES_EVENTS = "server_app/tracker_stores.py"
+"""PyTorch's writer of TensorBoard's files."""
+WIRES_BOTH_APPS = "engines/engine.py"
 
 ALGORITHMS = sorted(
     path.stem
@@ -178,6 +195,8 @@ def allowed(path: Path) -> set[str]:
         return own | (CLIENT_HALF if path.stem == "client" else MESSAGES)
     if name_of(path) == WIRES_BOTH_APPS:
         found.add("florets.client_app")
+    if name_of(path) == WRITES_EVENTS:
+        found.add("torch.utils.tensorboard")
     return found
 
 

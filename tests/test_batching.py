@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
 
 from florets.client_app import batching
 from florets.client_app.app import app
@@ -18,10 +20,9 @@ from florets.client_app.session import session
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.blocks import choose_blocks
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
@@ -438,25 +439,25 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
     config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)
-    assert choose_blocks(made, config, task)[1].startswith("batch_clients=auto would")
+    assert made.choose_blocks(config, task)[1].startswith("batch_clients=auto would")
     # A server needs no device that its nodes have.
-    assert choose_blocks(LocalGrid(app, 60), replace(config, device="cuda"), task)[1] == ""
+    assert LocalGrid(app, 60).choose_blocks(replace(config, device="cuda"), task)[1] == ""
     assert made.block_size == 1
-    assert not choose_blocks(made, replace(config, num_clients=12), task)[1]
-    assert choose_blocks(made, replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
+    assert not made.choose_blocks(replace(config, num_clients=12), task)[1]
+    assert made.choose_blocks(replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
     assert made.block_size == 9
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
-        chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device=device), task)
+        chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device=device), task)
         size = MOST_ON_DEVICE if gpu else block_size(task.build_model())
         assert (chosen.batch_clients, line) == (size, f"batch_clients=auto: up to {size} clients at once")
-        hint = choose_blocks(made, replace(config, device=device), task)[1]
+        hint = made.choose_blocks(replace(config, device=device), task)[1]
         assert ("fewer calls of the GPU" in hint, "faster" in hint) == (gpu, not gpu)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    chosen, line = choose_blocks(made, replace(config, batch_clients="auto", device="mps"), task)
+    chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device="mps"), task)
     assert (chosen.batch_clients, "each client alone" in line) == ("off", True)
-    assert choose_blocks(made, replace(config, device="mps"), task)[1] == ""
+    assert made.choose_blocks(replace(config, device="mps"), task)[1] == ""
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
@@ -465,4 +466,4 @@ def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch_clients=0: must be"):
         compose([*SMALL, "batch_clients=0"])
     with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):
-        run_experiment(LocalGrid(app, 12), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")
+        run_experiment(Mock(spec=Grid), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")

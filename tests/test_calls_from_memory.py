@@ -16,7 +16,7 @@ import florets
 from florets.api.client_data import WrongData, array_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, nearest
-from florets.server_app import engine
+from florets.engines import engine
 
 RNG = np.random.default_rng(0)
 INPUTS = [RNG.normal(size=(60, 4)).astype(np.float32) for _ in range(4)]

@@ -17,7 +17,7 @@ from florets.client_app.app import app
 from florets.client_app.session import session
 from florets.conf.compose import choices, compose
 from florets.conf.run_config import task_spec
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.fedem.messages import TRAIN_MIXTURE

@@ -9,8 +9,8 @@ from torch import nn
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.centralised.messages import TRAIN_POOLED
 from florets.task.wire import bank, kinds
 from tests.fakes import message_to

@@ -5,8 +5,8 @@ from flwr.app import ArrayRecord
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 

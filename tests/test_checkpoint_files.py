@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from florets.server_app.resume import checkpoint as module
-from florets.server_app.resume.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpoints
+from florets.server_app import checkpoint as module
+from florets.server_app.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpoints
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.state import State
 from tests.fakes import models

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from florets.client_app.app import _HANDLERS, app, within_deadline
-from florets.server_app.local_grid import as_flowers_process
+from florets.engines.local_grid import as_flowers_process
 
 CONTEXT = Context(1, 2, {}, RecordDict(), {})
 

@@ -12,18 +12,18 @@ from flwr.app import ArrayRecord, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import RoundReport
-from florets.strategies.clove.outliers import EQUAL, FAR, Outliers
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.shared.loss_outliers import EQUAL, FAR, Outliers
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models
@@ -201,7 +201,7 @@ def test_a_client_that_stays_refused_is_told_on_the_screen_in_the_log_and_in_the
             return replies
 
     caplog.set_level(logging.INFO, logger="florets")
-    config = compose([*LINEAR, "num_rounds=4", "strategy.first_round=random"])
+    config = compose([*LINEAR, "num_rounds=4", "first_round=random"])
     summary = run_experiment(Broken(app, 8), config, tmp_path / "run")
     text = "client 0, in 3 of 4 rounds: rejected as an outlier: its losses are far above the others'"
     screen = capsys.readouterr().err

@@ -1,29 +1,28 @@
 """CLoVE's watch after the freeze: who is asked again, who moves, and when the clustering opens."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.clove.watch import Departure, Watch
+from florets.strategies.shared.watch import Departure, Watch
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
 
 CLIENTS = {f"{model}{letter}": model for model in (0, 1, 2) for letter in "abcde"}
 
 
-def trained(rng: np.random.Generator, number: int, **higher: float) -> dict[str, tuple[int, float]]:
-    """Losses of a round that fall together, with 10 % of noise; `higher` are factors of single clients."""
+def trained(rng: np.random.Generator, number: int, **higher: float) -> list[tuple[str, Any]]:
+    """Updates of a round whose losses fall together, with 10 % of noise; `higher` are factors of single clients."""
     common = 2.0 * 0.9**number
-    return {
-        key: (model, common * float(np.exp(0.1 * rng.standard_normal())) * higher.get(key, 1.0))
-        for key, model in CLIENTS.items()
-    }
+    losses = {key: common * float(np.exp(0.1 * rng.standard_normal())) * higher.get(key, 1.0) for key in CLIENTS}
+    return [(key, SimpleNamespace(model=CLIENTS[key], train_loss=loss)) for key, loss in losses.items()]
 
 
 def settled(seed: int = 0, rounds: int = 8) -> tuple[Watch, np.random.Generator]:

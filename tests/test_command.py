@@ -17,10 +17,10 @@ from florets.commands.main import main, read_arguments
 from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
+from florets.engines import jobs
 from florets.reports.summary import RunSummary
-from florets.server_app import jobs
 from florets.server_app.command_help import help_text
-from florets.server_app.trackers.protocol import Tracker
+from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +54,7 @@ def calls(monkeypatch):
         recorded.append((config, list(overrides)))
         return summary_of(config)
 
-    monkeypatch.setattr("florets.server_app.engine.run", run)
+    monkeypatch.setattr("florets.engines.engine.run", run)
     return recorded
 
 
@@ -81,10 +81,10 @@ def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_
 
 def test_engine_flwr_goes_through_flower(monkeypatch):
     used = []
-    stand_in = types.ModuleType("florets.server_app.flower.flower_run")
+    stand_in = types.ModuleType("florets.engines.flower_run")
     stand_in.run = lambda config, overrides: used.append(overrides) or summary_of(config)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "florets.server_app.flower.flower_run", stand_in)
-    monkeypatch.setattr("florets.server_app.flower.flower_run", stand_in, raising=False)
+    monkeypatch.setitem(sys.modules, "florets.engines.flower_run", stand_in)
+    monkeypatch.setattr("florets.engines.flower_run", stand_in, raising=False)
     assert main(["engine=flwr", "k=3"]) == 0
     assert used == [("engine=flwr", "k=3")]
 
@@ -176,7 +176,7 @@ def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, 
     def run(*_: object) -> RunSummary:
         raise error
 
-    monkeypatch.setattr("florets.server_app.engine.run", run)
+    monkeypatch.setattr("florets.engines.engine.run", run)
     assert main([]) == code
     assert capsys.readouterr().err.startswith(message)
     assert main(["--debug"]) == code

@@ -12,10 +12,10 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.schema import Config
+from florets.engines import engine
+from florets.engines.go_on import Engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
-from florets.server_app.results.recorder import read_summary
-from florets.server_app.resume.go_on import Engine
+from florets.server_app.recorder import read_summary
 from florets.server_app.sweep import launch
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, decode, encode, expand, read_sweep
@@ -38,7 +38,7 @@ def ran(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return summary_of(config, folder=str(tmp_path / f"run-{len(recorded)}"))
 
-    monkeypatch.setattr("florets.server_app.engine.run", run)
+    monkeypatch.setattr("florets.engines.engine.run", run)
     return recorded
 
 

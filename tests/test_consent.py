@@ -17,8 +17,8 @@ from florets.conf.consent import import_paths
 from florets.conf.folders import OWN_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.sweep_block import with_block
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.own_nodes import own_nodes
+from florets.engines.local_grid import LocalGrid
+from florets.engines.own_nodes import own_nodes
 from florets.task.task import TaskSpec
 from florets.task.wire import kinds
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from florets.deploy import demo
 from florets.deploy.credentials import make_certificates, make_node_key
 from florets.deploy.federation import DeploymentError, Federation
-from florets.server_app.flower import processes
+from florets.engines import flower_processes
 
 
 def test_the_servers_certificate_is_signed_by_the_authority_for_its_hosts(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
         if process == 2:
             raise OSError("cannot be ended")
 
-    monkeypatch.setattr(processes, "end", end)
+    monkeypatch.setattr(flower_processes, "end", end)
     federation = Federation(tmp_path)
     federation._started = cast(Any, [1, 2, 3])
     with pytest.raises(OSError, match="cannot be ended"):
@@ -131,15 +131,17 @@ def test_every_process_is_ended_although_the_end_of_one_fails(
     assert ended == [3, 2, 1]
 
 
-@pytest.mark.parametrize(("how", "lives"), [(processes.end, True), (processes.end, False), (processes.kill, False)])
+@pytest.mark.parametrize(
+    ("how", "lives"), [(flower_processes.end, True), (flower_processes.end, False), (flower_processes.kill, False)]
+)
 def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Any], None], lives: bool
 ) -> None:
-    monkeypatch.setattr(processes, "command", lambda name: name)
-    monkeypatch.setattr(processes, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(flower_processes, "command", lambda name: name)
+    monkeypatch.setattr(flower_processes, "STOP_SECONDS", 0.3)
     script = f"setsid sleep 100 & echo $! > child; {'sleep 100' if lives else 'exit 0'}"
     with (tmp_path / "log").open("wb") as log:
-        parent = processes.start("sh", ["-c", script], tmp_path, {"PATH": "/usr/bin:/bin"}, log)
+        parent = flower_processes.start("sh", ["-c", script], tmp_path, {"PATH": "/usr/bin:/bin"}, log)
     if not lives:
         parent.wait(10)
     deadline = time.monotonic() + 10
@@ -160,9 +162,9 @@ def test_a_child_is_ended_with_its_parent_be_that_dead_already_or_not(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from florets.server_app.flower import processes
-processes.command = lambda name: name
-started = processes.start("sleep", ["60"], Path.cwd(), os.environ, sys.stdout.buffer)
+from florets.engines import flower_processes
+flower_processes.command = lambda name: name
+started = flower_processes.start("sleep", ["60"], Path.cwd(), os.environ, sys.stdout.buffer)
 print(started.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -17,7 +17,7 @@ from florets.commands.main import main
 from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
-from florets.server_app.own_nodes import NODE_FILE
+from florets.engines.own_nodes import NODE_FILE
 from tests.test_flower_faults import PACKED
 
 ROOT = Path(__file__).parents[1]

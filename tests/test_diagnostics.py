@@ -7,7 +7,7 @@ from results_examples import FOUND, report
 
 from florets.reports.diagnostics import chance_level, refusals
 from florets.reports.summary import round_line
-from florets.server_app.results.progress import describe
+from florets.server_app.progress import describe
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.strategies.base.report import STABLE_FROM

@@ -15,7 +15,7 @@ import pytest
 from florets.commands.main import main
 from florets.reports import folder as folders
 from florets.reports.folder import WriteFailed, naming, whole_file, write_whole
-from florets.server_app.resume.checkpoint import Checkpoints
+from florets.server_app.checkpoint import Checkpoints
 from tests.test_resume import ROOT, results, run_folder, settings
 
 FULL = "No space left on device"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
-from florets.server_app.results.ground_truth import Truth
+from florets.server_app.ground_truth import Truth
 from florets.task.drift import Drift, ShardsByRound, trades
 from florets.task.partitions.shard import Shard
 from florets.task.task import Task, TaskSpec

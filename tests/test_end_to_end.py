@@ -11,10 +11,10 @@ from safetensors.numpy import load_file
 from florets.client_app.app import app as client_app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
+from florets.engines.local_grid import LocalGrid
 from florets.reports.summary import RunSummary
-from florets.server_app.engine import run
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.federation import WrongNodeCount
 
 KEYS = {

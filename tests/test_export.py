@@ -150,7 +150,7 @@ def test_nothing_that_exists_is_overwritten(run: Path, tmp_path: Path) -> None:
 def test_a_missing_extra_is_named_before_anything_is_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florets.server_app.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("florets.conf.extras.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"onnx=true: needs onnx and onnxscript; .*florets\[onnx\]"):
         export(run, tmp_path / "new", onnx=True)
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ import florets
 from florets.api.extend import extend
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app.resume.checkpoint import Checkpoints
+from florets.server_app.checkpoint import Checkpoints
 from florets.strategies.registry import strategy_class
 
 OF_GROUP = {"north": 0, "east": 0, "south": 1, "west": 1, "fifth": 1}

@@ -14,17 +14,17 @@ from safetensors.numpy import load_file
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
+from florets.engines.local_grid import LocalGrid
 from florets.reports.summary import RunSummary
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.engine import run
-from florets.server_app.local_grid import LocalGrid
 from florets.task.randomness import Purpose, generator
 from florets.task.task import Task
 from florets.task.training.loop import train
 from florets.task.training.losses import evaluate
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.replies import read_evaluation
+from florets.task.wire.scores import read_evaluation
 
 TWO = ["num_clients=4", "k=2", "task.num_clusters=2", "quiet=true"]
 SMALL = [*TWO, "task.model_options={hidden: [8]}"]

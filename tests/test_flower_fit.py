@@ -22,9 +22,9 @@ from flwr.supercore.object_ref import load_app, validate
 import florets
 from florets.client_app.app import app as client_app
 from florets.conf.problems import ConfigError
+from florets.engines.flower_processes import write_app
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.app import app as server_app
-from florets.server_app.flower.app_folder import write_app
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.federation import WrongNodeCount
 from florets.strategies.base.models import Models
 from florets.strategies.core.metrics import adjusted_rand_index
@@ -65,7 +65,7 @@ def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> 
         found = [path for end in ("py", "yaml") for path in (ROOT / folder).rglob(f"*.{end}")]
         expected |= {path.relative_to(ROOT).as_posix() for path in found}
     # What a pattern for results folders would swallow.
-    assert {"server_app/results/recorder.py", "server_app/resume/checkpoint.py", "server_app/build.py"} <= expected
+    assert {"server_app/recorder.py", "server_app/checkpoint.py", "server_app/build.py"} <= expected
     assert expected <= names
     # An exclusion of ours would have to fit every app folder: Flower refuses one that matches no file.
     others = {name for name in names - expected if "/" in name}

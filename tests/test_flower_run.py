@@ -10,7 +10,7 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from florets.server_app.flower.superlink import NAME, SuperLink
+from florets.engines.flower_run import NAME, SuperLink
 
 ROOT = Path(__file__).parents[1]
 FLORETS = Path(sys.executable).parent / "florets"

@@ -21,9 +21,8 @@ from florets.client_app.app import app as bare_app
 from florets.client_app.batching import in_blocks
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.blocks import choose_blocks
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
@@ -131,5 +130,5 @@ def test_a_lifespan_is_kept_in_process_too() -> None:
 def test_clients_of_an_app_with_mods_are_not_computed_together() -> None:
     grid = LocalGrid(FloretsApp(mods=[message_size_mod]), 4, None, in_blocks)
     with pytest.raises(ConfigError, match="batch_clients=auto: the ClientApp has mods"):
-        choose_blocks(grid, replace(CONFIG, batch_clients="auto"), TASK)
-    assert choose_blocks(grid, CONFIG, TASK) == (CONFIG, "")
+        grid.choose_blocks(replace(CONFIG, batch_clients="auto"), TASK)
+    assert grid.choose_blocks(CONFIG, TASK) == (CONFIG, "")

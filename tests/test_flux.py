@@ -10,8 +10,8 @@ from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
 from florets.server_app.new_client.run_models import load_run
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.strategies.flux.messages import DESCRIPTOR

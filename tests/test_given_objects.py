@@ -18,7 +18,7 @@ from torch import nn
 import florets
 from florets.api.keys import choices_of, overrides_of
 from florets.conf.problems import ConfigError
-from florets.server_app.resume.checkpoint import Checkpoints
+from florets.server_app.checkpoint import Checkpoints
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.registry import UnknownStrategy, strategy_class

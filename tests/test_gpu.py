@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 from torch.profiler import ProfilerActivity, profile
 
 from florets.conf.compose import compose
+from florets.engines.engine import run
 from florets.reports.summary import RunSummary
-from florets.server_app.engine import run
 from florets.task.models.mlp import mlp
 from florets.task.training.networks import network_of
 from florets.task.training.settings import Training

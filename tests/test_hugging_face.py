@@ -9,7 +9,7 @@ import pytest
 import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app import jobs
+from florets.engines import jobs
 from florets.task.data.dataset import Dataset, Pixels
 from florets.task.data.hugging_face import HuggingFaceDataset, hugging_face
 from florets.task.partitions.flower_partitioner import flower_partitioner
@@ -199,7 +199,7 @@ def test_what_cannot_be_loaded_says_what_to_do(saved: Path, tmp_path: Path, monk
         hugging_face(None, 0, 0, source="someone/something")
     with pytest.raises(ValueError, match="there is no such folder"):
         load(tmp_path / "nowhere")
-    monkeypatch.setattr("florets.server_app.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("florets.conf.extras.find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r'task.data=hf:\.\.\.: needs flwr-datasets and datasets; pip install "florets\[hf\]"'
     ):

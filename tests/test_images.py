@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from florets.conf.compose import compose
-from florets.server_app.own_nodes import own_nodes
+from florets.engines.own_nodes import own_nodes
 from florets.task.data.image_files import ImageOptions, read_image
 from florets.task.data.new_data import Form, read_inputs, read_labelled
 from florets.task.data.own import own

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import ConfigRecord, Message
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.base import federation
 from florets.strategies.base.federation import Federation
 from tests.fakes import FakeClients

@@ -8,9 +8,9 @@ from safetensors.numpy import load_file
 from florets.client_app.app import app
 from florets.client_app.session import session
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.results.recorder import read_summary
+from florets.server_app.recorder import read_summary
 from florets.task.wire import kinds
 from tests.test_end_to_end import lines
 

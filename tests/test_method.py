@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import florets
-from florets.server_app.jobs import explain
+from florets.engines.jobs import explain
 from florets.strategies.base.federation import FederationError
 from florets.strategies.ditto.strategy import DittoClients
 from florets.task.randomness import Purpose, generator
@@ -97,7 +97,7 @@ def test_what_a_method_cannot_run_with_is_refused() -> None:
 
 
 def run(strategy: Any) -> None:
-    from florets.server_app.local_grid import LocalGrid
+    from florets.engines.local_grid import LocalGrid
 
     models, settings = florets.prepare(num_clients=4, task={"model_options": {"hidden": [8]}})
     strategy().start(LocalGrid(florets.apps.client, 4), models, num_rounds=1, train_config=settings)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.task.wire import kinds
 from tests.fakes import FakeClients

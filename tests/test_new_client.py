@@ -17,8 +17,8 @@ from florets.commands import new_client
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
 from florets.server_app.new_client import assignment, chosen_model, run_models
 from florets.server_app.new_client.run_models import CLUSTERS, load_run
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups

@@ -14,8 +14,8 @@ import torch
 from safetensors.numpy import load_file
 
 from florets.commands.main import main
+from florets.reports.pooled import read_test_statistics
 from florets.server_app.new_client.predictions_file import Sheet, _harmless
-from florets.server_app.results.sums_of_tests import read_test_statistics
 from florets.task.new_client import predict
 from florets.task.task import Task, TaskSpec
 

@@ -11,7 +11,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.own_nodes import NODE_FILE, own_nodes
+from florets.engines.own_nodes import NODE_FILE, own_nodes
 
 NAMES = (
     *(" lead", "$x_1^2$", "$\\frac$", "%s", "<script>alert(1)<_script>", "Hôpital É", "\\alpha", "a&b", "a,b"),

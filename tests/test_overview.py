@@ -7,7 +7,7 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app import engine
+from florets.engines import engine
 from florets.server_app.reproduce.overview import _natural, overview_block
 from florets.server_app.reproduce.reasons import UNDECIDED
 from tests import fake_cells

@@ -12,14 +12,14 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
-from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.introduction import read_introduction
+from florets.task.wire import Layout, bank, codec, kinds
+from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import read_update
 from tests import own_handlers
 
@@ -183,7 +183,7 @@ class Mine(florets.strategies.FedAvg):
 
 
 def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> None:
-    told = read_introduction(sent(kinds.HELLO, SIMULATED, **{kinds.HANDLERS: [WEIGHTED]}))
+    told = codec.read(Introduction, sent(kinds.HELLO, SIMULATED, **{kinds.HANDLERS: [WEIGHTED]}))
     assert told.fingerprint == code_fingerprint((WEIGHTED,)) != project_fingerprint()
     # A server that has another copy of the package.
     strategy = Weighted(fingerprint=project_fingerprint())

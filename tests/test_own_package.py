@@ -21,7 +21,7 @@ SMALL = ["num_clients=8", "k=2", "task.num_clusters=2", "task.model_options.hidd
 # Against a SuperLink of the environment's own.
 FLWR_RUN = """
 import sys
-from florets.server_app.flower.superlink import NAME, SuperLink
+from florets.engines.flower_run import NAME, SuperLink
 
 app, nodes, run_config = sys.argv[1:]
 with SuperLink() as superlink:

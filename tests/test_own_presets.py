@@ -100,7 +100,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise KeyboardInterrupt
         return fake_cells.run(config, overrides)
 
-    monkeypatch.setattr("florets.server_app.engine.run", run)
+    monkeypatch.setattr("florets.engines.engine.run", run)
     return begun
 
 

@@ -11,7 +11,7 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
-from florets.server_app.resume.resume import read_resume
+from florets.server_app.resume import read_resume
 from florets.strategies import registry
 from florets.strategies.registry import find_strategy, strategy_class
 from tests.test_resume import killed, results, resumed, straight

@@ -33,7 +33,7 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.server_app.flower import processes
+from florets.engines import flower_processes
 from florets.strategies.base.report import RoundReport
 from florets.strategies.registry import strategy_class
 from tests.fakes import FakeClients, models
@@ -119,7 +119,7 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
     # However the script ends, what it has started ends with it.
     head = "set -eu\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
     script.write_text(head + "".join(block.commands for block in chosen), encoding="utf-8")
-    port = processes.free_port()
+    port = flower_processes.free_port()
     path = [str(program.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     settings = {"PROJECT": str(ROOT), "PORT": str(port), "NODE_PORT": str(port + 1), "PYTHONPATH": str(ROOT)}
     home = {"HOME": str(folder), "PATH": os.pathsep.join(path)}
@@ -134,7 +134,7 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
         try:
             code = process.wait(timeout)
         finally:
-            processes.end(process)
+            flower_processes.end(process)
     said = log.read_text(encoding="utf-8")
     assert code == 0, said[-5000:]
     for block in chosen:

@@ -14,12 +14,12 @@ from sklearn.metrics import roc_auc_score
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import resume, run
+from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import RunSummary, round_line
-from florets.server_app.engine import resume, run
+from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.patience import Patience, validation_figure
-from florets.server_app.results.sums_of_tests import read_test_statistics
-from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resume.resume import read_resume
+from florets.server_app.resume import read_resume
 from florets.strategies.base.report import Evaluation
 from florets.task.training.figures import sums_of
 

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
+from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL
 

@@ -11,8 +11,8 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.engine import run
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.ditto.strategy import DittoClients, DittoSettings
 from florets.strategies.fedavg.strategy import FedAvg

@@ -9,9 +9,9 @@ import torch
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.engine import client_side
-from florets.server_app.local_grid import LocalGrid
 from florets.server_app.plan.command import rows
 from florets.server_app.plan.dry_run import DryRun, PlannedRound, dry_run
 from florets.server_app.plan.plan import period, plan_of

@@ -16,10 +16,10 @@ from safetensors.numpy import load_file
 
 from florets.commands.main import main
 from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
+from florets.engines.pool import ClientSide
+from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.build import build_task
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.wire import bank
@@ -101,8 +101,8 @@ def losing(lost: dict[int, int]) -> ClientSide:
 def test_a_node_and_an_actor_that_are_lost_cost_their_clients_the_round_and_nobody_a_bit(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from florets.server_app.workers.ray_backend import RayBackend
-    from florets.server_app.workers.ray_cluster import connected
+    from florets.engines.ray_cluster import connected
+    from florets.engines.ray_workers import RayBackend
 
     with (
         connected(address) as cpus,
@@ -127,8 +127,7 @@ def test_a_node_and_an_actor_that_are_lost_cost_their_clients_the_round_and_nobo
 def test_ctrl_c_ends_the_run_and_leaves_the_cluster(address: str, tmp_path: Path) -> None:
     import ray
 
-    from florets.server_app.workers.ray_address import check_address
-    from florets.server_app.workers.ray_cluster import connected
+    from florets.engines.ray_cluster import check_address, connected
 
     keys = [*SMALL, "num_rounds=100000", "strategy.stop_when_stable=false", f"results_dir={tmp_path}"]
     command = [sys.executable, "-m", "florets", *keys, "engine=ray", f"ray_address={address}"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from florets.conf import extras
 from florets.conf.problems import ConfigError
-from florets.server_app import extras
-from florets.server_app.flower import processes
-from florets.server_app.flower.superlink import SuperLink
-from florets.server_app.workers.ray_address import check_address, check_simulation
+from florets.engines import flower_processes
+from florets.engines.flower_run import SuperLink
+from florets.engines.ray_cluster import check_address, check_simulation
 
 
 def test_an_address_without_a_head_node_is_refused_before_ray_is_loaded(
@@ -66,9 +66,9 @@ def test_a_cluster_that_was_killed_stops_nobody(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_flowers_simulation_has_a_ray_of_its_own_unless_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "start", lambda *arguments: None)
-    monkeypatch.setattr(processes, "wait_for_http", lambda *arguments: True)
-    monkeypatch.setattr(processes, "end", lambda process: None)
+    monkeypatch.setattr(flower_processes, "start", lambda *arguments: None)
+    monkeypatch.setattr(flower_processes, "wait_for_http", lambda *arguments: True)
+    monkeypatch.setattr(flower_processes, "end", lambda process: None)
     for given, found in ((None, "local"), ("", "local"), ("node:6379", "node:6379")):
         if given is None:
             monkeypatch.delenv("RAY_ADDRESS", raising=False)

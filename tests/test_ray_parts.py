@@ -9,28 +9,26 @@ import types
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid
 
 from florets.commands.main import main
+from florets.conf import extras
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
-from florets.server_app import extras
-from florets.server_app.engine import client_side
+from florets.engines import ray_cluster
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
+from florets.engines.pool import READY, Backend, ClientSide, Unit, Worker, WorkerPool, WorkersFailed
+from florets.engines.ray_cluster import num_actors
+from florets.engines.ray_workers import RayActor, _reason
+from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.resume.resume import CHANGEABLE
-from florets.server_app.workers import ray_cluster
-from florets.server_app.workers.backend import READY, Backend, Unit, Worker, WorkersFailed
-from florets.server_app.workers.client_side import ClientSide
-from florets.server_app.workers.pool import WorkerPool
-from florets.server_app.workers.ray_actor import RayActor
-from florets.server_app.workers.ray_backend import _reason
-from florets.server_app.workers.ray_cluster import num_actors
-from florets.server_app.workers.start import share_task
-from florets.server_app.workers.worker_grid import WorkerGrid
+from florets.server_app.resume import CHANGEABLE
 from florets.task.task import Task, TaskSpec
 from tests.own_functions import SPEC
 
@@ -76,7 +74,7 @@ def test_the_cluster_is_no_part_of_a_run(tmp_path: Path) -> None:
     assert run_folder(compose(keys), keys) == run_folder(compose(keys[:1]), keys[:1])
     assert "ray_address" in CHANGEABLE
     with pytest.raises(ConfigError, match="engine=ray: this run is on Flower's own engine already"):
-        run_experiment(LocalGrid(client_side().app, 20), compose(keys), tmp_path / "run")
+        run_experiment(Mock(spec=Grid), compose(keys), tmp_path / "run")
 
 
 def test_an_actor_says_which_data_its_node_lacks(tmp_path: Path) -> None:
@@ -224,7 +222,7 @@ def test_a_run_waits_at_its_start_for_the_workers_and_says_which_cannot() -> Non
     backend.not_starting.add(1)
     grid = WorkerGrid(client_side, 4, None, 2, backend)
     with pytest.raises(ConfigError, match=r"no workers: over\."):
-        share_task(grid, compose(["engine=ray"]), Task(SPEC))
+        grid.prepare(compose(["engine=ray"]), Task(SPEC))
     grid.close()
 
 
@@ -316,7 +314,7 @@ def test_one_worker_that_cannot_be_ended_keeps_no_other_from_it(
 def test_a_worker_that_the_system_had_no_room_for_is_tried_once_more(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florets.server_app.workers.pool._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("florets.engines.pool._AGAIN_SECONDS", 0.0)
     backend, tries = Stubs(), list[int]()
     start, full = backend.start, {0: 1}
 

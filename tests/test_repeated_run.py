@@ -11,12 +11,12 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import resume_command
 from florets.conf.schema import Config, as_plain
+from florets.engines import flower_run
+from florets.engines.go_on import Engine, go_on, plain, same_settings
 from florets.reports.folder import FINISHED, MARKER, FolderLock
 from florets.reports.summary import RunSummary
-from florets.server_app.flower import flower_run
-from florets.server_app.resume.checkpoint import Checkpoints
-from florets.server_app.resume.go_on import Engine, go_on, plain, same_settings
-from florets.server_app.resume.resume import find_checkpoint, refuse_interrupted
+from florets.server_app.checkpoint import Checkpoints
+from florets.server_app.resume import find_checkpoint, refuse_interrupted
 from tests import fake_cells
 
 

@@ -13,7 +13,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app import engine
+from florets.engines import engine
 from florets.server_app.reproduce import command
 from florets.server_app.reproduce.cells import Place
 from florets.server_app.reproduce.curve_store import CurveStore

@@ -15,10 +15,10 @@ import florets
 from florets.api.run import Run
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.reports import frames
 from florets.reports.embedding import embedding
-from florets.server_app import engine
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.strategies import STRATEGIES
 from florets.strategies.base.context import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
+from florets.engines import jobs
 from florets.reports.summary import RunSummary, last_evidence, round_line
-from florets.server_app import jobs
-from florets.server_app.results.progress import describe
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.progress import describe
+from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
 from florets.strategies.shared.evidence import MOST_SHOWN, Evidence

@@ -13,10 +13,10 @@ from results_examples import CLIENTS, FOUND, evaluations, record, report
 from safetensors import safe_open
 from safetensors.numpy import load, load_file
 
+from florets.reports.folder import write_arrays
 from florets.reports.summary import RunSummary, round_line
-from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.results.progress import Progress, listening
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.progress import Progress, listening
+from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Evaluation
 
 

@@ -9,7 +9,7 @@ from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, 
 from florets.reports.console import size
 from florets.reports.pages import CSS
 from florets.reports.run_page import write_report
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
 
 VOID = {"meta", "img", "link", "br"}

@@ -10,19 +10,19 @@ import pytest
 from results_examples import CLIENTS, FOUND, TRUTH, report
 
 from florets.conf.compose import compose
-from florets.reports.client_scores import FIGURES, metrics_of
+from florets.engines.engine import run
 from florets.reports.console import number
 from florets.reports.run_page import predictions, scores
+from florets.reports.scores import FIGURES, metrics_of
 from florets.reports.summary import RunSummary, round_line
-from florets.server_app.engine import run
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
 from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import Evaluation
-from florets.task.wire.replies import TestResult as ClientTest
+from florets.task.wire.replies import Work
 from florets.task.wire.scores import SentScores
-from florets.task.wire.work import Work
+from florets.task.wire.scores import TestResult as ClientTest
 
 # Accuracies 0.0, 0.1, ... 1.0 of eleven clients, the first with 9 test samples and the others with 1.
 ELEVEN = [Evaluation(9 if i == 0 else 1, 1 - i / 10, i / 10, scores={"auc": i / 10} if i else {}) for i in range(11)]

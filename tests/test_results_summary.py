@@ -4,7 +4,8 @@ import math
 import pytest
 from results_examples import FOUND, MIXED, TRUTH, evaluations, report
 
-from florets.reports.client_scores import metrics_of
+from florets.engines.jobs import headline
+from florets.reports.scores import metrics_of
 from florets.reports.summary import (
     RunSummary,
     reaches,
@@ -13,8 +14,7 @@ from florets.reports.summary import (
     stability_words,
     summarise,
 )
-from florets.server_app.jobs import headline
-from florets.server_app.results.progress import describe
+from florets.server_app.progress import describe
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 

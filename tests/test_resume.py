@@ -28,13 +28,12 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.engines import engine
 from florets.reports.folder import FolderLock
-from florets.server_app import engine
 from florets.server_app.app import read_run_config
+from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.experiment import run_experiment
-from florets.server_app.resume.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from florets.server_app.resume.checkpointing import Checkpointing
-from florets.server_app.resume.resume import finished_summary, read_resume
+from florets.server_app.resume import finished_summary, read_resume
 from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError

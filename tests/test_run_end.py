@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from florets.server_app.flower import run_end
+from florets.server_app import run_end
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,7 +52,7 @@ print(child.pid, flush=True)
 """
 TASK = """
 import sys, time
-from florets.server_app.flower import run_end
+from florets.server_app import run_end
 sys.argv[0], run_end._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
 run_end.end_with_flower()
 print("ready", flush=True)

@@ -10,11 +10,11 @@ import pytest
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.state import snapshot
-from florets.strategies.clove.strategy import Histories
+from florets.strategies.clove.stability import Histories
 from florets.task import task as task_module
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from florets.client_app.app import app
 from florets.client_app.session import session
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
 

@@ -18,10 +18,9 @@ from florets.strategies.base.encoding import decode
 from florets.strategies.base.exchange import clean_reason
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("server_app", "client_app", "strategies", "task", "conf")
+FOLDERS = ("engines", "server_app", "client_app", "strategies", "task", "conf")
 OWN_PROCESSES = {
-    *("server_app/workers/message_pickling.py", "server_app/workers/process_backend.py"),
-    *("server_app/workers/worker.py", "task/shared_file.py"),
+    *("engines/messages.py", "engines/processes.py", "task/shared_file.py"),
 }
 """Files that pickle what a run and the workers that it started tell each other: pipes and a file without a name,
 which nobody else can open, or a Ray cluster, whose nodes run each other's code anyway."""

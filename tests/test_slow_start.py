@@ -9,8 +9,8 @@ import pytest
 
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, Federation
-from florets.server_app.flower import processes
-from florets.server_app.flower.app_folder import PROJECT
+from florets.engines import flower_processes
+from florets.engines.flower_processes import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -34,15 +34,15 @@ def test_a_node_whose_start_outlasts_flowers_claim_is_named_and_ends_the_run(
     programs = tmp_path / "programs"
     programs.mkdir()
     slow = programs / "flwr-clientapp"
-    slow.write_text(SLOW.format(seconds=1.5 * CLAIM_SECONDS, program=processes.command(slow.name)))
+    slow.write_text(SLOW.format(seconds=1.5 * CLAIM_SECONDS, program=flower_processes.command(slow.name)))
     slow.chmod(0o755)
-    environment = processes.environment
+    environment = flower_processes.environment
 
     def with_slow(home: Path) -> dict[str, str]:
         found = environment(home)
         return {**found, "PATH": os.pathsep.join([str(programs), found["PATH"]])}
 
-    monkeypatch.setattr(processes, "environment", with_slow)
+    monkeypatch.setattr(flower_processes, "environment", with_slow)
     with Federation(tmp_path / "federation") as federation:
         clusters = write_folders(tmp_path / "data")
         ready, late = list(clusters)[:2]

@@ -17,10 +17,9 @@ from florets.client_app.app import app
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import evaluate
 from florets.conf.compose import compose
-from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.engine import run
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.results.sums_of_tests import (
+from florets.engines.engine import run
+from florets.engines.local_grid import LocalGrid
+from florets.reports.pooled import (
     PartStatistics,
     TestStatistics,
     constant,
@@ -28,10 +27,11 @@ from florets.server_app.results.sums_of_tests import (
     read_test_statistics,
     to_json,
 )
+from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.client_data import ClientData
 from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.replies import read_evaluation
+from florets.task.wire.scores import read_evaluation
 from florets.task.wire.sums import (
     CLASS_MEASURES,
     DEVIATIONS,

@@ -10,8 +10,8 @@ from florets.conf.compose import choices, compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.sweep_block import sweep_block, with_block
+from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_keys import check_jobs, expand, read_sweep
 from florets.server_app.sweep.sweep_report import summary_markdown

@@ -16,7 +16,7 @@ from florets.server_app.sweep.sweep_keys import read_sweep
 from florets.server_app.sweep.tune import tune_overrides
 from tests.test_command import summary_of
 
-ENGINE = "florets.server_app.engine.run"
+ENGINE = "florets.engines.engine.run"
 OPTUNA = ["hydra/sweeper=optuna"]
 HELD_OUT = "task.validation_fraction=0.2"
 BY_ACCURACY = [HELD_OUT, "measure=accuracy"]

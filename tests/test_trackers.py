@@ -14,13 +14,12 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
-from florets.server_app import jobs
-from florets.server_app.engine import resume, run
-from florets.server_app.resume.resume import read_resume
+from florets.engines import jobs
+from florets.engines.engine import resume, run
+from florets.server_app.resume import read_resume
 from florets.server_app.sweep.sweep_keys import read_sweep
-from florets.server_app.trackers.figures import MOST_CLIENTS, curves
-from florets.server_app.trackers.protocol import read_ids
-from florets.server_app.trackers.tracking import make_trackers
+from florets.server_app.tracker import MOST_CLIENTS, curves, read_ids
+from florets.server_app.tracking import make_trackers
 from tests.own_trackers import Calls
 
 SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]
@@ -127,7 +126,7 @@ def test_an_import_path_must_lead_to_a_tracker(path: str, said: str) -> None:
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("florets.server_app.extras._is_installed", lambda module: module != "mlflow")
+    monkeypatch.setattr("florets.conf.extras._is_installed", lambda module: module != "mlflow")
     with pytest.raises(ConfigError, match=r'tracker=mlflow: needs mlflow-skinny; pip install "florets\[mlflow\]"'):
         make_trackers(compose(["tracker=mlflow"]))
 
@@ -197,7 +196,7 @@ def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
-    from florets.server_app.trackers.mlflow_tracker import default_store
+    from florets.server_app.tracker_stores import default_store
 
     overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,mlflow]")
     with pytest.raises(KeyboardInterrupt):
@@ -238,7 +237,7 @@ def test_the_jobs_of_a_sweep_have_one_parent(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from mlflow.tracking import MlflowClient
 
-    from florets.server_app.trackers.mlflow_tracker import default_store
+    from florets.server_app.tracker_stores import default_store
 
     assert main(["-m", *small(tmp_path, "tracker=[mlflow,tensorboard]", "seed=0,1")]) == 0
     (sweep,) = (tmp_path / "sweeps").iterdir()

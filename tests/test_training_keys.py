@@ -17,7 +17,7 @@ from florets.conf.consent import import_paths
 from florets.conf.problems import ConfigError
 from florets.conf.schema import as_plain
 from florets.server_app.build import build_checked, build_task, message_settings
-from florets.server_app.resume.own_code import code_imported
+from florets.server_app.own_code import code_imported
 from florets.strategies import STRATEGIES
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.models.mlp import mlp

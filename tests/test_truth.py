@@ -9,13 +9,13 @@ from flwr.app import Array, ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.engines.engine import run
+from florets.engines.jobs import headline
 from florets.reports.quantities import known_quantities
 from florets.reports.summary import round_line, summarise
 from florets.server_app.build import build_models, build_task
-from florets.server_app.engine import run
-from florets.server_app.jobs import headline
-from florets.server_app.results.ground_truth import Truth
-from florets.server_app.results.progress import describe
+from florets.server_app.ground_truth import Truth
+from florets.server_app.progress import describe
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.task.wire import bank

@@ -11,8 +11,8 @@ from torch import nn
 from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.local_grid import LocalGrid
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.strategy import Strategy

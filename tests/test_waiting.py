@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 
-from florets.server_app.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds

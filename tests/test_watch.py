@@ -17,7 +17,7 @@ from florets.reports.quantities import Quantity
 from florets.reports.watch.page import curve, main_part, whole_page
 from florets.reports.watch.server import WatchServer
 from florets.reports.watch.state import MOST_ROUNDS, ClientHistory, Move, Watched
-from florets.server_app.results.recorder import Recorder
+from florets.server_app.recorder import Recorder
 from tests.results_examples import CLIENTS, FOUND, MIXED, record, report
 
 CONFIG = "experiment: tiny\nseed: 7\nnum_rounds: 8\nstrategy: {name: clove}\ntask: {data: digits, model: mlp}\n"

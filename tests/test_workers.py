@@ -17,13 +17,11 @@ from safetensors.numpy import load_file
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.schema import Config
+from florets.engines.engine import client_side, start_fork_server
+from florets.engines.local_grid import LocalGrid
+from florets.engines.pool import LoadClientSide, WorkersFailed
+from florets.engines.worker_grid import WorkerGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.server_app.engine import client_side
-from florets.server_app.fork_server import start_fork_server
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.workers.backend import WorkersFailed
-from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.worker_grid import WorkerGrid
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
 from florets.task.task import Task

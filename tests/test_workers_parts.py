@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
 
 from florets.client_app.app import app
 from florets.client_app.batching import cut_blocks, in_blocks
@@ -15,14 +17,13 @@ from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import run_folder
-from florets.server_app import cores
+from florets.engines import cores
+from florets.engines.cores import num_workers
+from florets.engines.local_grid import LocalGrid
+from florets.engines.messages import MessageReader, MessageWriter, pickled, unpickled
+from florets.engines.worker_grid import KeptModels
 from florets.server_app.experiment import run_experiment
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.resume.resume import CHANGEABLE
-from florets.server_app.workers.kept_models import KeptModels
-from florets.server_app.workers.message_pickling import pickled, unpickled
-from florets.server_app.workers.number import num_workers
-from florets.server_app.workers.shared_messages import MessageReader, MessageWriter
+from florets.server_app.resume import CHANGEABLE
 from florets.task.client_data import ClientData
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
@@ -218,7 +219,7 @@ def test_a_wrong_number_of_workers_is_refused(keys: list[str], problem: str) -> 
 
 def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="workers=2: needs the in-process engine"):
-        run_experiment(LocalGrid(app, 20), compose(["workers=2"]), tmp_path / "run")
+        run_experiment(Mock(spec=Grid), compose(["workers=2"]), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"workers=3: more than clients \(2\)"):
         num_workers(3, 2)
 
@@ -226,7 +227,7 @@ def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
     assert "workers" in CHANGEABLE
-    monkeypatch.setattr("florets.server_app.workers.number.cores", lambda: 4)
+    monkeypatch.setattr("florets.engines.cores.cores", lambda: 4)
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
 
 

@@ -11,8 +11,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from florets.client_app.authors_client import Client
 from florets.client_app.messages import reply
-from florets.server_app.engine import client_side
-from florets.server_app.workers.client_side import ClientSide
+from florets.engines.engine import client_side
+from florets.engines.pool import ClientSide
 from florets.task.wire import kinds
 
 LOST = 3

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
+from florets.reports.pooled import PartStatistics
 from florets.server_app.advise.compare import QUANTILE, Criterion, effective
 from florets.server_app.advise.measures import is_better
 from florets.server_app.advise.outcomes import Outcome
-from florets.server_app.results.sums_of_tests import PartStatistics
 
 
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:

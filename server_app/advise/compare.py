@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from florets.reports.pooled import PartStatistics, pooled, total_squares
 from florets.server_app.advise.measures import (
     FORMS,
     NOT_ADDITIVE,
@@ -18,7 +19,6 @@ from florets.server_app.advise.measures import (
     gain,
 )
 from florets.server_app.advise.outcomes import Tests
-from florets.server_app.results.sums_of_tests import PartStatistics, pooled, total_squares
 from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from florets.reports.pooled import Constant, PartStatistics, TestStatistics, constant
 from florets.server_app.advise.compare import FEW_CLIENTS, QUANTILE, Criterion, Difference, error_of_joint_r2
 from florets.server_app.advise.measures import Name, gain
 from florets.server_app.advise.outcomes import Part, Tests
-from florets.server_app.results.sums_of_tests import Constant, PartStatistics, TestStatistics, constant
 
 _ONE_SIDED = 1.644854 / QUANTILE
 """From the half width of a 95 % interval to a one-sided bound at 95 %."""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from florets.server_app.results.sums_of_tests import Measure
+from florets.reports.pooled import Measure
 
 FloatArray = npt.NDArray[np.float64]
 Name = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse", "loss"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from florets.reports.summary import read_lines, round_seconds
-from florets.server_app.advise.measures import FloatArray
-from florets.server_app.results.sums_of_tests import (
+from florets.reports.pooled import (
     PartStatistics,
     TestStatistics,
     read_test_statistics,
 )
+from florets.reports.summary import read_lines, round_seconds
+from florets.server_app.advise.measures import FloatArray
 
 Part = Literal["test", "validation"]
 Tests = Mapping[str, PartStatistics]

@@ -7,6 +7,7 @@ from typing import Any
 from florets.reports.console import counted, duration, size
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, embedded, render
+from florets.reports.pooled import constant, read_test_statistics
 from florets.server_app.advise.advice import Advice
 from florets.server_app.advise.compare import FEW_RECORDS, Criterion
 from florets.server_app.advise.measures import FORMS, OF_VALUES, Name, amount, beside, value
@@ -15,7 +16,6 @@ from florets.server_app.advise.outcomes import Outcome, Tests
 from florets.server_app.advise.sites import SiteRow, alternative
 from florets.server_app.advise.speech import p_text
 from florets.server_app.advise.words import Words
-from florets.server_app.results.sums_of_tests import constant, read_test_statistics
 
 NAME = "advice.html"
 MOST_SITES = 200

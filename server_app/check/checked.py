@@ -6,11 +6,11 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.engines.own_nodes import own_nodes
 from florets.reports.folder import write_whole
 from florets.server_app.check.findings import Finding, find
 from florets.server_app.check.page import write_page
 from florets.server_app.data_agreement import agreement, declaration_of, describe_here
-from florets.server_app.own_nodes import own_nodes
 from florets.task.data.own import holds_data
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import Description

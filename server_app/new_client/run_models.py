@@ -18,13 +18,12 @@ from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.saved import saved_config
 from florets.conf.schema import Config
-from florets.reports.folder import whole_file
+from florets.reports.folder import whole_file, write_arrays
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.new_client.saved_class_shares import pack_class_shares, unpack_class_shares
 from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
 from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
-from florets.server_app.results.arrays_file import write_arrays
-from florets.server_app.resume.own_code import (
+from florets.server_app.own_code import (
     changed_files,
     changed_words,
     code_on_disk,

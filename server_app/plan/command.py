@@ -10,14 +10,14 @@ from typing import Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.cores import num_workers
+from florets.engines.own_nodes import own_nodes
+from florets.engines.pool import LoadClientSide
 from florets.reports.console import counted, duration, number, say, size
 from florets.reports.tables import markdown_table
-from florets.server_app import jobs
-from florets.server_app.own_nodes import own_nodes
 from florets.server_app.plan.dry_run import DryRun, dry_run
 from florets.server_app.plan.plan import Plan, plan_of
-from florets.server_app.workers.client_side import LoadClientSide
-from florets.server_app.workers.number import num_workers
 from florets.strategies.registry import find_strategy
 
 SECONDS = 20.0

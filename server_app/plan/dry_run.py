@@ -11,15 +11,14 @@ from flwr.app import ArrayRecord
 
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.server_app.blocks import choose_blocks
+from florets.engines.local_grid import NodeConfig
+from florets.engines.own_nodes import check_device, own_nodes
+from florets.engines.pool import ClientSide
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here
-from florets.server_app.local_grid import NodeConfig
-from florets.server_app.own_nodes import check_device, own_nodes
+from florets.server_app.loss_matrix import loss_matrix
 from florets.server_app.plan.memory import ProcessMemory
 from florets.server_app.plan.replicas import Exchange, ReplicaGrid, Seen, representative_nodes, representatives
-from florets.server_app.results.loss_matrix import loss_matrix
-from florets.server_app.workers.client_side import ClientSide
 from florets.strategies.base.report import Client, RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.task.task import Task
@@ -122,7 +121,7 @@ def dry_run(config: Config, side: ClientSide, seconds: float) -> DryRun:
     numbers = representative_nodes(len(nodes)) if nodes else representatives(task)
     _follow_representatives(strategy, numbers)
     grid = ReplicaGrid(side, _node_configs(config, nodes, numbers), numbers, memory)
-    choose_blocks(grid, config, task)
+    grid.choose_blocks(config, task)
     grid.share(task)
     strategy.federation.refresh(grid, settings)
     introductions = tuple(grid.take_exchanges())

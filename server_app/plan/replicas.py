@@ -14,9 +14,9 @@ from time import perf_counter
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
-from florets.server_app.local_grid import LocalGrid, NodeConfig
+from florets.engines.local_grid import LocalGrid, NodeConfig
+from florets.engines.pool import ClientSide
 from florets.server_app.plan.memory import ProcessMemory
-from florets.server_app.workers.client_side import ClientSide
 from florets.task.task import Task
 from florets.task.wire import kinds, payload_bytes
 

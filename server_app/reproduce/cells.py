@@ -13,15 +13,15 @@ from florets.conf.defaults import beyond_defaults
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import quote
-from florets.conf.run_folder import results_folder
+from florets.conf.run_folder import absolute, results_folder
 from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.go_on import finished_run, plain, same_settings
 from florets.reports.folder import MARKER, write_whole
-from florets.server_app import jobs
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.reproduce.items import BLOCK, Item, Line
 from florets.server_app.reproduce.run_values import Values, values_of
-from florets.server_app.resume.go_on import finished_run, plain, same_settings
-from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
-from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.resume import CHANGEABLE
 from florets.task.registry import reads_files
 
 RUNS = Path("reproduce") / "runs"
@@ -170,9 +170,9 @@ def _overrides(keys: Mapping[str, str]) -> tuple[str, ...]:
 def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], caller: Path) -> Path:
     """Return the folder that a key names, absolute; its text may be in quotes, as `quote` leaves it."""
     if key not in keys:
-        return jobs.absolute(str(getattr(Config, key)), caller)
+        return absolute(str(getattr(Config, key)), caller)
     (given,) = read_overrides([f"{key}={keys[key]}"], [])
-    return jobs.absolute(str(given.value), caller)
+    return absolute(str(given.value), caller)
 
 
 def in_order(all_places: Sequence[Place]) -> list[Cell]:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute
+from florets.engines.cores import crowded
+from florets.engines.go_on import Engine
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
-from florets.server_app import jobs
-from florets.server_app.cores import crowded
 from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.server_app.reproduce.data_check import check_folder, with_data
 from florets.server_app.reproduce.item_file import find_item, item_names
@@ -24,7 +25,6 @@ from florets.server_app.reproduce.run import BUSY, run_cells
 from florets.server_app.reproduce.store import stored_cells
 from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
-from florets.server_app.resume.go_on import Engine
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
   Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with
@@ -142,7 +142,7 @@ def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
     """Return what tells how far a cell is: from its run, or from what is stored in a page's folder."""
     if not stored:
         return progress_of
-    if not (folder := jobs.absolute(stored, caller)).is_dir():
+    if not (folder := absolute(stored, caller)).is_dir():
         raise ConfigError([f"stored={stored}: there is no such folder; name that of a page, such as docs/results."])
     known = stored_cells(folder)
 

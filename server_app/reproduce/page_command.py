@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.run_folder import absolute
 from florets.reports.console import counted, say
 from florets.reports.folder import write_whole
-from florets.server_app import jobs
 from florets.server_app.reproduce.overview import overview_block
 from florets.server_app.reproduce.page import item_block, made_page
 from florets.server_app.reproduce.page_pictures import PagePictures
@@ -34,7 +34,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
     names = [word for word in words if "=" not in word]
     if len(names) != 1:
         raise ConfigError(["--results-page: name one page, as florets reproduce --results-page docs/results.md."])
-    path = jobs.absolute(names[0], caller)
+    path = absolute(names[0], caller)
     given = [word for word in words if "=" in word and not word.startswith(_SWEEP)]
     if wrong := [word for word in given if word.partition("=")[0] not in _FOLDERS]:
         raise ConfigError(
@@ -52,7 +52,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
     for word in words:
         if word.startswith(_SWEEP):
             name, _, found = word.removeprefix(_SWEEP).partition("=")
-            folders = [jobs.absolute(one, caller) for one in found.split(",")]
+            folders = [absolute(one, caller) for one in found.split(",")]
             say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
 
     asked_of = PageTables(folder, given, caller)

@@ -11,13 +11,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from florets.conf.problems import ConfigError
+from florets.engines import jobs
+from florets.engines.go_on import Engine, go_on
+from florets.engines.processes import cpu_seconds, end_with_parent
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
-from florets.server_app import jobs
-from florets.server_app.cpu_time import cpu_seconds
-from florets.server_app.parent_process import end_with_parent
 from florets.server_app.reproduce.cells import Cell, Progress, progress_of, write_record
 from florets.server_app.reproduce.run_values import values_of
-from florets.server_app.resume.go_on import Engine, go_on
 
 ENDED = "its process ended before it did: killed, or out of memory"
 BUSY = "another process runs it"

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from florets.reports.client_scores import HIGHER_IS_BETTER
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
+from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.statistics import Spread
 from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs
 

@@ -17,20 +17,21 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.compose import CONFIG_DIR
+from florets.conf.extras import require
 from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute
 from florets.conf.schema import Config
 from florets.conf.sweep_block import with_block
+from florets.engines import jobs
+from florets.engines.cores import crowded
+from florets.engines.go_on import Engine
 from florets.reports.console import counted, say
-from florets.server_app import jobs
-from florets.server_app.cores import crowded
-from florets.server_app.extras import require
-from florets.server_app.resume.go_on import Engine
 from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction
 from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
 from florets.server_app.sweep.sweep_keys import check_jobs, count_jobs, decode, encode, read_sweep, values_of
 from florets.server_app.sweep.sweep_report import write_sweep
-from florets.server_app.trackers.of_sweep import end_sweep
+from florets.server_app.tracker_stores import end_sweep
 from florets.task import given
 
 _INTERRUPTED = "interrupted"
@@ -142,7 +143,7 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
     for override in parsed:
         if override.key_or_group == "results_dir" and not override.is_sweep_override():
             results_dir = str(override.value())
-    stem = jobs.absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    stem = absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in itertools.count(1):
         folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
         try:

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from florets.conf.problems import ConfigError
-from florets.reports.client_scores import HIGHER_IS_BETTER
 from florets.reports.folder import whole_file
+from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RunSummary
 from florets.server_app.sweep.sweep_groups import JobResult
 

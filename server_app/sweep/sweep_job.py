@@ -13,14 +13,14 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.run_folder import results_folder
 from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.go_on import Engine, finished_run, go_on, plain
 from florets.reports.console import say
 from florets.reports.folder import WriteFailed
 from florets.reports.summary import RunSummary
-from florets.server_app import jobs
-from florets.server_app.resume.go_on import Engine, finished_run, go_on, plain
-from florets.server_app.resume.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.trackers.of_sweep import part_of
+from florets.server_app.tracker import part_of
 from florets.task import given
 from florets.task.edited_modules import reload_edited
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from florets.reports.client_scores import HIGHER_IS_BETTER
+from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.statistics import ARI, PERCENT, Spread
 from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
-from florets.reports.client_scores import WORST
 from florets.reports.console import counted
 from florets.reports.folder import whole_file
+from florets.reports.scores import WORST
 from florets.reports.summary import RunSummary
 from florets.reports.tables import markdown_table
-from florets.server_app.resume.resume import CHANGEABLE
+from florets.server_app.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_csv import SUMMARY, keys_of, participation_of, read_rows
 from florets.server_app.sweep.sweep_groups import JobResult, group_jobs
 from florets.server_app.sweep.sweep_measures import TRUTH

@@ -241,6 +241,14 @@ def of_cohort(rows: FloatArray, num_clusters: int, size: int, rng: np.random.Gen
     return canonical(nearest_centroid(rows, centroids(cohort, clusters)))
 
 
+def check_clusters(clusters: IntArray, count: int, source: str) -> None:
+    """Raise ValueError where clusters are not those of `count` clients, numbered from 0 without a gap."""
+    if clusters.shape != (count,) or set(clusters.tolist()) != set(range(int(clusters.max()) + 1)):
+        raise ValueError(
+            f"{source} returned {clusters!r}: give each of {count} clients a cluster, numbered from 0 without a gap"
+        )
+
+
 def canonical(labels: IntArray) -> IntArray:
     """Return the same grouping with its groups numbered from 0 in order of first appearance.
 

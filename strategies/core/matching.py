@@ -116,6 +116,16 @@ def _count(clusters: IntArray) -> int:
     return int(clusters.max()) + 1 if len(clusters) else 0
 
 
+def check_match(models: IntArray, clusters: IntArray, num_models: int, source: str) -> None:
+    """Raise ValueError where clusters do not have a model of their own each."""
+    count = int(clusters.max()) + 1
+    if models.shape != (count,) or len(set(models.tolist()) & set(range(num_models))) < count:
+        raise ValueError(
+            f"{source} returned {models!r}: give each of {count} clusters a model of its own, "
+            f"from 0 to {num_models - 1}"
+        )
+
+
 def _check(num_clusters: int, num_models: int) -> None:
     if num_clusters > num_models:
         raise ValueError(

@@ -1,17 +1,13 @@
 """IFCA: each client picks the model with the lowest loss on its data and trains it, in one exchange."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.report import Detail
-from florets.strategies.base.strategy import Strategy
-from florets.strategies.shared.first_rounds import draw_models, far_models, start_from_updates, starts_from_updates
-from florets.strategies.shared.restarts import Restarted, RestartState, begin_round
-from florets.task.randomness import Purpose
+from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.task.wire.replies import Update
 
 
@@ -37,7 +33,7 @@ class IFCAState(RestartState):
     phase: str = "clustering"
 
 
-class IFCA(Strategy[IFCASettings, IFCAState]):
+class IFCA(Restarts[IFCASettings, IFCAState]):
     """Iterative federated clustering: the client's choice is the clustering.
 
     With `first_round=evaluate` clients choose from the first round on, as in the paper. With "random" in round 1 each
@@ -51,26 +47,11 @@ class IFCA(Strategy[IFCASettings, IFCAState]):
     Settings = IFCASettings
     State = IFCAState
 
-    def details(self) -> dict[str, Detail]:
-        """Return what round 1 found, and what became of a start."""
-        return {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Send all models and let each participant choose; or a first round without a choice."""
-        if starts_from_updates(self, context):
-            return start_from_updates(self, context, lambda _: None)
-        context = begin_round(self, context)
-        if self.state.is_first and self.first_round == "farthest":
-            context = replace(context, models=far_models(context))
-        if self.state.is_first and self.first_round == "random":
-            rng = context.random(Purpose.FIRST_ROUND)
-            return replace(
-                context.train_assigned(draw_models(context.participants, context.models.count, rng)),
-                models=context.models,
-            )
+    def plan_round(self, context: Round) -> Plan[Update]:
+        """Send all models and let each participant choose (l. 6 to 8)."""
         if self.personal is not None and self.personal.is_active:
-            return replace(context.train_assigned(self._choices(context)), models=context.models)
-        return replace(context.train_selected(), models=context.models)
+            return context.train_assigned(self._choices(context))
+        return context.train_selected()
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Keep the losses by which clients chose, for the results."""

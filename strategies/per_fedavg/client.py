@@ -10,7 +10,6 @@ from torch.func import functional_call
 from torch.nn import Module, Parameter
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply
 from florets.client_app.training import augmentation, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import count, per_sample_losses, targets_of
@@ -18,6 +17,8 @@ from florets.task.training.modules import outputs_of, torch_random
 from florets.task.training.objective import Objective, Term
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 Parameters = dict[str, Tensor]
 
@@ -144,4 +145,4 @@ def train_adapted(client: Client) -> RecordDict:
         augment=augment,
     )
     arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights, augment=augment))
-    return reply(packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)

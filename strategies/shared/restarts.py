@@ -1,20 +1,30 @@
 """Several starts from random models, of which the best goes on: for CLoVE and IFCA."""
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from florets.strategies.base.algorithm import Algorithm
-from florets.strategies.base.context import Round
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import Experiment, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers
-from florets.strategies.shared.first_rounds import StartState
+from florets.strategies.shared.first_rounds import (
+    StartState,
+    draw_models,
+    far_models,
+    start_from_updates,
+    starts_from_updates,
+)
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
+from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -194,3 +204,40 @@ def _other_models(starts: Starts, context: Round) -> Models:
     assert starts.initial is not None
     bank, layers = starts.initial.bank, starts.initial.layout.layers
     return starts.initial.replaced(shuffled(bank, layers, context.random(Purpose.INITIAL_MODEL)))
+
+
+S = TypeVar("S", bound=Restarted)
+M = TypeVar("M", bound=RestartState)
+
+
+class Restarts(Strategy[S, M]):
+    """An algorithm that trains K models from a first round of the run's choice, and may begin several times."""
+
+    @abstractmethod
+    def plan_round(self, context: Round) -> Plan[Update]:
+        """Plan a round after the first, or the first one with `first_round=evaluate`."""
+
+    def train(self, context: Round, assignment: Mapping[str, int]) -> Plan[Update]:
+        """Let clients train the random models of a first round."""
+        return context.train_assigned(assignment)
+
+    def grouped(self, groups: Mapping[str, int]) -> None:
+        """Take over the groups of a round 1 that starts from updates; in `assignment` they are already."""
+
+    def plan(self, context: Round) -> Plan[Update]:
+        """Plan a first round, or the algorithm's own."""
+        if starts_from_updates(self, context):
+            return start_from_updates(self, context, self.grouped)
+        context = begin_round(self, context)
+        if self.state.is_first and self.first_round == "farthest":
+            context = replace(context, models=far_models(context))
+        if self.state.is_first and self.first_round == "random":
+            rng = context.random(Purpose.FIRST_ROUND)
+            plan = self.train(context, draw_models(context.participants, context.models.count, rng))
+        else:
+            plan = self.plan_round(context)
+        return replace(plan, models=context.models)
+
+    def details(self) -> dict[str, Detail]:
+        """Return what round 1 found, and the scores of starts."""
+        return {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}

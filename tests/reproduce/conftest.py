@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from florets.conf.schema import Config
+from florets.engines import engine
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
 from tests import fake_cells
 from tests.reproduce_item import ITEM
 

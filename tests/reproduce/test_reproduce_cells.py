@@ -11,9 +11,9 @@ from florets.conf.compose import compose
 from florets.conf.defaults import beyond_defaults
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
+from florets.engines import engine
 from florets.reports.folder import FolderBusy, FolderLock
 from florets.reports.summary import RunSummary
-from florets.server_app import engine
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.server_app.reproduce.cells import Place, in_order, places
 from florets.server_app.reproduce.item_file import read_item

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 
 from florets.client_app.session import session
 from florets.commands import main
-from florets.server_app.local_grid import LocalGrid
-from florets.server_app.resume.checkpoint import Checkpoints
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.checkpoint import Checkpoints
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.data.tables.site_table import SiteTable
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from florets.client_app.app import app
-from florets.server_app.local_grid import LocalGrid, answered
+from florets.engines.local_grid import LocalGrid, answered
 from florets.task.data.own import own
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import MISSING, Declaration, Site, is_table

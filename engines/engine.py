@@ -1,0 +1,200 @@
+"""Runs a checked experiment on its engine: this process, workers, a Ray cluster, or Flower's own command."""
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from florets.conf.extras import require
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import results_folder
+from florets.conf.schema import Config
+from florets.conf.validate import check_own_clients
+from florets.engines.cores import num_workers
+from florets.engines.ray_cluster import check_address
+from florets.reports.console import counted, say
+from florets.reports.summary import RunSummary
+
+if TYPE_CHECKING:
+    from florets.engines.local_grid import LocalGrid, NodeConfig
+    from florets.engines.pool import ClientSide, LoadClientSide
+    from florets.engines.worker_grid import WorkerGrid
+    from florets.server_app.tracker import Tracker
+
+_LOADED = [
+    "florets.client_app.app",
+    "florets.client_app.batching",
+    "florets.commands.main",
+    "florets.engines.processes",
+]
+"""Modules of the process that worker processes are copies of: it loads the ClientApp once, and computes nothing."""
+
+_running = threading.Lock()
+"""Held while a run goes on in this process."""
+
+
+def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
+    """Run a checked experiment on the engine that it names and return its summary.
+
+    Parameters
+    ----------
+    config : Config
+        The experiment, with absolute folders.
+    overrides : sequence of str
+        What was typed: the results folder is named after it.
+    trackers : sequence of Tracker
+        Objects that are called as the run goes on, besides those that the key `tracker` names.
+
+    Raises
+    ------
+    ConfigError
+        If objects are given, and the run is one of Flower's processes.
+    """
+    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        _refuse_objects(trackers)
+        from florets.engines import flower_run
+
+        return flower_run.run(config, overrides)
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
+        return run_experiment(grid, config, results_folder(config, overrides), trackers=trackers)
+
+
+def run_in(config: Config, folder: Path) -> RunSummary:
+    """Run a checked experiment on the engine that it names, with its results in `folder`."""
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        from florets.engines import flower_run
+
+        return flower_run.run_in(folder, config)
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
+        return run_experiment(grid, config, folder)
+
+
+def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> RunSummary:
+    """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
+    if config.engine == "flwr":
+        require("sim", "engine=flwr")
+        _refuse_objects(trackers)
+        from florets.engines import flower_run
+
+        return flower_run.run_in(folder, config, resume=True)
+    with _local_grid(config) as grid:
+        from florets.server_app.experiment import run_experiment
+
+        return run_experiment(grid, config, folder, resume=True, trackers=trackers)
+
+
+def _refuse_objects(trackers: Sequence["Tracker"]) -> None:
+    if trackers:
+        raise ConfigError(
+            [
+                f"tracker={type(trackers[0]).__name__}: an object cannot go into Flower's processes; name "
+                "its class as package.module:Class, or use engine=local."
+            ]
+        )
+
+
+@contextmanager
+def _local_grid(config: Config) -> "Iterator[LocalGrid]":
+    # Clients in this process share what they keep between messages.
+    if not _running.acquire(blocking=False):
+        raise ConfigError(
+            ["a run is going on in another thread of this process; wait for it, or use another process."]
+        )
+    try:
+        with _grid(config) as grid:
+            yield grid
+    finally:
+        _running.release()
+
+
+@contextmanager
+def _grid(config: Config) -> "Iterator[LocalGrid]":
+    if config.engine == "ray":
+        # Before seconds of imports.
+        check_address(config.ray_address)
+    elif config.workers not in (None, 1):
+        # It loads while this process does.
+        start_fork_server()
+    from florets.client_app.app import app as client_app
+    from florets.client_app.batching import in_blocks
+    from florets.client_app.session import session
+    from florets.engines.local_grid import LocalGrid
+    from florets.engines.own_nodes import check_device, own_nodes
+
+    nodes = own_nodes(config)
+    check_own_clients(config, len(nodes))
+    check_device(config, nodes)
+    num_nodes = len(nodes) or config.num_clients
+    if config.engine == "local" and num_workers(config.workers, num_nodes) == 1:
+        yield LocalGrid(client_app, num_nodes, nodes or None, in_blocks, session.adopt)
+        return
+    with worker_grid(client_side, config, nodes) as grid:
+        yield grid
+
+
+def start_fork_server() -> None:
+    """Let it begin to load; where it runs already, do nothing."""
+    forkserver.set_forkserver_preload(_LOADED)
+    forkserver.ensure_running()
+
+
+def client_side() -> "ClientSide":
+    """Return the ClientApp for a worker."""
+    from florets.client_app.app import app as client_app
+    from florets.client_app.batching import cut_blocks, in_blocks
+    from florets.client_app.session import session
+    from florets.engines.pool import ClientSide
+
+    return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)
+
+
+@contextmanager
+def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]") -> "Iterator[WorkerGrid]":
+    """Yield the grid of a run whose clients' work is done by workers: processes, or actors of a Ray cluster.
+
+    Parameters
+    ----------
+    load
+        Brings the ClientApp; other processes import it by its name.
+    nodes
+        Node config of each node with data of its own; none: there are `num_clients` simulated ones.
+
+    Raises
+    ------
+    ConfigError
+        If there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
+    """
+    from florets.engines.processes import ProcessBackend
+    from florets.engines.worker_grid import WorkerGrid
+    from florets.server_app.own_code import paths_of
+    from florets.task import given
+
+    num_nodes = len(nodes) or config.num_clients
+    files = given.files_of(paths_of(config))
+    if config.engine != "ray":
+        processes = ProcessBackend(load, config.start_timeout, files)
+        count = num_workers(config.workers, num_nodes)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, processes)) as grid:
+            yield grid
+        return
+    # Ray is an extra.
+    from florets.engines.ray_cluster import connected, num_actors
+    from florets.engines.ray_workers import RayBackend
+
+    # A number of workers waits for its CPUs by itself.
+    with connected(config.ray_address, wait=not isinstance(config.workers, int)) as cpus:
+        count = num_actors(config.workers, num_nodes, *cpus)
+        say(f"Ray: {counted(count, 'actor')}, on a cluster of {counted(cpus[0], 'CPU')}", sys.stderr)
+        backend = RayBackend(load, config.start_timeout, config.data_dir, files)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
+            yield grid

@@ -1,0 +1,199 @@
+"""Flower's processes, started for a time and ended for certain: by process id, and nobody else's."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+PROJECT = Path(__file__).resolve().parents[1]
+"""Folder with the app's pyproject.toml: the repository, or the installed package, whose wheel carries a copy."""
+
+
+def write_app(folder: Path) -> Path:
+    """Make a folder that `flwr run` takes as the app, and return it.
+
+    It holds no code: every process on this machine imports the package that this one has imported.
+    """
+    folder.mkdir()
+    shutil.copy(PROJECT / "pyproject.toml", folder)
+    return folder
+
+
+def version() -> str:
+    """Return the version of this copy of the package."""
+    # Costs time that only this needs.
+    import tomllib
+
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(described["project"]["version"])
+
+
+STOP_SECONDS = 15.0
+
+_MARK = "FLORETS_FAMILY"
+_marks: "weakref.WeakKeyDictionary[subprocess.Popen[bytes], str]" = weakref.WeakKeyDictionary()
+
+# Becomes the program that it is given. Python's own way of doing this in the child is not safe beside threads. A
+# SuperLink that is asked politely first waits for the run's log to be read to its end; killed, its tasks end at once.
+_FOLLOW = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+parent, *command = sys.argv[1:]
+if os.getppid() == int(parent):
+    os.execvp(command[0], command)
+"""
+
+_SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    # Without it every run builds a second Python environment.
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    # Clients on one machine share its cores: one thread each.
+    "OMP_NUM_THREADS": "1",
+    # Without it Ray prints a warning about a default that it will change.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def command(name: str) -> str:
+    """Return the path of one of Flower's commands, beside this Python."""
+    return str(Path(sys.executable).parent / name)
+
+
+def environment(flower_home: Path) -> dict[str, str]:
+    """Return the environment of a Flower process with a home of its own."""
+    # Flower finds its own commands through PATH.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = {**os.environ, **_SETTINGS, "FLWR_HOME": str(flower_home), "PATH": path}
+    # An installed package is found without; a repository may be another one than the one that is installed.
+    if (PROJECT / "florets").is_dir():
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+    return found
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float) -> bool:
+    """Wait until a process listens on a port; False if it ends or the time is over before."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def wait_for_http(process: "subprocess.Popen[bytes]", port: int, seconds: float) -> bool:
+    """Wait until a process answers HTTP on a port; False if it ends or the time is over before."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def start(
+    program: str, arguments: Sequence[str], folder: Path, settings: Mapping[str, str], log: IO[bytes]
+) -> "subprocess.Popen[bytes]":
+    """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
+
+    On Linux it is killed where this process (this thread) dies and cannot end it any more.
+
+    Parameters
+    ----------
+    folder
+        The working directory.
+    settings
+        The environment.
+    log
+        Where everything that it says goes.
+    """
+    mark = uuid.uuid4().hex
+    follow = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid())] if sys.platform == "linux" else []
+    process = subprocess.Popen(
+        [*follow, command(program), *arguments],
+        cwd=folder,
+        env={**settings, _MARK: mark},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    _marks[process] = mark
+    return process
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and all that descends from it, politely at first.
+
+    No signal to a group finds them all: Flower's tasks and Ray have sessions of their own.
+    """
+    family = _descendants(process)
+    with contextlib.ExitStack() as stack:
+        # Looked for once more: on its way out a process may have started another.
+        stack.callback(lambda: _end_all([*{*family, *_descendants(process)}]))
+        if process.poll() is None:
+            stack.callback(process.wait)
+            # Does nothing where it has gone.
+            stack.callback(process.kill)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and all that descends from it without warning (SIGKILL)."""
+    family = _descendants(process)
+    process.kill()
+    process.wait()
+    for member in {*family, *_descendants(process)}:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+
+
+def _descendants(process: "subprocess.Popen[bytes]") -> set[psutil.Process]:
+    """Return what descends from a process: its children's children, and whatever carries its mark."""
+    found: set[psutil.Process] = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if process.poll() is None:
+            found.update(psutil.Process(process.pid).children(recursive=True))
+    if process in _marks:
+        # Children inherit the environment, and keep it when their parent dies.
+        for other in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if other.pid != process.pid and other.environ().get(_MARK) == _marks[process]:
+                    found.add(other)
+    return found
+
+
+def _end_all(family: Sequence[psutil.Process]) -> None:
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.terminate()
+    for member in psutil.wait_procs(family, timeout=STOP_SECONDS)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()

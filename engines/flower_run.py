@@ -1,0 +1,189 @@
+"""One experiment through `flwr run`: Flower's simulation, on a SuperLink of its own."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from florets.conf.run_config import config_to_json
+from florets.conf.run_folder import results_folder
+from florets.conf.schema import Config
+from florets.engines import flower_processes
+from florets.engines.flower_processes import write_app
+from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
+from florets.reports.console import say
+from florets.reports.summary import RunSummary
+from florets.server_app.own_code import paths_of
+from florets.server_app.resume import refuse_interrupted
+from florets.task import given
+
+NAME = "own"
+"""Name of the connection in the SuperLink's own Flower configuration."""
+
+_START_SECONDS = 180.0
+"""Seconds of a start; a few on an idle machine, but more than a minute where others keep its cores busy."""
+
+
+class SuperLink:
+    """Start a SuperLink for simulations on a free port of this machine, and end it with the block.
+
+    It gets a Flower home of its own and an empty working directory, because simulated clients import from the folder
+    in which the SuperLink was started before they look at the app that was sent. Its simulations are on a Ray of
+    their own where the environment does not name a cluster (``RAY_ADDRESS``).
+
+    Raises
+    ------
+    RuntimeError
+        If it ends, or does not answer within three minutes; the text holds the end of its log.
+    """
+
+    def __enter__(self) -> "SuperLink":
+        self._folder = tempfile.TemporaryDirectory(prefix="florets-", ignore_cleanup_errors=True)
+        root = Path(self._folder.name)
+        home, work = root / "flwr", root / "empty"
+        home.mkdir()
+        work.mkdir()
+        port = flower_processes.free_port()
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n',
+            encoding="utf-8",
+        )
+        self.environment = flower_processes.environment(home)
+        # Else Ray goes by the cluster that was started last on this machine, and waits for ever if that was killed.
+        self.environment[RAY_ADDRESS] = self.environment.get(RAY_ADDRESS) or OWN
+        self._log = root / "superlink.log"
+        with self._log.open("wb") as log:
+            arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+            self._process = flower_processes.start("flower-superlink", arguments, work, self.environment, log)
+        try:
+            self._wait(port)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
+        """Run Flower's command line against this SuperLink."""
+        return subprocess.run(
+            [flower_processes.command("flwr"), *arguments],
+            env=self.environment,
+            text=True,
+            capture_output=capture,
+            check=False,
+        )
+
+    def log_end(self, lines: int = 20) -> str:
+        """Return the last lines of the SuperLink's log."""
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def _wait(self, port: int) -> None:
+        if not flower_processes.wait_for_http(self._process, port, _START_SECONDS):
+            ended = self._process.poll() is not None
+            why = "ended at once" if ended else f"did not answer within {_START_SECONDS:.0f} s; is the machine busy?"
+            raise RuntimeError(f"the SuperLink {why}\n{self.log_end()}")
+
+    def _stop(self) -> None:
+        try:
+            flower_processes.end(self._process)
+        finally:
+            self._folder.cleanup()
+
+
+_POLL_SECONDS = 2.0
+
+
+class FlowerRunError(RuntimeError):
+    """Flower did not finish the run; the text says how it ended."""
+
+
+def run(config: Config, overrides: Sequence[str]) -> RunSummary:
+    """Run an experiment on Flower's simulation and return its summary, as the in-process engine does.
+
+    Raises
+    ------
+    FlowerRunError
+        If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
+    ConfigError
+        If the environment names a Ray cluster that does not answer.
+    """
+    folder = results_folder(config, overrides)
+    # The app does so too, but half a minute later.
+    refuse_interrupted(folder, config)
+    return run_in(folder, config)
+
+
+def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
+    """Run an experiment with its results in `folder`, or go on with the interrupted run that is there.
+
+    Raises
+    ------
+    FlowerRunError
+        As `run`.
+    ConfigError
+        If the environment names a Ray cluster that does not answer.
+    """
+    check_simulation()
+    with given.for_children(paths_of(config)), SuperLink() as superlink:
+        home = Path(superlink.environment["FLWR_HOME"])
+        app, settings = write_app(home / "app"), home / "run.toml"
+        # JSON texts are TOML texts.
+        settings.write_text(
+            f"config-json = {json.dumps(config_to_json(config))}\n"
+            f"{'resume' if resume else 'run-folder'} = {json.dumps(str(folder))}\n",
+            encoding="utf-8",
+        )
+        nodes = f"num-supernodes={config.num_clients} client-resources-num-cpus=1"
+        command = ["run", str(app), NAME, "--federation-config", nodes, "--run-config", str(settings)]
+        say(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", sys.stderr)
+        started = superlink.flwr(*command, "--format", "json", capture=True)
+        run_id = _run_id(started.stdout)
+        if run_id is None:
+            raise FlowerRunError(f"Flower did not take the run: {(started.stdout + started.stderr).strip()[-2000:]}")
+        try:
+            superlink.flwr("log", run_id, NAME, "--stream")
+            status, details = _final_status(superlink, run_id)
+        except BaseException:
+            # Whatever interrupts the wait, Flower must not go on without anybody watching.
+            superlink.flwr("stop", run_id, NAME, capture=True)
+            raise
+        if status != "finished:completed":
+            raise FlowerRunError(f"the run ended as {status}: {details or superlink.log_end()}")
+    return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def _final_status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
+    """Wait until the run has finished: the log's stream can break off earlier."""
+    while not (answer := _status(superlink, run_id))[0].startswith("finished"):
+        time.sleep(_POLL_SECONDS)
+    return answer
+
+
+def _run_id(output: str) -> str | None:
+    """Return the run's id from what `flwr run --format json` printed."""
+    start = output.find("{")
+    try:
+        answer = json.loads(output[start:]) if start >= 0 else {}
+    except json.JSONDecodeError:
+        return None
+    return str(answer["run-id"]) if answer.get("run-id") else None
+
+
+def _status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
+    """Return how Flower says the run ended, and its details."""
+    listed = superlink.flwr("ls", NAME, "--run-id", run_id, "--format", "json", capture=True)
+    try:
+        (run,) = json.loads(listed.stdout)["runs"]
+    except (json.JSONDecodeError, KeyError, ValueError) as error:
+        raise FlowerRunError(
+            f"`flwr ls` gave no answer about run {run_id}: {listed.stdout}{listed.stderr}"
+        ) from error
+    return str(run["status"]), str(run.get("status-details", ""))

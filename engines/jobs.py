@@ -1,0 +1,95 @@
+"""One job of the `florets` command: from overrides to a run's summary, and what to tell of it."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from florets.conf.compose import compose
+from florets.conf.extras import require
+from florets.conf.libraries import FLOWER, HUGGING_FACE
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute
+from florets.conf.schema import Config
+from florets.reports.console import counted
+from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
+from florets.server_app.progress import truth_words, with_clients
+from florets.strategies.base.exchange import named
+from florets.task.raised_in import raised_in
+
+_OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.")
+
+Runner = Callable[[Config, Sequence[str]], RunSummary]
+"""Runs a checked experiment; the overrides name its results folder."""
+
+
+def prepare(overrides: Sequence[str], caller: Path) -> Config:
+    """Return the checked experiment with absolute folders.
+
+    Flower's processes run elsewhere, so a relative folder would be another one there.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        As `florets.conf.compose.compose` takes them.
+    caller : Path
+        The working directory that relative folders are meant from.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found.
+    """
+    config = compose(overrides)
+    data_dir, results_dir = absolute(config.data_dir, caller), absolute(config.results_dir, caller)
+    task = config.task
+    if task.data == HUGGING_FACE or task.partition == FLOWER:
+        require("hf", "task.data=hf:..." if task.data == HUGGING_FACE else "task.partition=flwr:...")
+    if task.data == HUGGING_FACE and (source := absolute(str(task.data_options.get("source")), caller)).exists():
+        # Else it is in the data folder, or a name on the hub.
+        task = dataclasses.replace(task, data_options={**task.data_options, "source": str(source)})
+    return dataclasses.replace(config, task=task, data_dir=str(data_dir), results_dir=str(results_dir))
+
+
+def measure_name(config: Config) -> str:
+    """Return the name of the validation figure by which settings are chosen; empty without validation data."""
+    if config.task.validation_fraction == 0:
+        return ""
+    return "loss" if config.measure == "auto" else config.measure
+
+
+def headline(summary: RunSummary) -> str:
+    """Return the figures of a run in one line."""
+    parts = []
+    unplaced = unplaced_words(summary.final_unplaced, summary.final_num_clusters)
+    if summary.final_accuracy is not None:
+        parts.append(with_clients(f"accuracy {100 * summary.final_accuracy:.1f} %", unplaced))
+    elif summary.final_loss is not None:
+        parts.append(with_clients(f"loss {summary.final_loss:.4g}", unplaced))
+    if summary.final_tuned_accuracy is not None:
+        parts.append(f"fine-tuned {100 * summary.final_tuned_accuracy:.1f} %")
+    elif summary.final_tuned_loss is not None:
+        parts.append(f"fine-tuned {summary.final_tuned_loss:.4g}")
+    if summary.final_ari is not None:
+        parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
+    parts += truth_words(vars(summary), "final_")
+    if words := stability_words(summary):
+        parts.append(words)
+    parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
+    if summary.left_out:
+        parts.append(f"{counted(len(summary.left_out), 'node')} could not take part ({named(summary.left_out)})")
+    return ", ".join(parts)
+
+
+def is_foreseen(error: Exception) -> bool:
+    """Return whether an error is one of the project's own, whose text says what to do."""
+    own = type(error).__module__.startswith(_OURS)
+    return isinstance(error, ConfigError) or (own and bool(str(error).strip()))
+
+
+def explain(error: Exception) -> str:
+    """Return why a job failed, for a reader who has not seen the code."""
+    text = str(error).strip() or raised_in(error)
+    if is_foreseen(error):
+        return text
+    # Anything else was not foreseen: its type says more than its text, which may be a bare name.
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

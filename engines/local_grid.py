@@ -1,0 +1,239 @@
+"""`LocalGrid`: Flower's Grid in this process. Messages reach the ClientApp by a plain function call."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+# Flower's private identity of the running task: outside a Flower process nothing else lets `Message` be built.
+from flwr.supercore.task_identity import TaskIdentity
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.task.device import find_device
+from florets.task.task import Task
+from florets.task.training.vectorised import block_size
+from florets.task.wire import kinds
+
+_RUN_ID = 1
+_SERVER_NODE_ID = 1
+_CLIENT_APP_RAISED, _NODE_UNAVAILABLE = 2, 5
+_MANY_CLIENTS = 50
+"""From here on the seconds that blocks save are worth a line."""
+
+InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
+"""Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
+
+NodeConfig = dict[str, bool | int | float | str]
+
+log = logging.getLogger("florets")
+
+
+def as_flowers_process() -> None:
+    """Let messages be built in this process, which is none of Flower's."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
+
+
+def answered(app: ClientApp, message: Message, context: Context) -> Message:
+    """Return a client's reply to a message."""
+    try:
+        return app(message, context)
+    # Whatever a client raises becomes its error reply, as in every Flower runtime; the run goes on.
+    except Exception as error:
+        log.debug("client of node %d failed", context.node_id, exc_info=True)
+        return failed(message, f"{type(error).__name__}: {error}")
+
+
+def failed(message: Message, reason: str) -> Message:
+    """Return the reply to a message whose client has failed."""
+    return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
+
+
+def no_such_node(message: Message) -> Message:
+    """Return the reply to a message to nobody."""
+    return Message(Error(code=_NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
+
+
+class LocalGrid(Grid):
+    """Serves `num_nodes` simulated nodes with one ClientApp, one after the other.
+
+    A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message beside the clients' own
+    work. There are no processes (`florets.engines.worker_grid` has a grid with some): a deadline cannot interrupt a
+    client, and a message is delivered by reference, so a client must not change what it was sent.
+
+    Parameters
+    ----------
+    client_app
+        The app that handles every message.
+    num_nodes
+        Nodes 1 to `num_nodes` get partitions 0 to `num_nodes` - 1.
+    node_configs
+        Further node config of each node, such as the deployment's `--node-config` would give.
+    in_blocks
+        Computes the work of several clients together, where `block_size` is above 1 and the messages allow it.
+    adopt
+        Lets the clients of this process work on a task that it is handed, which each process would else load itself.
+    """
+
+    fails_alike = True
+    """Whether what all clients fail with is their code's: the same message would fail again."""
+
+    def __init__(
+        self,
+        client_app: ClientApp,
+        num_nodes: int,
+        node_configs: Sequence[NodeConfig] | None = None,
+        in_blocks: InBlocks | None = None,
+        adopt: Callable[[Task | None], None] | None = None,
+    ) -> None:
+        as_flowers_process()
+        self._app = client_app
+        self._adopt = adopt
+        self.in_blocks = in_blocks
+        self.takes_blocks = in_blocks is not None and getattr(client_app, "is_bare", True)
+        """Whether clients' work may be computed together: mods of an app may change each message by itself."""
+        self.block_size = 1
+        """Most clients whose work is computed together; 1: each by itself."""
+        self._run = Run.create_empty(_RUN_ID)
+        self._message_ids = count(1)
+        self._waiting: dict[str, Message] = {}
+        # Node ids start after the server's own.
+        self._contexts = {
+            node + _SERVER_NODE_ID + 1: Context(
+                run_id=_RUN_ID,
+                node_id=node + _SERVER_NODE_ID + 1,
+                node_config={
+                    "partition-id": node,
+                    "num-partitions": num_nodes,
+                    kinds.ONE_PROCESS: True,
+                    **(node_configs[node] if node_configs else {}),
+                },
+                state=RecordDict(),
+                run_config={},
+            )
+            for node in range(num_nodes)
+        }
+
+    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Take a run's task; return what `choose_blocks` does.
+
+        Raises
+        ------
+        ConfigError
+            If the engine cannot do what the configuration asks for.
+        """
+        chosen = self.choose_blocks(config, task)
+        self.share(task)
+        return chosen
+
+    def choose_blocks(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Compute as many clients' work together as `batch_clients` says.
+
+        Returns
+        -------
+        Config, str
+            The configuration with the choice in place of `auto`: the results depend on it, so that a resumed run must
+            not choose again. And a line for the screen, empty where there is nothing to say.
+        """
+        asked = config.batch_clients
+        if asked == "off":
+            self.block_size = 1
+            # Only the process that computes needs to have the device.
+            if not (self.takes_blocks and config.num_clients >= _MANY_CLIENTS and _best_size(config, task) > 1):
+                return config, ""
+            # On a GPU nothing was measured, and nothing is promised.
+            gain = "faster" if find_device(config.device).type == "cpu" else "fewer calls of the GPU"
+            hint = "batch_clients=auto would compute the work of several clients at once"
+            return config, f"{hint}: {gain}, and equal to rounding"
+        if not self.takes_blocks:
+            raise ConfigError(
+                [f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."]
+            )
+        self.block_size = size = _best_size(config, task) if asked == "auto" else asked
+        chosen = replace(config, batch_clients="off" if size < 2 else size)
+        if asked != "auto":
+            return chosen, ""
+        why = "this model's work is done for each client alone" if size < 2 else f"up to {size} clients at once"
+        return chosen, f"batch_clients=auto: {why}"
+
+    def share(self, task: Task) -> None:
+        """Let clients and server have one task, and so one data set in memory; before the first message."""
+        # Nodes with data of their own have a task each. Those of an earlier run may hold files and code that have
+        # changed since.
+        if self._adopt is not None:
+            self._adopt(None if task.is_own else task)
+
+    def set_run(self, run: Run) -> None:
+        """Set the run's information."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run's information."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Build a message; `Message(...)` does the same."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return all node ids."""
+        return list(self._contexts)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        """Return all nodes; their node config's client-id is the name that they would be registered under."""
+        return [
+            NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))
+            for node_id in self.get_node_ids()
+        ]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Take messages for delivery and give each an id."""
+        message_ids = []
+        for message in messages:
+            message_id = str(next(self._message_ids))
+            # The id is private to the grid that sends the message, as in Flower's own grids.
+            vars(message.metadata)["_message_id"] = message_id
+            self._waiting[message_id] = message
+            message_ids.append(message_id)
+        return message_ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Deliver the messages with these ids, in the order in which they were sent, and return the replies."""
+        messages = self._taken(message_ids)
+        if self.in_blocks is None or self.block_size < 2:
+            return [self._deliver(message) for message in messages]
+        contexts = [self._contexts.get(message.metadata.dst_node_id) for message in messages]
+        here = [place for place, context in enumerate(contexts) if context is not None]
+        sent = [(messages[place], context) for place, context in enumerate(contexts) if context is not None]
+        replies = {place: no_such_node(messages[place]) for place, context in enumerate(contexts) if context is None}
+        for block in self.in_blocks(sent, self.block_size):
+            replies.update((here[place], answered(self._app, *sent[place])) for place in block)
+        return [replies[place] for place in range(len(messages))]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send messages and return all replies; `timeout` has no effect without processes."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _taken(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return those messages that wait for delivery, in the order in which they were sent; they wait no more."""
+        wanted = sorted((message_id for message_id in message_ids if message_id in self._waiting), key=int)
+        return [self._waiting.pop(message_id) for message_id in wanted]
+
+    def _deliver(self, message: Message) -> Message:
+        context = self._contexts.get(message.metadata.dst_node_id)
+        if context is None:
+            return no_such_node(message)
+        return answered(self._app, message, context)
+
+
+def _best_size(config: Config, task: Task) -> int:
+    return block_size(task.build_model(), find_device(config.device), task.input_shape)

@@ -1,0 +1,237 @@
+"""Messages and contexts as bytes for another process, without what Flower's objects hold beside their values.
+
+Pickled as it is, a message takes twice as long: each record brings its two checking functions, and each object is
+asked how it wants to be pickled. What is read was written by this process, or by one that it has started.
+"""
+
+import copyreg
+import io
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, MetricRecord, RecordDict
+
+from florets.task.shared_file import Place
+from florets.task.wire.records import array, entries, restored
+
+Sent = Sequence[tuple[Message, Context]]
+"""Messages, and the contexts of the clients that they go to."""
+
+Answer = tuple[Message, RecordDict | None]
+"""A reply, with the client's state where it has one."""
+
+PlaceOf = Callable[[ArrayRecord], Place | None]
+"""Says where a record stands in memory that all processes read; None: nowhere, so that it is sent."""
+
+RecordAt = Callable[[Place], ArrayRecord]
+"""Reads what stands there."""
+
+_NUMPY = "numpy.ndarray"
+_Reduced = tuple[Callable[..., Any], tuple[Any, ...]] | tuple[Any, ...] | str
+
+
+def pickled(things: object, place_of: PlaceOf | None = None) -> bytes:
+    """Return anything made of messages, contexts and records as bytes."""
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, protocol=5)
+    own: dict[type, Callable[[Any], _Reduced]] = {ConfigRecord: _Settings().apart}
+    if place_of is not None:
+        own[ArrayRecord] = _or_place(place_of)
+    pickler.dispatch_table = {**_TABLE, **own}
+    pickler.dump(things)
+    return stream.getvalue()
+
+
+def unpickled(data: bytes | memoryview, record_at: RecordAt | None = None) -> Any:
+    """Return what `pickled` was given."""
+    return pickle.loads(data) if record_at is None else _Reading(io.BytesIO(data), record_at).load()
+
+
+class _Reading(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, record_at: RecordAt) -> None:
+        super().__init__(stream)
+        self._record_at = record_at
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == record_at_place.__name__:
+            return self._record_at
+        return super().find_class(module, name)
+
+
+def record_at_place(place: Place) -> ArrayRecord:
+    """Stand for the reader's own function, which reads the record."""
+    raise ValueError(f"nobody reads {place} here")
+
+
+def _or_place(place_of: PlaceOf) -> Callable[[ArrayRecord], _Reduced]:
+    def reduced(record: ArrayRecord) -> _Reduced:
+        place = place_of(record)
+        return _arrays_apart(record) if place is None else (record_at_place, (place,))
+
+    return reduced
+
+
+def _arrays_apart(record: ArrayRecord) -> _Reduced:
+    arrays = entries(record).items()
+    if any(type(values) is not Array or values.stype != _NUMPY for _, values in arrays):
+        return record.__reduce_ex__(5)
+    # What an array has noted beside its values, such as their hash, is found again where it is asked for.
+    return _arrays, ({name: (values.dtype, values.shape, values.data) for name, values in arrays},)
+
+
+def _arrays(arrays: Mapping[str, tuple[str, tuple[int, ...], bytes]]) -> ArrayRecord:
+    return restored(ArrayRecord, {name: array(*values) for name, values in arrays.items()})
+
+
+def _content(records: dict[str, Any]) -> RecordDict:
+    return restored(RecordDict, records)
+
+
+class _Settings:
+    """Settings of an exchange's messages: each is sent as the first one with its names, and what is its own."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def apart(self, record: ConfigRecord) -> _Reduced:
+        values = entries(record)
+        first = self._first.setdefault(tuple(values), {**values})
+        # The very objects: among equal numbers one may be an integer and one a float.
+        own = {name: value for name, value in values.items() if first[name] is not value}
+        return _config, (first, own)
+
+
+def _config(first: dict[str, Any], own: dict[str, Any]) -> ConfigRecord:
+    return restored(ConfigRecord, {**first, **own})
+
+
+def _metrics(values: dict[str, Any]) -> MetricRecord:
+    return restored(MetricRecord, values)
+
+
+def _message_apart(message: Message) -> _Reduced:
+    # Its own properties raise where it has no content or no error.
+    own = vars(message)
+    return _message, (vars(own["_metadata"]), own["_content"], own["_error"])
+
+
+def _message(metadata: dict[str, Any], content: RecordDict | None, error: object) -> Message:
+    about, message = Metadata.__new__(Metadata), Message.__new__(Message)
+    vars(about).update(metadata)
+    vars(message).update(_metadata=about, _content=content, _error=error)
+    return message
+
+
+def _context_apart(context: Context) -> _Reduced:
+    # Most clients have no state: an empty one is made anew.
+    own = (context.run_id, context.node_id, context.node_config, context.state or None, context.run_config)
+    return _context, (*own, context.series_id)
+
+
+def _context(
+    run_id: int, node_id: int, nodes: dict[str, Any], state: RecordDict | None, run: dict[str, Any], series_id: int
+) -> Context:
+    return Context(run_id, node_id, nodes, RecordDict() if state is None else state, run, series_id)
+
+
+_TABLE: dict[type, Callable[[Any], Any]] = {
+    **copyreg.dispatch_table,
+    ArrayRecord: _arrays_apart,
+    MetricRecord: lambda record: (_metrics, (entries(record),)),
+    RecordDict: lambda content: (_content, (entries(content),)),
+    Message: _message_apart,
+    Context: _context_apart,
+}
+
+
+class Readable(Protocol):
+    """Memory that a process reads, such as a `SharedFile`."""
+
+    def read(self, place: Place) -> bytes | memoryview:
+        """Return what stands at a place."""
+
+
+class Writable(Protocol):
+    """Memory that a process writes, such as a `SharedFile`."""
+
+    @property
+    def end(self) -> int:
+        """Where the next thing is written."""
+
+    def append(self, data: bytes | memoryview) -> Place:
+        """Write behind all that was written, and return where."""
+
+    def shorten(self, end: int) -> None:
+        """Forget all from `end` on."""
+
+
+class MessageWriter:
+    """Writes the messages of one exchange after the other; records go into memory, behind what is in it.
+
+    Parameters
+    ----------
+    file
+        The memory.
+    """
+
+    def __init__(self, file: Writable) -> None:
+        self._file = file
+        self._start = file.end
+        self._several: dict[int, ArrayRecord] = {}
+        self._places: dict[int, Place] = {}
+
+    def begin(self, messages: Iterable[Message]) -> None:
+        """Begin an exchange of these messages; those of the last one are gone."""
+        every = (record for message in messages for record in message.content.values())
+        records = [record for record in every if type(record) is ArrayRecord]
+        counts = Counter(map(id, records))
+        # They are kept: an id is a record's own only as long as that lives.
+        self._several = {id(record): record for record in records if counts[id(record)] > 1}
+        self._places = {}
+        self._file.shorten(self._start)
+
+    def pickled(self, sent: Sent) -> bytes:
+        """Return some of the exchange's messages as bytes, which name the places of what several of them hold."""
+        return pickled(list(sent), self.place)
+
+    def place(self, record: ArrayRecord) -> Place | None:
+        """Return where a record stands that several messages hold, None for others."""
+        if id(record) not in self._several:
+            return None
+        if id(record) not in self._places:
+            self._places[id(record)] = self._file.append(pickled(record))
+        return self._places[id(record)]
+
+
+class MessageReader:
+    """Reads what a `MessageWriter` has written, in another process.
+
+    Parameters
+    ----------
+    file
+        The memory.
+    """
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._exchange = 0
+        self._records: dict[Place, ArrayRecord] = {}
+
+    def read(self, exchange: int, place: Place) -> Sent:
+        """Return the messages at a place; see `unpickled`."""
+        return self.unpickled(exchange, self._file.read(place))
+
+    def unpickled(self, exchange: int, data: bytes | memoryview) -> Sent:
+        """Return the messages that the writer gave as bytes; of one exchange equal records are one object."""
+        if exchange != self._exchange:
+            self._exchange, self._records = exchange, {}
+        sent: Sent = unpickled(data, self.record)
+        return sent
+
+    def record(self, place: Place) -> ArrayRecord:
+        """Return the record at a place."""
+        if place not in self._records:
+            self._records[place] = unpickled(self._file.read(place))
+        return self._records[place]

@@ -1,0 +1,201 @@
+"""`WorkerGrid`: the in-process engine with workers, whose replies have the bits of `LocalGrid`'s."""
+
+import time
+from collections.abc import Iterable, Sequence, Set
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid, NodeConfig
+from florets.engines.messages import Sent
+from florets.engines.pool import Backend, LoadClientSide, Unit, WorkerPool, WorkersFailed
+from florets.engines.processes import ProcessBackend, add_workers
+from florets.task.task import Task
+from florets.task.wire import bank, kinds
+from florets.task.wire.records import entries, restored
+
+
+class KeptModels:
+    """The last models that clients were asked to keep.
+
+    In shared memory sending them again costs next to nothing, and any worker can answer, be it started meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._token = ""
+        self._record = ArrayRecord()
+        self._models: dict[int, ArrayRecord] = {}
+
+    def put_back(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the messages, with their model those that name one of the kept ones; the others as they are."""
+        return [self._completed(message) for message in messages]
+
+    def _completed(self, message: Message) -> Message:
+        records = entries(message.content)
+        config, arrays = records.get(kinds.CONFIG), records.get(kinds.ARRAYS)
+        if not isinstance(config, ConfigRecord) or not isinstance(token := entries(config).get(kinds.BANK), str):
+            return message
+        if isinstance(arrays, ArrayRecord):
+            if token != self._token:
+                self._token, self._record, self._models = token, arrays, {}
+            return message
+        index = config.get(kinds.MODEL_INDEX)
+        if token != self._token or not isinstance(index, int):
+            return message
+        if index not in self._models:
+            self._models[index] = bank.model(self._record, index)
+        plain = dict(entries(config))
+        del plain[kinds.BANK], plain[kinds.MODEL_INDEX]
+        own = {**records, kinds.CONFIG: restored(ConfigRecord, plain), kinds.ARRAYS: self._models[index]}
+        # The sender counts the bytes of what it sent: its own message stays as it is.
+        completed = Message.__new__(Message)
+        vars(completed).update(vars(message), _content=restored(RecordDict, own))
+        return completed
+
+
+_MOST_MESSAGES = 32
+"""Of a unit that is no block: as many replies are lost with a worker."""
+
+
+class WorkerGrid(LocalGrid):
+    """Serves simulated nodes with the ClientApp in several workers, which share the messages of an exchange.
+
+    A reply depends on its message and the client's state alone, and both come from here: whichever worker answers,
+    its bits are the same. Who does not answer before the next exchange begins has its worker ended and replaced.
+
+    Parameters
+    ----------
+    load
+        Brings the ClientApp; other processes import it by its name.
+    num_nodes, node_configs
+        See `LocalGrid`.
+    workers
+        Number of workers.
+    backend
+        Where they run; None: each is a process of this machine.
+    """
+
+    fails_alike = False
+    """A worker that died may be the reason."""
+
+    def __init__(
+        self,
+        load: LoadClientSide,
+        num_nodes: int,
+        node_configs: Sequence[NodeConfig] | None,
+        workers: int,
+        backend: Backend | None = None,
+    ) -> None:
+        self._side = load()
+        super().__init__(self._side.app, num_nodes, node_configs, self._side.in_blocks)
+        self._workers = workers
+        self._backend = ProcessBackend(load) if backend is None else backend
+        self._pool: WorkerPool | None = None
+        # Else each worker has the data of its own clients.
+        self._has_shared_data = False
+        self._kept = KeptModels()
+        self._arrived: dict[str, Message] = {}
+
+    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+        """Take a run's task, as `LocalGrid.prepare`; workers that cannot start are the configuration's problem."""
+        try:
+            return super().prepare(config, task)
+        except WorkersFailed as error:
+            raise ConfigError([f"{error}."]) from error
+
+    def share(self, task: Task) -> None:
+        """Hand a task to the workers, and start them.
+
+        Raises
+        ------
+        WorkersFailed
+            If one cannot start, as far as the backend waits for that.
+        """
+        configs = [context.node_config for context in self._contexts.values()]
+        folders = [str(config["data-dir"]) for config in configs if "data-dir" in config]
+        self._has_shared_data = self._backend.share(task, folders, self._side)
+        pool = self.pool
+        if self._backend.start_seconds is not None:
+            pool.wait_until_ready(self._backend.start_seconds)
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The workers, started when they are first needed."""
+        if self._pool is None:
+            self._pool = WorkerPool(self._backend, self._workers)
+        return self._pool
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Hand out those messages that have not been yet, as one exchange, and return the replies that are there."""
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
+        # Asked anew after each of a hundred answers: only what has come since is looked at, not all that is awaited.
+        if self._waiting and (messages := self._taken(wanted)):
+            self._begin(messages)
+        self.wait_for_replies(0.0)
+        there = [message_id for message_id in self._arrived if message_id in wanted]
+        return [self._arrived.pop(message_id) for message_id in there]
+
+    def wait_for_replies(self, seconds: float) -> None:
+        """Wait until a reply comes, or for some seconds."""
+        for reply in self.pool.arrived(seconds):
+            self._arrived[reply.metadata.reply_to_message_id] = reply
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send messages and return the replies that come in time, in the order of the messages."""
+        waiting = self.push_messages(messages)
+        replies: dict[str, Message] = {}
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        while len(replies) < len(waiting) and (left := deadline - time.monotonic()) > 0:
+            for reply in self.pull_messages([message_id for message_id in waiting if message_id not in replies]):
+                replies[reply.metadata.reply_to_message_id] = reply
+            if len(replies) < len(waiting):
+                self.wait_for_replies(min(left, 1.0))
+        return [replies[message_id] for message_id in waiting if message_id in replies]
+
+    def close(self) -> None:
+        """End the workers; nothing is left of what they shared."""
+        try:
+            if self._pool is not None:
+                cpu_seconds = self._pool.cpu_seconds
+                self._pool.close()
+                add_workers(cpu_seconds)
+        finally:
+            # Blocks were cut here, by the sizes of the clients' data.
+            self._side.adopt(None)
+            self._backend.close()
+
+    def _begin(self, messages: Sequence[Message]) -> None:
+        self._arrived = {}
+        here, contexts = list[Message](), list[Context]()
+        for message in messages:
+            context = self._contexts.get(message.metadata.dst_node_id)
+            if context is None:
+                # Its reply says that there is no such node.
+                self._arrived[message.metadata.message_id] = self._deliver(message)
+            else:
+                here.append(message)
+                contexts.append(context)
+        self.pool.begin(self._units(list(zip(self._kept.put_back(here), contexts, strict=True))))
+
+    def _units(self, sent: Sent) -> list[Unit]:
+        """Return the exchange's messages as they are handed out; blocks are those of `LocalGrid`."""
+        alone, blocks = list(range(len(sent))), list[list[int]]()
+        if self.block_size > 1:
+            alone, blocks = self._side.cut_blocks(sent, self.block_size)
+        # A block's clients are of several workers: all have an equal number of blocks, and mostly the same ones.
+        units = [
+            Unit([sent[place] for place in block], self.block_size, self._worker_of(number))
+            for number, block in enumerate(blocks)
+        ]
+        by_worker: dict[int | None, list[int]] = {}
+        for place in alone:
+            by_worker.setdefault(self._worker_of(sent[place][1].node_id), []).append(place)
+        size = max(1, min(_MOST_MESSAGES, len(sent) // (self._backend.units * self._workers)))
+        for worker, places in by_worker.items():
+            for start in range(0, len(places), size):
+                units.append(Unit([sent[place] for place in places[start : start + size]], 0, worker))
+        return units
+
+    def _worker_of(self, number: int) -> int | None:
+        return None if self._has_shared_data else number % self._workers

@@ -1,0 +1,129 @@
+"""The clients' test results together: mean and spread, the worst of them, quantiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, pstdev
+
+import numpy as np
+
+from florets.strategies.base.report import Evaluation
+
+HIGHER_IS_BETTER = {
+    "accuracy": True,
+    "loss": False,
+    "balanced_accuracy": True,
+    "macro_f1": True,
+    "auc": True,
+    "log_loss": False,
+    "r2": True,
+    "mae": False,
+    "rmse": False,
+}
+"""Every score that a client may have, and which end is good."""
+
+WORST = "worst_tenth"
+QUANTILES = {"q10": 0.1, "q25": 0.25, "median": 0.5, "q75": 0.75, "q90": 0.9}
+FIGURES = ("mean", "std", "weighted", "worst", WORST, *QUANTILES)
+"""Figures of each score, besides the number of clients that have it."""
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None where it is not finite: JSON has no NaN, and a mean with one says nothing."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def means(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
+    """Return the unweighted mean and the spread (population) over clients of accuracy and loss.
+
+    A value is None where no client has it, or one has diverged.
+    """
+    accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
+    losses = [e.loss for e in evaluations]
+    return {
+        "accuracy": finite(fmean(accuracies)) if accuracies else None,
+        "accuracy_std": _spread(accuracies),
+        "loss": finite(fmean(losses)) if losses else None,
+        "loss_std": _spread(losses),
+    }
+
+
+def tuned(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+    """Return the tests of the fine-tuned copies; none where the run fine-tunes nothing."""
+    return [evaluation.tuned for evaluation in evaluations if evaluation.tuned is not None]
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    """Return the population standard deviation over clients, None without finite values."""
+    return pstdev(values) if values and all(map(math.isfinite, values)) else None
+
+
+def scores_of(evaluation: Evaluation) -> dict[str, float]:
+    """Return all scores that one client has, by name."""
+    accuracy = {} if evaluation.accuracy is None else {"accuracy": evaluation.accuracy}
+    return {**accuracy, "loss": evaluation.loss, **evaluation.scores}
+
+
+def metrics_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float | None]]:
+    """Return what the clients' scores come to, by score: how many `clients` have it, and `FIGURES`.
+
+    ``weighted`` is the mean weighted by test samples, ``worst`` the worst client's, ``worst_tenth`` the mean of the
+    worst tenth of the clients (rounded up, so at least one), the quantiles are interpolated. All are None where one
+    client's is not finite.
+    """
+    found: dict[str, list[tuple[float, int]]] = {}
+    for evaluation in evaluations:
+        for name, value in scores_of(evaluation).items():
+            found.setdefault(name, []).append((value, evaluation.num_examples))
+    return {name: _told(found[name], better) for name, better in HIGHER_IS_BETTER.items() if name in found}
+
+
+def _told(clients: Sequence[tuple[float, int]], higher_is_better: bool) -> dict[str, float | None]:
+    values = np.array([value for value, _ in clients], dtype=np.float64)
+    if not np.isfinite(values).all():
+        return {"clients": len(values), **dict.fromkeys(FIGURES)}
+    from_worst = np.sort(values) if higher_is_better else np.sort(values)[::-1]
+    quantiles = np.quantile(values, list(QUANTILES.values()))
+    figures = (
+        values.mean(),
+        values.std(),
+        np.average(values, weights=[count for _, count in clients]),
+        from_worst[0],
+        from_worst[: math.ceil(len(values) / 10)].mean(),
+        *quantiles,
+    )
+    return {"clients": len(values), **dict(zip(FIGURES, map(float, figures), strict=True))}
+
+
+Cell = int | float | None
+
+TEST_CELLS = ("test_examples", "test_loss", "test_accuracy")
+"""The columns that every run has."""
+
+
+def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
+    """Return the cells by column: of the test and, where the run has them, of validation data and fine-tuned copies.
+
+    Further scores follow the plain test's. A fine-tuned copy's columns begin with ``tuned_``; it is tested on the
+    same samples, whose number stands once.
+    """
+    cells = _cells(evaluation)
+    # In one order, whatever a client's test set defines.
+    cells |= {f"test_{name}": evaluation.scores[name] for name in HIGHER_IS_BETTER if name in evaluation.scores}
+    if evaluation.tuned is not None:
+        tuned = _cells(evaluation.tuned)
+        cells |= {f"tuned_{name}": value for name, value in tuned.items() if not name.endswith("_examples")}
+    return cells
+
+
+def _cells(evaluation: Evaluation) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {}
+    for part, result in (("test", evaluation), ("validation", evaluation.validation)):
+        if result is not None:
+            cells |= {
+                f"{part}_examples": result.num_examples,
+                f"{part}_loss": result.loss,
+                f"{part}_accuracy": result.accuracy,
+            }
+    return cells

@@ -1,0 +1,333 @@
+"""Checkpoints of a run: one file for each, whole or not there at all, from which the run can go on.
+
+A checkpoint is a safetensors file: the arrays of the models and of the strategy's state, and in the file's metadata
+the rest as JSON, with a SHA-256 of everything. Nothing is pickled.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import operator
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from safetensors import safe_open
+
+from florets.conf.consent import imported_functions
+from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.schema import Config, as_plain
+from florets.reports.folder import naming, whole_file, write_arrays
+from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
+from florets.strategies.base.report import Client
+from florets.strategies.base.state import State
+from florets.strategies.base.strategy import Strategy
+
+log = logging.getLogger("florets")
+
+FOLDER = "checkpoint"
+VERSION = 4
+_CLIENT = tuple(field.name for field in dataclasses.fields(Client))
+
+_NAME = re.compile(r"round-(\d{6,})\.safetensors")
+
+
+class CheckpointError(RuntimeError):
+    """A run cannot go on from its checkpoints; the text says which file, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The round after which a run's models were best, with its models and the strategy's state then."""
+
+    server_round: int
+    models: ArrayRecord
+    state: State
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after one of its rounds.
+
+    Attributes
+    ----------
+    server_round
+        The last completed round.
+    models
+        The K models that it ended with.
+    state
+        All that the strategy remembers.
+    clients
+        All clients seen so far: some may be offline when the run goes on. A list that is handed over is not changed.
+    config
+        The configuration, as nested plain values.
+    best
+        With `patience`: the round that the run would end with.
+    """
+
+    server_round: int
+    models: ArrayRecord
+    state: State
+    clients: list[Client]
+    config: dict[str, Any]
+    best: Best | None = None
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder.
+
+    Parameters
+    ----------
+    run_folder : Path
+        They lie in its `checkpoint/`.
+    keep : int
+        How many of them stay, the newest; at least 1.
+    """
+
+    def __init__(self, run_folder: Path, keep: int = 2) -> None:
+        self.folder = run_folder / FOLDER
+        self.keep = keep
+        # The clients that were last written, and their text: of 100,000 it takes as long as a round of 1,000.
+        self._clients: tuple[list[Client], str] = ([], "")
+
+    def files(self) -> list[Path]:
+        """Return the files, newest first."""
+        found = [path for path in self.folder.glob("round-*.safetensors") if _NAME.fullmatch(path.name)]
+        return sorted(found, key=_round, reverse=True)
+
+    def newest(self) -> int | None:
+        """Return the round of the newest file, which may be damaged; None where there is no file."""
+        files = self.files()
+        return _round(files[0]) if files else None
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint; killed at any moment, this leaves the earlier ones as they were.
+
+        Raises
+        ------
+        TypeError
+            If the strategy remembers something that a checkpoint cannot hold.
+        WriteFailed
+            If the file cannot be written.
+        """
+        with naming(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        if checkpoint.clients is not self._clients[0]:
+            self._clients = checkpoint.clients, _clients_text(checkpoint.clients)
+        path = self.folder / f"round-{checkpoint.server_round:06d}.safetensors"
+        # The name only ever stands for a whole file, which is on the disk.
+        with whole_file(path, "wb") as file:
+            write_arrays(file, *_pack(checkpoint, self._clients[1]))
+        _sync_folder(self.folder)
+        for old in self.files()[self.keep :]:
+            old.unlink()
+        return path
+
+    def load(self, strategy: type[Any] | None = None) -> Checkpoint | None:
+        """Return the newest checkpoint that can be read; None where there is no file at all.
+
+        `strategy` is the class of the run's strategy, of whose package dataclasses are built (`base.encoding`).
+
+        Raises
+        ------
+        CheckpointError
+            If there are files but none can be read.
+        """
+        problems = []
+        for path in self.files():
+            try:
+                checkpoint = _unpack(path, strategy)
+            except (CheckpointError, OSError) as error:
+                problems.append(str(error))
+                continue
+            for problem in problems:
+                log.warning("%s; the one of round %d is taken", problem, checkpoint.server_round)
+            return checkpoint
+        if problems:
+            raise CheckpointError(f"{'; '.join(problems)}. There is no other one: run the experiment again")
+        return None
+
+    def drop_after(self, server_round: int) -> None:
+        """Remove what lies after a round: files that could not be read, and those half written."""
+        for path in self.files():
+            if _round(path) > server_round:
+                path.unlink()
+        for path in self.folder.glob("*.part"):
+            path.unlink()
+
+
+def _round(path: Path) -> int:
+    return int(path.name[6:-12])
+
+
+def _clients_text(clients: Sequence[Client]) -> str:
+    # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
+    return json.dumps({name: [getattr(client, name) for client in clients] for name in _CLIENT})
+
+
+def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]:
+    arrays: Arrays = {}
+    content = {
+        "version": VERSION,
+        "round": checkpoint.server_round,
+        "config": checkpoint.config,
+        "models": encode_record(checkpoint.models, arrays, "models"),
+        "state": encode(checkpoint.state, arrays),
+        "best": None if (best := checkpoint.best) is None else _pack_best(best, arrays),
+    }
+    text = f'{json.dumps(content)[:-1]}, "clients": {clients}}}'
+    return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
+
+
+def _pack_best(best: Best, arrays: Arrays) -> dict[str, Any]:
+    models = encode_record(best.models, arrays, "best models")
+    return {"round": best.server_round, "models": models, "state": encode(best.state, arrays, "best state")}
+
+
+def _unpack(path: Path, strategy: type[Any] | None) -> Checkpoint:
+    try:
+        return _read(path, strategy)
+    except (CheckpointError, OSError):
+        raise
+    # A file from anywhere: what a damaged or made-up one raises is not all safetensors' or json's own.
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise CheckpointError(
+            f"checkpoint {path} is damaged, or does not fit this release of florets ({reason})"
+        ) from error
+
+
+def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata() or {}
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    text = metadata.get("checkpoint", "")
+    if not text:
+        raise CheckpointError(f"{path} is no checkpoint of florets")
+    if metadata.get("sha256") != _digest(text, arrays):
+        raise CheckpointError(f"checkpoint {path} is damaged (its SHA-256 is not the one that was written)")
+    content = json.loads(text)
+    if content.get("version") != VERSION:
+        raise CheckpointError(
+            f"checkpoint {path} has version {content.get('version')}, this is version {VERSION}; run the experiment "
+            "again, or use the release of florets that wrote it"
+        )
+    state, server_round, config = decode(content["state"], arrays, strategy), content["round"], content["config"]
+    if type(server_round) is not int or not isinstance(config, dict) or not isinstance(state, State):
+        raise ValueError("its round, configuration or state is of another type")
+    best = content["best"]
+    return Checkpoint(
+        server_round=server_round,
+        models=decode_record(content["models"], arrays),
+        state=state,
+        clients=[
+            Client(**dict(zip(_CLIENT, values, strict=True)))
+            for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
+        ],
+        config=config,
+        # Those of an earlier release have none.
+        best=None
+        if best is None
+        else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, strategy)),
+    )
+
+
+def _digest(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, values in sorted(arrays.items()):
+        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+        digest.update(np.require(values, requirements="C").data)
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without it the rename itself may be lost with the power. Not every system can open a folder.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class Checkpointing:
+    """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
+
+    Parameters
+    ----------
+    start
+        The checkpoint that the run goes on from.
+    by_flower
+        The run was started with `flwr run`, and goes on by the same command.
+
+    Attributes
+    ----------
+    best
+        What a run with `patience` would end with; set it before `after`.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        config: Config,
+        strategy: Strategy[Any, Any],
+        start: Checkpoint | None,
+        by_flower: bool = False,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._every = config.checkpoint_every
+        self._config = config
+        self._strategy = strategy
+        self._by_flower = by_flower
+        self.best: Best | None = None if start is None else start.best
+        self._last: tuple[int, ArrayRecord] | None = None
+        self._saved = start.server_round if start is not None else 0
+        # The clients when they were last looked at, and in the order of their keys.
+        self._found: list[Client] = []
+        self._clients: list[Client] = []
+        checkpoints.drop_after(self._saved)
+
+    def after(self, server_round: int, models: ArrayRecord) -> None:
+        """Note a round that has come to its end; write its checkpoint where one is due."""
+        self._last = (server_round, models)
+        if self._every and server_round % self._every == 0:
+            self._save(server_round, models)
+
+    def last(self) -> str:
+        """Write the checkpoint of the last good round, and return how the run can go on from it.
+
+        This is told beside the failure that ended the run, so what goes wrong here is told as well and not raised.
+        """
+        if self._every and self._last is not None and self._last[0] != self._saved:
+            # The round that failed has left no trace: the strategy's state is that of the last good one.
+            try:
+                self._save(*self._last)
+            except OSError as error:
+                log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
+        return self.how_to_go_on()
+
+    def how_to_go_on(self) -> str:
+        """Return how the run can go on from its last checkpoint."""
+        if not self._every:
+            return "The run has no checkpoint (checkpoint_every=0)"
+        if not self._saved:
+            return "No round was completed: once the cause is gone, run it again"
+        find_command = flower_resume_command if self._by_flower else resume_command
+        command = find_command(self._checkpoints.folder.parent, bool(imported_functions(self._config)))
+        return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
+
+    def _save(self, server_round: int, models: ArrayRecord) -> None:
+        strategy = self._strategy
+        found = list(strategy.federation.clients.values())
+        if len(found) != len(self._found) or not all(map(operator.is_, found, self._found)):
+            self._found, self._clients = found, sorted(found, key=lambda client: client.key)
+        config = as_plain(self._config)
+        self._checkpoints.save(Checkpoint(server_round, models, strategy.state, self._clients, config, self.best))
+        self._saved = server_round

@@ -1,0 +1,236 @@
+"""The file `clients_over_rounds.csv`: a row for each round and client, written as soon as the round is over."""
+
+import csv
+import io
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+import numpy as np
+
+from florets.reports.embedding import EMBEDDINGS, UNKNOWN, Embedding, round_of
+from florets.reports.folder import append_lines, naming, whole_file
+from florets.reports.frames import CLIENTS_OVER_ROUNDS, PARQUET
+from florets.reports.scores import TEST_CELLS, test_cells
+from florets.strategies.base.report import Client, RoundReport
+
+HEAD = (
+    "round",
+    "client",
+    "cluster",
+    "true_cluster",
+    "sampled",
+    "reply",
+    "rejected",
+    "train_loss",
+    "samples",
+    "seconds",
+    "bytes_down",
+    "bytes_up",
+)
+"""Columns before those of tests."""
+
+_Place = tuple[int | None, int | None]
+"""A client's model and its true cluster."""
+
+
+class ClientRows:
+    """Append each round's rows.
+
+    A client has no row for a round in which nothing happened to it: neither sampled, nor sent a message, nor tested,
+    and with the model and the true cluster of its last row. Columns of tests are those of the evaluations so far;
+    where an evaluation brings new ones, the file is rewritten.
+
+    Parameters
+    ----------
+    folder
+        The run's.
+    done_rounds
+        Rounds after which the run goes on: later ones are taken back. None: it starts, and the folder is empty.
+
+    Raises
+    ------
+    ValueError
+        If the file lacks one of them.
+    """
+
+    def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
+        self._path = folder / CLIENTS_OVER_ROUNDS
+        self._tests = list(TEST_CELLS)
+        self._places: dict[str, _Place] = {}
+        (folder / PARQUET).unlink(missing_ok=True)
+        if done_rounds:
+            self._take_back(done_rounds)
+        else:
+            self._write([])
+
+    def _take_back(self, rounds: int) -> None:
+        kept, found = [], set()
+        try:
+            with self._path.open(newline="", encoding="utf-8") as file:
+                reader = csv.reader(file)
+                head = next(reader, [])
+                for row in reader:
+                    # A row that a power failure cut off lies after the rounds of the checkpoint.
+                    if int(row[0]) > rounds:
+                        break
+                    kept.append(row)
+                    found.add(int(row[0]))
+                    self._places[row[1]] = (_number(row[2]), _number(row[3]))
+        except (OSError, ValueError, IndexError):
+            found.clear()
+        if found != set(range(1, rounds + 1)):
+            raise ValueError(
+                f"{self._path} does not hold rounds 1 to {rounds}, after which the run is to go on; "
+                "put the file back as it was, or run the experiment again"
+            )
+        self._tests = head[len(HEAD) :]
+        self._write(kept)
+
+    def _write(self, rows: Sequence[Sequence[object]]) -> None:
+        with whole_file(self._path) as file:
+            csv.writer(file, lineterminator="\n").writerows([[*HEAD, *self._tests], *rows])
+
+    def add(self, report: RoundReport, clients: Mapping[str, Client], truth: Mapping[str, int]) -> None:
+        """Append the rows of a round, in the order of the client keys.
+
+        Parameters
+        ----------
+        clients
+            All that the run knows, by key.
+        truth
+            True cluster of each of whom it is known.
+        """
+        tests = {key: test_cells(evaluation) for key, evaluation in report.evaluations.items()}
+        new = dict.fromkeys(name for cells in tests.values() for name in cells if name not in self._tests)
+        if new:
+            self._widen(list(new))
+        sampled = set(report.participants)
+        models, before = report.assignment, self._places
+        # One pass over all known clients, of which a round may sample few; only those that changed get a row.
+        moved = {key: at for key in clients if before.get(key) != (at := (models.get(key), truth.get(key)))}
+        before.update(moved)
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        for key in sorted({*sampled, *report.clients, *tests, *moved}):
+            row: list[object] = [report.server_round, key, models.get(key), truth.get(key)]
+            row.append("true" if key in sampled else "false")
+            if (part := report.clients.get(key)) is None:
+                row += [None] * 7
+            else:
+                row += [part.reply, part.rejected, part.train_loss, part.samples, round(part.seconds, 6)]
+                row += [part.bytes_down, part.bytes_up]
+            if cells := tests.get(key):
+                row += [cells.get(name) for name in self._tests]
+            else:
+                row += [None] * len(self._tests)
+            rows.writerow(row)
+        append_lines(self._path, text.getvalue())
+
+    def _widen(self, names: Sequence[str]) -> None:
+        """Add columns; rows that are there have nothing in them."""
+        self._tests += names
+        with self._path.open(newline="", encoding="utf-8") as file:
+            _, *rows = csv.reader(file)
+        self._write([[*row, *[""] * len(names)] for row in rows])
+
+    def finish(self) -> None:
+        """Write the same rows as Parquet, where pyarrow is installed."""
+        if find_spec("pyarrow") is None:
+            return
+        # Loaded at the end alone: it takes part of a second.
+        from pyarrow import bool_, float64, int64, parquet, string
+        from pyarrow import csv as arrow_csv
+
+        types = dict.fromkeys(self._tests, float64())
+        types |= {name: int64() for name in types if name.endswith("_examples")}
+        types |= dict.fromkeys(("round", "cluster", "true_cluster", "samples", "bytes_down", "bytes_up"), int64())
+        types |= dict.fromkeys(("client", "reply", "rejected"), string())
+        types |= {"sampled": bool_(), "train_loss": float64(), "seconds": float64()}
+        table = arrow_csv.read_csv(
+            self._path,
+            arrow_csv.ReadOptions(use_threads=False),
+            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=[""]),
+        )
+        path = self._path.with_name(PARQUET)
+        with whole_file(path, "wb") as file:
+            parquet.write_table(table, file)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None
+
+
+PARTS = "embeddings"
+"""Folder of the parts; gone once they are joined."""
+
+
+class Embeddings:
+    """Write `embeddings.npz`, each round's part as soon as it is over.
+
+    Parameters
+    ----------
+    folder
+        The run's.
+    done_rounds
+        Rounds after which the run goes on: later ones are taken back. None: it starts, and the folder is empty.
+    """
+
+    def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
+        self._file, self._parts = folder / EMBEDDINGS, folder / PARTS
+        if done_rounds is None:
+            return
+        for part in self._found():
+            if int(part.stem) > done_rounds:
+                part.unlink()
+        if self._file.is_file():
+            # A finished run that is resumed.
+            self._join(lambda server_round: server_round <= done_rounds)
+
+    def add(self, report: RoundReport, truth: Mapping[str, int]) -> None:
+        """Write a round's part, where the round compared clients; `truth` has true clusters by client."""
+        found = report.compared
+        if found is None:
+            return
+        labels = [report.assignment.get(key, UNKNOWN) for key in found.clients]
+        true = [truth.get(key, UNKNOWN) for key in found.clients]
+        part = Embedding(
+            report.server_round,
+            found.kind,
+            np.array(found.clients, dtype=np.str_),
+            found.vectors,
+            np.array(labels, dtype=np.int64),
+            np.array(true, dtype=np.int64),
+        )
+        path = self._parts / f"{report.server_round}.npz"
+        with naming(path):
+            self._parts.mkdir(exist_ok=True)
+        with whole_file(path, "wb") as file:
+            np.savez(file, **part.arrays())
+
+    def finish(self) -> None:
+        """Join the parts into the file; a run that never compared clients has none."""
+        if self._found():
+            self._join(lambda _: True)
+            # Only now: a run that is killed before has its parts, and joins them again.
+            shutil.rmtree(self._parts)
+
+    def _found(self) -> list[Path]:
+        return sorted(self._parts.glob("*.npz"), key=lambda path: int(path.stem))
+
+    def _join(self, wanted: Callable[[int], bool]) -> None:
+        """Write the file anew from its own rounds, as far as wanted, and from the parts."""
+        sources = [path for path in (self._file, *self._found()) if path.is_file()]
+        with whole_file(self._file, "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as joined:
+            written: set[str] = set()
+            for source in sources:
+                with ZipFile(source) as part:
+                    for name in part.namelist():
+                        if name not in written and wanted(round_of(name)):
+                            written.add(name)
+                            # Without the time in it, equal runs leave equal files.
+                            member = ZipInfo(name)
+                            member.compress_type = ZIP_DEFLATED
+                            joined.writestr(member, part.read(name))

@@ -1,1 +1,0 @@
-"""Flower's own processes: SuperLink, `flwr run`, the end of a run."""

@@ -1,0 +1,337 @@
+"""The results folder of one run, from the first line of its log to the report."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import operator
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.reports.console import counted
+from florets.reports.folder import (
+    MARKER,
+    FolderLock,
+    RunLog,
+    append_lines,
+    open_folder,
+    reopen_folder,
+    whole_file,
+    write_arrays,
+    write_whole,
+)
+from florets.reports.pooled import FILE as TESTS
+from florets.reports.pooled import statistics_of, to_json
+from florets.reports.run_page import write_report
+from florets.reports.scores import TEST_CELLS, test_cells
+from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.server_app.client_rows import ClientRows, Embeddings
+from florets.server_app.progress import Progress
+from florets.strategies.base.exchange import named
+from florets.strategies.base.report import Client, Evaluation, RoundReport
+
+log = logging.getLogger("florets")
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """Return the summary that a run's folder holds."""
+    return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+class Recorder:
+    """Write what a run leaves behind, each round as soon as it is over.
+
+    Use it as a context manager: leaving it closes the log file and the progress bar, whatever happened. A run
+    that is killed leaves ``rounds.jsonl`` with every round up to the last whole one.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's own folder. An earlier run's folder is replaced whole, and the log says so.
+    config_yaml : str
+        The resolved configuration.
+    num_rounds : int
+        Length of the progress bar.
+    quiet : bool
+        Plain lines instead of a bar.
+    task_title : str
+        What the run is, in a few words, for people.
+    done_rounds : int or None
+        Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
+    lock : FolderLock, optional
+        The folder's, where it is held already.
+
+    Attributes
+    ----------
+    names
+        Of clients that have others than their keys, by their numbers.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds something that no run has left there, or not the rounds that it should, or another
+        process is at work in it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config_yaml: str,
+        experiment: str,
+        strategy: str,
+        seed: int,
+        num_rounds: int,
+        quiet: bool = False,
+        task_title: str = "",
+        done_rounds: int | None = None,
+        lock: FolderLock | None = None,
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        self._experiment, self._strategy, self._seed = experiment, strategy, seed
+        self._task_title = task_title
+        self.names: Mapping[int, str] = {}
+        self._clients: dict[str, Client] = {}
+        self._truth: dict[str, int] = {}
+        self._lines: list[RoundLine] = []
+        self._warnings: list[str] = []
+        self._lock = lock or FolderLock(self.folder)
+        try:
+            if done_rounds is None:
+                replaced = open_folder(self.folder)
+            else:
+                replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
+            write_whole(self.folder / "config.yaml", config_yaml)
+            self._rows = ClientRows(self.folder, done_rounds)
+            self._embeddings = Embeddings(self.folder, done_rounds)
+            self._open_log()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
+        if done_rounds is not None:
+            self.note(f"going on after round {done_rounds} in {self.folder}")
+        if replaced:
+            self.note(f"replaced the results of an earlier run in {self.folder}")
+
+    def _open_log(self) -> None:
+        self._handler: logging.FileHandler | None = RunLog(self.folder / "run.log")
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(self._handler)
+        # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
+        self._level_before = log.level
+        if log.getEffectiveLevel() > logging.INFO:
+            log.setLevel(logging.INFO)
+
+    @property
+    def lines(self) -> Sequence[RoundLine]:
+        """The lines of all rounds so far."""
+        return self._lines
+
+    def clients(self, clients: Sequence[Client]) -> None:
+        """Note the clients of the federation, and their true clusters where they are known."""
+        self._clients = {client.key: client for client in clients}
+        self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
+        log.info("%s, %d with a known true cluster", counted(len(self._clients), "client"), len(self._truth))
+
+    def follow(self, clients: Sequence[Client]) -> None:
+        """Take over newcomers, and what changed of clients that are known."""
+        if len(clients) != len(self._clients):
+            self.clients(clients)
+        elif all(map(operator.is_, clients, self._clients.values())):
+            return
+        elif any(self._clients[client.key] != client for client in clients):
+            before = dict(self._truth)
+            self._clients = {client.key: client for client in clients}
+            self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
+            if moved := [key for key, cluster in self._truth.items() if before.get(key) != cluster]:
+                log.info("%s to other groups: %s", counted(len(moved), "client"), ", ".join(sorted(moved)))
+
+    def note(self, text: str) -> None:
+        """Log a line of text and show it."""
+        log.info("%s", text[:1].upper() + text[1:])
+        self._progress.note(text)
+
+    def warn(self, text: str) -> None:
+        """Log a warning and show it; summary and report have it as well."""
+        self._warnings.append(text)
+        log.warning("%s", text)
+        self._progress.note(f"warning: {text}")
+
+    def round(
+        self,
+        report: RoundReport,
+        figures: Mapping[str, float | None] | None = None,
+        data_changed: int = 0,
+        validation: float | None = None,
+    ) -> RoundLine:
+        """Append a round to ``rounds.jsonl`` and the files of its clients, show it, and return its line.
+
+        `validation` is the figure of `florets.server_app.patience`; the others are as in `round_line`.
+        """
+        line = round_line(report, self._truth, figures, self._clients, data_changed)
+        line["validation"] = validation
+        # Before the line, which says that the round is complete.
+        self._rows.add(report, self._clients, self._truth)
+        self._embeddings.add(report, self._truth)
+        append_lines(self.folder / MARKER, json.dumps(line, allow_nan=False) + "\n")
+        if line["diverged"]:
+            log.warning(
+                "Round %d: diverged (loss not finite) on %d of %d evaluated clients; "
+                "a lower train.learning_rate may help",
+                line["round"],
+                line["diverged"],
+                line["evaluated"],
+            )
+        self._lines.append(line)
+        self._progress.show(line, round_seconds(line))
+        return line
+
+    def finish(
+        self,
+        models: Mapping[str, NDArray[Any]],
+        evaluations: Mapping[str, Evaluation],
+        assignment: Mapping[str, int],
+        loss_matrix: tuple[Sequence[str], NDArray[np.float64]] | None = None,
+        left_out: Sequence[str] = (),
+        pictures: bool = True,
+        confusions: Mapping[int, Sequence[int]] | None = None,
+        changes: Sequence[tuple[int, int, int]] = (),
+        mixtures: Mapping[str, NDArray[np.float64]] | None = None,
+        best_round: int | None = None,
+    ) -> RunSummary:
+        """Write all that is known only at the end: tables, models, summary, plots and report.
+
+        Parameters
+        ----------
+        models : mapping of str to array
+            The K models, ``<k>/<name>`` to values.
+        evaluations : mapping of str to Evaluation
+            The last evaluation of each client; may be empty.
+        assignment : mapping of str to int
+            Model of each client that has one.
+        loss_matrix : (sequence of str, array (M, K)), optional
+            Client keys, and the mean loss of each model on each client's training data.
+        left_out : sequence of str
+            Nodes that were online and could not take part.
+        pictures : bool
+            Whether the plots are drawn.
+        confusions : mapping of int to sequence of int
+            Counts of the last evaluation by model, see `RoundReport.confusions`.
+        changes : sequence of (int, int, int)
+            True clusters by round where they change, see `Truth.changes`.
+        mixtures : mapping of str to array (K,), optional
+            Shares of the models in each client that mixes them.
+        best_round : int, optional
+            Round whose models the run ends with; None: the last one.
+        """
+        self._progress.close()
+        # The figures come first and the pictures last: a failure while drawing costs no results.
+        self._write_clients(evaluations, assignment, mixtures or {})
+        if loss_matrix is not None:
+            self._write_losses(*loss_matrix)
+        if statistics := statistics_of(evaluations):
+            write_whole(self.folder / TESTS, to_json(statistics))
+        if confusions:
+            self._write_confusions(confusions)
+        if changes:
+            self._write_changes(changes)
+        names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
+        with whole_file(self.folder / "models.safetensors", "wb") as file:
+            write_arrays(file, models, names)
+        summary = summarise(
+            self._lines,
+            experiment=self._experiment,
+            strategy=self._strategy,
+            seed=self._seed,
+            folder=str(self.folder),
+            evaluations=evaluations,
+            left_out=left_out,
+            warnings=self._warnings,
+            best_round=best_round,
+        )
+        write_whole(self.folder / "summary.json", summary.to_json())
+        self._rows.finish()
+        self._embeddings.finish()
+
+        write_report(self.folder, self._task_title, pictures)
+        if left_out:
+            log.warning("%s could not take part: %s", counted(len(left_out), "node"), named(left_out))
+        log.info("Results are in %s", self.folder)
+        return summary
+
+    def _write_clients(
+        self,
+        evaluations: Mapping[str, Evaluation],
+        assignment: Mapping[str, int],
+        mixtures: Mapping[str, NDArray[np.float64]],
+    ) -> None:
+        results = {key: test_cells(evaluation) for key, evaluation in evaluations.items()}
+        # What was not asked for has no columns; without any evaluation the plain ones are empty.
+        tests = list(dict.fromkeys([*TEST_CELLS, *(name for cells in results.values() for name in cells)]))
+        shares = range(max(map(len, mixtures.values()), default=0))
+        with whole_file(self.folder / "clients.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples"]
+            writer.writerow([*head, *tests, "device", *(["name"] if self.names else [])])
+            for key, client in sorted(self._clients.items()):
+                cells, mixture = results.get(key, {}), mixtures.get(key)
+                writer.writerow(
+                    [key, client.cluster, assignment.get(key)]
+                    + [None if mixture is None or k >= len(mixture) else float(mixture[k]) for k in shares]
+                    + [client.num_examples]
+                    + [cells.get(name) for name in tests]
+                    + [client.device]
+                    + ([self.names.get(client.number)] if self.names else [])
+                )
+
+    def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:
+        with whole_file(self.folder / "confusion.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["model", "label", "predicted", "samples"])
+            for model, counts in sorted(confusions.items()):
+                writer.writerows([model, *counts[place : place + 3]] for place in range(0, len(counts), 3))
+
+    def _write_changes(self, changes: Sequence[tuple[int, int, int]]) -> None:
+        keys = {client.number: key for key, client in self._clients.items()}
+        with whole_file(self.folder / "true_clusters.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["client", "from_round", "true_cluster"])
+            writer.writerows([keys.get(number, number), *when] for number, *when in changes)
+
+    def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
+        with whole_file(self.folder / "loss_matrix.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))])
+            for row in sorted(range(len(keys)), key=lambda row: keys[row]):
+                # repr of a Python float is the shortest text that reads back to the same bits.
+                writer.writerow([keys[row], self._truth.get(keys[row]), *map(float, losses[row])])
+
+    def close(self) -> None:
+        """Close the log file and the progress bar, and let go of the folder; a second call does nothing."""
+        self._progress.close()
+        if self._handler is not None:
+            log.removeHandler(self._handler)
+            self._handler.close()
+            self._handler = None
+            log.setLevel(self._level_before)
+        self._lock.release()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            log.error(
+                "The run ended early, after %s: %s",
+                counted(len(self._lines), "round"),
+                str(error) or type(error).__name__,
+            )
+        self.close()

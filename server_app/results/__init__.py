@@ -1,1 +1,0 @@
-"""Results of a run: records, summary, report, plots."""

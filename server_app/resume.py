@@ -1,0 +1,266 @@
+"""Going on with an interrupted run: what its folder says, and what may be different from then on."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from florets.conf.consent import TRUST, imported_functions, read_trust
+from florets.conf.overrides import Given, read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.run_folder import absolute, flower_resume_command, resume_command
+from florets.conf.saved import saved_config
+from florets.conf.schema import Config, as_plain
+from florets.conf.typed import show
+from florets.reports.folder import FINISHED, FolderLock, write_whole
+from florets.reports.summary import RunSummary
+from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from florets.server_app.own_code import (
+    changed_files,
+    changed_words,
+    code_on_disk,
+    look_for_given,
+    recorded_code,
+)
+from florets.server_app.recorder import read_summary
+from florets.strategies.registry import UnknownStrategy, find_strategy, strategy_class
+
+log = logging.getLogger("florets")
+
+CHANGEABLE = (
+    *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
+    *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
+    *("checkpoint_every", "checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers"),
+    *("ray_address", "tracker"),
+)
+"""Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
+
+
+def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] | None:
+    """Return the configuration and the folder of the run that `resume=<folder>` names; None without that key.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        What was typed. Beside `resume` only the keys in `CHANGEABLE` may be given, without `results_dir`: the run
+        stays in its folder. `trust=true` lets functions be imported that the folder's configuration names,
+        `code_changed=accept` lets them be others than those that the run began with.
+    caller : Path
+        The working directory that relative folders are meant from.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no run, another key is given, functions would be imported without `trust=true`, or their
+        files have changed since the run began.
+    """
+    if not any(text.startswith("resume=") for text in overrides):
+        return None
+    problems: list[str] = []
+    given = {entry.key: entry for entry in read_overrides(overrides, problems)}
+    if problems:
+        raise ConfigError(problems)
+    text, consent = given.pop("resume").value, given.pop(TRUST, None)
+    trust = consent is not None and read_trust(consent.value, consent.text, problems)
+    accepts = read_accept(given.pop("code_changed", None), problems)
+    if text is None or str(text) == "":
+        problems.append("resume= names no folder: give resume=<folder of an interrupted run>.")
+    folder = absolute(str(text), caller)
+    for entry in given.values():
+        if entry.key not in CHANGEABLE or entry.key == "results_dir":
+            allowed = ", ".join(key for key in CHANGEABLE if key != "results_dir")
+            problems.append(f"{entry.text}: cannot be changed in the middle of a run; beside resume go {allowed}.")
+    if problems:
+        raise ConfigError(problems)
+    if "data_dir" in given:
+        path = str(absolute(str(given["data_dir"].value), caller))
+        given["data_dir"] = Given("data_dir", path, given["data_dir"].text)
+    if trust:
+        look_for_given(folder)
+    config = saved_config(folder, list(given.values()), trust)
+    if not accepts:
+        refuse_changed_code(f"resume={folder}", folder, config)
+    return config, folder
+
+
+def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
+    """Raise ConfigError where code that the run in a folder imports has changed since it began; `key` names it."""
+    changed = changed_files(recorded_code(folder), code_on_disk(config))
+    if changed:
+        raise ConfigError(
+            [
+                f"{key}: the code that this run imports has changed since it began: "
+                f"{changed_words(changed)}. Its rounds so far were made by the old code: put that back, run the "
+                "experiment again, or add code_changed=accept to go on with the code as it is now (in flwr run: "
+                "overrides='code_changed=accept')."
+            ]
+        )
+
+
+def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
+    """Refuse to start a new run in a folder whose interrupted run could go on: its rounds would be lost.
+
+    Parameters
+    ----------
+    by_flower
+        The run was started with `flwr run`, and goes on by the same command.
+
+    Raises
+    ------
+    ConfigError
+        If there is such a run, or it is going on in another process.
+    """
+    saved = Checkpoints(folder).newest()
+    if saved is None or (folder / FINISHED).is_file():
+        return
+    try:
+        FolderLock(folder).release()
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    find_command = flower_resume_command if by_flower else resume_command
+    command = find_command(folder, bool(imported_functions(config)))
+    raise ConfigError(
+        [
+            f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
+            "A sweep goes on with --continue, in Python keep=True. To start anew, remove that folder, or set another "
+            "results_dir."
+        ]
+    )
+
+
+def finished_summary(folder: Path, config: Config) -> RunSummary | None:
+    """Return the summary of a run that has nothing left to do; None where it can go on.
+
+    A run that has come to its end can still go on where more rounds are asked for.
+
+    Raises
+    ------
+    ConfigError
+        If fewer are asked for than it was made with.
+    """
+    # The page is the last thing that a run writes.
+    if not (folder / FINISHED).is_file():
+        return None
+    asked, done = config.num_rounds, saved_config(folder, trust=True).num_rounds
+    if asked < done:
+        raise ConfigError(
+            [
+                f"num_rounds={asked}: the run in {folder} has come to its end with num_rounds={done}, and rounds are "
+                "not taken back; leave num_rounds out, or give more to go on."
+            ]
+        )
+    if asked > done:
+        return None
+    try:
+        return read_summary(folder)
+    except (OSError, ValueError, TypeError) as error:
+        log.warning("%s is missing or damaged (%s): the run's end is done again", folder / "summary.json", error)
+        return None
+
+
+def read_accept(given: Given | None, problems: list[str]) -> bool:
+    """Return whether `code_changed=accept` was given; any other value becomes a problem."""
+    if given is not None and given.value != "accept":
+        problems.append(
+            f"{given.text}: must be accept, which goes on with code that has changed since the run began."
+        )
+    return given is not None
+
+
+def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
+    """Return the checkpoint that a run goes on from; None where it was interrupted before its first one.
+
+    Raises
+    ------
+    CheckpointError
+        If checkpoints are there but damaged, are another configuration's, or were never to be written.
+    """
+    # Its state is made of the strategy's own classes: they are built only if they are loaded.
+    checkpoint = Checkpoints(folder, config.checkpoint_keep).load(strategy_class(config.strategy.name))
+    if checkpoint is None:
+        if saved_config(folder, trust=True).checkpoint_every == 0:
+            raise CheckpointError(
+                f"the run in {folder} was made with checkpoint_every=0: there is nothing to go on from; run it again"
+            )
+        return None
+    different = list(_differences(_renamed(checkpoint.config), as_plain(config)))
+    if different:
+        raise CheckpointError(
+            f"the checkpoint in {folder} is of another configuration than its config.yaml: "
+            f"{'; '.join(different)}. Put config.yaml back as it was, or run the experiment again"
+        )
+    return checkpoint
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint's configuration with its strategy's present name: its package may be installed by now."""
+    strategy = values.get("strategy")
+    if not isinstance(strategy, Mapping):
+        return dict(values)
+    try:
+        name = find_strategy(str(strategy.get("name"))).id
+    except UnknownStrategy:
+        # Of another configuration for certain, which is said with its name.
+        return dict(values)
+    return {**values, "strategy": {**strategy, "name": name}}
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    # Through JSON, as the checkpoint's went: a tuple and a list are equal then.
+    now = json.loads(json.dumps(now))
+    for name in sorted(then.keys() | now.keys()):
+        old, new, key = then.get(name), now.get(name), f"{prefix}{name}"
+        if key in CHANGEABLE or old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{key}.")
+        else:
+            yield f"{key} was {show(old)} and is {show(new)}"
+
+
+PARENT = "parent.json"
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The earlier run.
+
+    Parameters
+    ----------
+    run
+        Its folder.
+    rounds
+        Rounds that it had done; the extended run's are numbered from the next one on.
+    data_dir
+        Data that these rounds were trained on.
+    """
+
+    run: str
+    rounds: int
+    data_dir: str
+
+    def save(self, folder: Path) -> None:
+        """Write the file into an extended run's folder."""
+        write_whole(folder / PARENT, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_parent(folder: Path) -> Parent | None:
+    """Return the run that the one in a folder extends; None where it extends none.
+
+    Raises
+    ------
+    ConfigError
+        If the file is damaged.
+    """
+    path = folder / PARENT
+    if not path.is_file():
+        return None
+    try:
+        parent = Parent(**json.loads(path.read_text(encoding="utf-8")))
+        if type(parent.rounds) is not int or parent.rounds < 1:
+            raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError([f"{path} cannot be read ({error}); extend the earlier run again."]) from error
+    return parent

@@ -1,1 +1,0 @@
-"""Checkpoints, and going on from them."""

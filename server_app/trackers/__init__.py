@@ -1,1 +1,0 @@
-"""Trackers: tools that a run is logged with as it goes on, and one's own callbacks."""

@@ -1,1 +1,0 @@
-"""Worker processes of the in-process engine: each does the work of some clients of an exchange."""

@@ -1,0 +1,166 @@
+"""`LossVectors`: clients embedded by their losses of K models, with probes, outliers and a watch after the freeze."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenClusters
+from florets.strategies.base.report import STABLE_FROM, Client, Detail
+from florets.strategies.core import FloatArray
+from florets.strategies.core.outliers import clipped
+from florets.strategies.shared.loss_outliers import Outliers
+from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
+from florets.strategies.shared.watch import Watch
+from florets.task.keys import setting
+from florets.task.wire.replies import Losses, Update
+
+
+@dataclass(frozen=True)
+class LossVectorSettings(Restarted):
+    """Keys of the embedding by loss vectors, and of the watch on frozen clusters."""
+
+    square_root: bool = setting(False, "take the square root of the losses before clustering and matching")
+    memory: bool = setting(False, "cluster the latest loss vectors of all clients seen, not only this round's")
+    outlier_loss: float | None = setting(
+        100.0,
+        "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
+        "null: nobody",
+        least=1,
+        note="null rejects nobody",
+    )
+    watch: float | None = setting(
+        None,
+        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it "
+        "is asked for a loss vector again; 8 is a good value, null watches nobody",
+        above=0,
+        note="null watches nobody",
+    )
+    probes: int = setting(
+        0, "random models in addition to the K that loss vectors are also taken on, and that nobody trains", least=0
+    )
+
+    @property
+    def extra_models(self) -> int:
+        """First models that the algorithm needs beside the K that are trained."""
+        return self.probes
+
+    def conflicts(self) -> list[str]:
+        """Refuse several starts with probes, which belong to the models of one."""
+        problems = super().conflicts()
+        if self.restarts > 1 and self.probes > 0:
+            problems.append(f"strategy.probes={self.probes}: cannot be used with strategy.restarts; leave one out.")
+        return problems
+
+
+@dataclass
+class LossVectorState(RestartState):
+    """What is remembered of loss vectors and of clients that depart from frozen clusters.
+
+    Attributes
+    ----------
+    known
+        Latest embedded loss vector of each client that takes part in the clustering.
+    frozen
+        The clusters at the moment of stability; None before.
+    outliers
+        Clients whose losses are far above everybody else's.
+    probes
+        Random models, never trained, whose losses are embedded with those of the K; None where there are none.
+    watch
+        What clients' losses usually are once clusters are frozen, and whose has departed from that.
+    """
+
+    known: dict[str, FloatArray] = field(default_factory=dict)
+    frozen: FrozenClusters | None = None
+    outliers: Outliers = field(default_factory=Outliers)
+    probes: Models | None = None
+    watch: Watch = field(default_factory=Watch)
+
+
+S = TypeVar("S", bound=LossVectorSettings)
+M = TypeVar("M", bound=LossVectorState)
+
+
+class LossVectors(Restarts[S, M]):
+    """A method that groups clients by their losses of K models: with probes, without outliers, watched when frozen.
+
+    Raises
+    ------
+    ValueError
+        By `check`, if the initial arrays hold fewer models than `k` and `probes` together; the probes are the last.
+    """
+
+    def check(self, models: Models) -> None:
+        """Raise ValueError where there are fewer models than clusters, or than clusters and probes."""
+        super().check(models)
+        wanted = self.k if isinstance(self.k, int) else 1
+        if self.state.probes is None and models.count < wanted + self.settings.probes:
+            raise ValueError(
+                f"strategy.probes={self.settings.probes}: the initial arrays hold {models.count} models, and "
+                f"need {wanted} to train and the probes behind them; pack more, or use fewer probes"
+            )
+
+    def plan(self, context: Round) -> Plan[Update]:
+        """Plan the round without probes: the last of the first models are kept as these, and never trained."""
+        count, models = self.settings.probes, context.models
+        if count and self.state.probes is None:
+            self.state.probes = models.replaced(models.bank[-count:])
+            context = replace(context, models=models.replaced(models.bank[:-count]))
+        self.state.watch.details = {}
+        return super().plan(context)
+
+    def with_probes(self, context: Round) -> Round:
+        """Return the round with the probes behind the K models."""
+        if self.state.probes is None:
+            return context
+        bank = np.concatenate([context.models.bank, self.state.probes.bank])
+        return replace(context, models=context.models.replaced(bank))
+
+    def ask_losses(self, clients: Sequence[Client], models: Models, context: Round) -> Replies[Losses]:
+        """Return the losses of clients that are no outliers, on all of their samples."""
+        with context.meter.part("losses"):
+            replies = context.ask_losses(clients, models, all_samples=True)
+        return self.without_outliers(replies, context)
+
+    def without_outliers(self, replies: Replies[Losses], context: Round) -> Replies[Losses]:
+        """Return the replies of clients that can be clustered."""
+        reports = [(key, reply.losses) for key, reply in replies.ok]
+        for reason, keys in self.state.outliers.reject(reports, self.settings.outlier_loss).items():
+            replies = context.reject(replies, keys, reason)
+        return replies
+
+    def embedded(self, replies: Replies[Losses], limit: float) -> tuple[list[str], FloatArray, float]:
+        """Return the clients that are clustered, their loss vectors and what these are clipped to."""
+        fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
+        known = self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
+        keys = sorted(known)
+        limit = float(self._embed(np.array(self.state.outliers.limit(keys, limit))))
+        return keys, clipped(np.stack([known[key] for key in keys]), limit), limit
+
+    def _embed(self, losses: FloatArray) -> FloatArray:
+        return np.sqrt(np.maximum(losses, 0.0)) if self.settings.square_root else losses
+
+    def departed_open(self, context: Round) -> bool:
+        """Move clients whose loss has departed from their cluster's; say whether clusters must be found anew."""
+        if self.state.frozen is None or self.settings.watch is None:
+            return False
+        return self.state.watch.moves(self.assignment, context, self.ask_losses)
+
+    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Average without clients that depart in this round, or that no model fits, unless all of a cluster do."""
+        return super().average(self.state.watch.staying(updates))
+
+    def details(self) -> dict[str, Detail]:
+        """Return what first rounds and the watch report, and `stable_from` in the round that froze the clusters."""
+        froze = self.state.frozen is not None and self.state.phase != "stable"
+        freeze: dict[str, Detail] = {STABLE_FROM: self.context.server_round + 1} if froze else {}
+        return {**super().details(), **self.state.watch.report(), **freeze}
+
+    def frozen_clusters(self) -> FrozenClusters | None:
+        """Return the clusters at the moment of stability."""
+        return self.state.frozen
