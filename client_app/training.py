@@ -22,7 +22,6 @@ from florets.task.training.linear import (
     linear_losses,
     linear_test,
     linear_update,
-    takes_full_steps,
 )
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import Evaluated, count, evaluated, loss_vector
@@ -251,7 +250,7 @@ def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | 
     """Take steps of plain gradient descent on a linear model, in NumPy."""
     problem = problem.on_whole_loss()
     mu = problem.objective.proximal_mu
-    linear = client.linear if takes_full_steps(problem.training, client.num_examples) else None
+    linear = client.linear if problem.training.takes_full_steps(client.num_examples) else None
     if linear is None or mu is None:
         return None
     state = {name: value.numpy() for name, value in problem.state.items()}

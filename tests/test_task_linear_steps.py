@@ -15,7 +15,6 @@ from florets.task.training.linear import (
     linear_test,
     linear_update,
 )
-from florets.task.training.linear import takes_full_steps as full
 from florets.task.training.loop import train
 from florets.task.training.losses import evaluate, evaluated, loss_vector
 from florets.task.training.modules import torch_random
@@ -110,14 +109,14 @@ def test_names_and_losses_that_a_linear_model_has():
 
 
 def test_only_plain_gradient_descent_on_all_samples_takes_full_steps():
-    assert full(Training(0.1, 5, 10, "sgd"), 10)
+    assert Training(0.1, 5, 10, "sgd").takes_full_steps(10)
     for other in (
         Training(0.1, 5, 9, "sgd"),
         Training(0.1, 5, 10, "adam"),
         Training(0.1, 5, 10, "sgd", momentum=0.9),
         Training(0.1, 5, 10, "sgd", weight_decay=0.1),
     ):
-        assert not full(other, 10)
+        assert not other.takes_full_steps(10)
 
 
 def test_no_sample_is_refused():

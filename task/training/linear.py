@@ -76,11 +76,6 @@ def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
     return LinearNames("1.weight", "1.bias" if layer.bias is not None else None)
 
 
-def takes_full_steps(training: Training, num_samples: int) -> bool:
-    """Say whether local training is plain gradient descent on all samples, which needs no draw."""
-    return training.is_gradient_descent and training.batch_size >= num_samples > 0
-
-
 def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:
     """Return inputs (n, d), flat, and targets (n,), sharing the tensors' memory where it is in order."""
     return x.flatten(1).numpy(), y.numpy()
@@ -122,7 +117,7 @@ def linear_update(
     x, y
         Inputs (n, d) and targets (n,).
     training
-        Such that `takes_full_steps` holds; the learning rate and the number of steps count.
+        Such that `Training.takes_full_steps` holds; the learning rate and the number of steps count.
     proximal_mu
         Factor of FedProx's term, at least 0.
 
@@ -255,7 +250,7 @@ def exact_proximal(
 def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
-    `takes_full_steps` holds for each of them. Of models this small, stacks in torch cost as much as NumPy does client
+    `Training.takes_full_steps` holds for each. Of models this small, stacks in torch cost as much as NumPy does client
     by client: autograd's calls are as many for a stack of 64 as for one.
     """
     alike: dict[int, list[int]] = {}

@@ -90,6 +90,10 @@ class Training:
         steps_by_gradient = self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
         return self.is_plain and steps_by_gradient and self.clip_norm is None
 
+    def takes_full_steps(self, num_samples: int) -> bool:
+        """Return whether every step is plain gradient descent on all samples, which needs no draw."""
+        return self.is_gradient_descent and self.batch_size >= num_samples > 0
+
     @property
     def has_closed_form(self) -> bool:
         """Whether the minimum of a proximal problem can stand for its steps: nothing shrinks or clips them."""
