@@ -250,7 +250,7 @@ def exact_proximal(
 def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
-    `Training.takes_full_steps` holds for each. Of models this small, stacks in torch cost as much as NumPy does client
+    `Training.takes_full_steps` holds for each. Of models this small, stacks in torch cost as much as NumPy client
     by client: autograd's calls are as many for a stack of 64 as for one.
     """
     alike: dict[int, list[int]] = {}
