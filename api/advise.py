@@ -12,8 +12,8 @@ from florets.engines import engine
 from florets.reports import pages
 from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 
 class Advice:

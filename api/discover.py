@@ -21,8 +21,8 @@ from florets.engines import engine, jobs
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     from florets.reports.figures import Picture

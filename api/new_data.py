@@ -15,7 +15,7 @@ from florets.server_app.new_client.assignment import Assignment, assign_data, as
 from florets.server_app.new_client.chosen_model import chosen_model, client_keys
 from florets.server_app.new_client.read_data import NewData, read_arrays, read_data, read_table
 from florets.server_app.new_client.run_models import RunModels
-from florets.task.threads import one_thread_within
+from florets.task.device import one_thread_within
 
 
 @one_thread_within()

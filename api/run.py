@@ -16,8 +16,8 @@ from florets.conf.schema import Config
 from florets.engines import engine, jobs
 from florets.reports import frames
 from florets.reports.summary import RunSummary
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -19,8 +19,8 @@ from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, 
 from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
 from florets.server_app.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
 from florets.strategies import TITLES
+from florets.task.device import one_thread_within
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_within
 
 if TYPE_CHECKING:
     import pandas as pd

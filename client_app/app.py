@@ -21,10 +21,10 @@ from florets.client_app.handlers.hello import describe, hello
 from florets.client_app.handlers.losses import losses
 from florets.client_app.handlers.train import train, train_select
 from florets.client_app.session import consent_of, has_process_of_its_own, is_simulated
+from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.raised_in import raised_in
 from florets.task.registry import OwnCodeFailed
-from florets.task.threads import one_thread_for_good
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
 from florets.task.wire.messages import reply_message

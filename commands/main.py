@@ -20,8 +20,8 @@ from florets.engines.flower_processes import version
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.server_app.signals import end_in_order
+from florets.task.device import one_thread_for_good
 from florets.task.imported import import_from
-from florets.task.threads import one_thread_for_good
 
 _FLAGS = {
     "-m": "sweep",

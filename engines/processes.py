@@ -22,9 +22,9 @@ from florets.engines.messages import Answer, MessageReader, MessageWriter, Sent,
 from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
 from florets.strategies.base.loop import seldom_collected
 from florets.task import given
+from florets.task.device import one_thread_for_good
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
-from florets.task.threads import one_thread_for_good
 
 
 @dataclass(frozen=True)

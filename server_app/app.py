@@ -21,8 +21,8 @@ from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import read_resume
 from florets.server_app.run_end import end_hung_clients, end_with_flower
 from florets.strategies.base.federation import WrongNodeCount
+from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
-from florets.task.threads import one_thread_for_good
 
 # Flower has loaded NumPy before this package could ask for one thread.
 one_thread_for_good()

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.device import one_thread
 from florets.task.randomness import Purpose, generator
-from florets.task.threads import one_thread
 
 ABSENT = -1.0
 """Mean and spread of a class with fewer than two samples: no spread is negative."""

@@ -1,12 +1,58 @@
-"""Devices that models are trained and tested on, by name."""
+"""Devices that models are trained and tested on, by name, and one thread for linear algebra.
 
-import torch
+With more threads, sums differ in their last bits from run to run.
+"""
 
-_CPU = torch.device("cpu")
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignore[import-untyped]  # it ships no types
+
+if TYPE_CHECKING:
+    import torch
+
+
+def one_thread() -> Any:
+    """Return a context manager that holds BLAS and OpenMP to one thread."""
+    return _threads().limit(limits=1)
+
+
+def one_thread_for_good() -> None:
+    """Hold the BLAS libraries that are loaded by now to one thread for the rest of the process.
+
+    Those that are loaded later go by `OMP_NUM_THREADS`.
+    """
+    threadpool_limits(limits=1, user_api="blas")
+
+
+@contextmanager
+def one_thread_within() -> Iterator[None]:
+    """Compute with one thread, PyTorch too, and give the caller its numbers of threads back.
+
+    For a function that is called in a process of somebody else's, such as a notebook.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    with threadpool_limits(limits=1):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # Searching the loaded libraries takes milliseconds: once is enough.
+
+
 _TYPES = ("cpu", "cuda", "mps")
 
 
-def find_device(name: str) -> torch.device:
+def find_device(name: str) -> "torch.device":
     """Return the device of a name, such as cpu or cuda:1; auto: a GPU where this machine has one.
 
     Raises
@@ -15,7 +61,9 @@ def find_device(name: str) -> torch.device:
         If this machine does not have it.
     """
     if name == "cpu":
-        return _CPU
+        return _cpu()
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu")
     try:
@@ -37,4 +85,13 @@ def find_device(name: str) -> torch.device:
 
 
 def _has_mps() -> bool:
+    import torch
+
     return torch.backends.mps.is_available()
+
+
+@cache
+def _cpu() -> "torch.device":
+    import torch
+
+    return torch.device("cpu")

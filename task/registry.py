@@ -17,8 +17,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from florets.task.imported import Function, imported, other_parameters
-from florets.task.operators import with_torchvision
+from florets.task.imported import Function, imported, other_parameters, with_torchvision
 
 Kind = Literal["data", "partition", "model"]
 F = TypeVar("F", bound=Function)

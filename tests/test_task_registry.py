@@ -7,7 +7,7 @@ import types
 import pytest
 from torch.nn import Module
 
-from florets.task.operators import with_torchvision
+from florets.task.imported import with_torchvision
 from florets.task.registry import Kind, call, check_options, names, register_model, resolve
 from florets.task.task import Task, TaskSpec
 

@@ -10,9 +10,9 @@ from torch.nn import Module
 from florets.client_app.client import Client
 from florets.client_app.messages import reply, reported
 from florets.client_app.training import update
+from florets.task.device import one_thread
 from florets.task.layers import is_of_layer
 from florets.task.randomness import Purpose
-from florets.task.threads import one_thread
 from florets.task.training.losses import mean_loss
 from florets.task.wire import kinds
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from florets.client_app.client import Client
 from florets.client_app.messages import reply
+from florets.task.device import one_thread
 from florets.task.randomness import Purpose
-from florets.task.threads import one_thread
 from florets.task.wire import kinds
 
 FEATURES = ("inputs", "inputs_and_targets")

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.messages import reply
-from florets.task.threads import one_thread
+from florets.task.device import one_thread
 from florets.task.wire import kinds
 
 _NOTHING = 1e-9

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from florets.task.data.dataset import Dataset, IntArray, Pixels, pooled
 from florets.task.data.files import folder_of, read_mat, reading
 from florets.task.data.image_files import ImageOptions, images_below, is_hidden, read_image
-from florets.task.operators import with_torchvision
+from florets.task.imported import with_torchvision
 from florets.task.registry import register_data
 
 
