@@ -16,7 +16,7 @@ from florets.strategies.shared.fold_round import FoldPlan
 from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.folds import RowForm
-from florets.task.wire.work import read_work
+from florets.task.wire.replies import read_work
 
 CASES = {
     "quickstart": ["experiment=quickstart"],

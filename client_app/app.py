@@ -27,9 +27,8 @@ from florets.task.raised_in import raised_in
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
-from florets.task.wire.messages import reply_message
-from florets.task.wire.records import put
-from florets.task.wire.work import pack_work
+from florets.task.wire.records import put, reply_message
+from florets.task.wire.replies import pack_work
 from florets.task.work import Work
 
 Handler = Callable[[Message, Context], Message]

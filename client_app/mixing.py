@@ -1,13 +1,120 @@
 """A client's own mixture of the global model and its upper layers, for FedALA's training and tests."""
 
+from collections.abc import Callable, Mapping
+
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from florets.client_app.client import Client
 from florets.client_app.training import augmentation, sample_weights
 from florets.task.randomness import Purpose
-from florets.task.training.local_aggregation import WeightSettings, learned_weights, mixture
+from florets.task.training.losses import count, per_sample_losses, targets_of
+from florets.task.training.modules import outputs_of
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
+
+Tensors = Mapping[str, Tensor]
+
+WINDOW = 10
+"""Passes over whose losses the spread is taken that says whether the weights have converged."""
+
+
+def mixture(shared: Tensors, own: Tensors, weights: Tensors) -> dict[str, Tensor]:
+    """Return the global model with its upper layers replaced by own + (global - own) * weight, entry by entry.
+
+    Parameters
+    ----------
+    shared
+        The global model, by the names of the state dict.
+    own, weights
+        The client's upper layers, and a weight in [0, 1] for each of their entries. Integer entries stay global.
+    """
+    return {
+        # lerp is exact at both ends, so that with weights of 1 this is the global model to the bit.
+        name: torch.lerp(own[name], value, weights[name]) if name in own and value.is_floating_point() else value
+        for name, value in shared.items()
+    }
+
+
+def learned_weights(
+    module: Module,
+    shared: Tensors,
+    own: Tensors,
+    weights: Tensors,
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    training: Training,
+    rng: np.random.Generator,
+    sample_weights: Tensor | None = None,
+    augment: Callable[[Tensor], Tensor] | None = None,
+    *,
+    rate: float,
+    fraction: float,
+    tolerance: float,
+    most_passes: int,
+) -> dict[str, Tensor]:
+    """Return the weights of a client's mixture after some passes over a part of its training samples.
+
+    Parameters
+    ----------
+    module
+        Holds some mixture afterwards, in eval mode.
+    shared, own, weights
+        See `mixture`; the weights are those to start from. Those of entries without a gradient do not change.
+    x, y
+        All of the client's samples, on the module's device.
+    rng
+        Draws the part of the samples, and shuffles it once a pass.
+    sample_weights
+        (n,), weights of the samples in the loss; None: 1 each.
+    training, augment
+        Batch size and precision, and the change of each batch.
+    rate
+        Step size eta, at least 0.
+    fraction
+        Part of the client's samples that is used, above 0 and at most 1.
+    tolerance
+        Weights have converged once the last `WINDOW` passes' losses have a smaller standard deviation.
+    most_passes
+        Passes after which they are taken as they are, at least 1.
+
+    Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1 (the weights' update and its repetition until they
+    converge). Deviation: a pass's mean loss is what converges, in eval mode; the part of the samples is drawn.
+    """
+    if not (rate >= 0 and 0 < fraction <= 1 and tolerance >= 0 and most_passes >= 1):
+        raise ValueError(
+            f"rate={rate}, fraction={fraction}, tolerance={tolerance}, most_passes={most_passes} of a mixture's "
+            "weights must be at least 0, in (0, 1], at least 0 and at least 1."
+        )
+    module.load_state_dict(shared)
+    module.eval()
+    upper = {name: p for name, p in module.named_parameters() if name in own and p.requires_grad}
+    found = {name: value.to(x.device, copy=True) for name, value in weights.items()}
+    ends = {name: (own[name].to(x.device), shared[name].to(x.device)) for name in upper}
+    chosen = rng.choice(len(x), max(1, round(fraction * len(x))), replace=False)
+    losses: list[float] = []
+    for _ in range(most_passes):
+        order, total = torch.from_numpy(rng.permutation(chosen)).to(x.device), 0.0
+        for part in order.split(training.batch_size):  # type: ignore[no-untyped-call]  # torch leaves it without types
+            with torch.no_grad():
+                for name, parameter in upper.items():
+                    parameter.copy_(torch.lerp(*ends[name], found[name]))
+            inputs = x[part] if augment is None else augment(x[part])
+            outputs = outputs_of(module, inputs, training.precision)
+            each = per_sample_losses(outputs, targets_of(inputs, y[part], loss), loss)
+            value = each.mean() if sample_weights is None else (each * sample_weights[part]).mean()
+            gradients = torch.autograd.grad(value, list(upper.values()))
+            for (name, (mine, common)), gradient in zip(ends.items(), gradients, strict=True):
+                found[name] = (found[name] - rate * gradient * (common - mine)).clamp(0.0, 1.0)
+            total += value.item() * len(part)
+        count(gradients=len(chosen))
+        losses.append(total / len(chosen))
+        if len(losses) > WINDOW and float(np.std(losses[-WINDOW:])) < tolerance:
+            break
+    return {name: value.cpu() for name, value in found.items()}
 
 
 def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -18,14 +125,6 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     shared, own = client.states()[0], client.states(kinds.OWN)[0]
     known = kinds.MIX in client.content
     start = client.states(kinds.MIX)[0] if known else {name: torch.ones(value.shape) for name, value in own.items()}
-    training = client.training
-    settings = WeightSettings(
-        rate=client.number(kinds.MIX_RATE),
-        batch_size=training.batch_size,
-        fraction=client.number(kinds.MIX_FRACTION),
-        tolerance=client.number(kinds.MIX_TOLERANCE),
-        most_passes=1 if known else int(client.number(kinds.MIX_PASSES)),
-    )
     weights = learned_weights(
         client.module,
         shared,
@@ -34,10 +133,13 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         client.data.x_train,
         client.data.y_train,
         client.loss,
-        settings,
+        client.training,
         client.random(Purpose.LOCAL_AGGREGATION),
         sample_weights(client),
         augmentation(client),
-        training.precision,
+        rate=client.number(kinds.MIX_RATE),
+        fraction=client.number(kinds.MIX_FRACTION),
+        tolerance=client.number(kinds.MIX_TOLERANCE),
+        most_passes=1 if known else int(client.number(kinds.MIX_PASSES)),
     )
     return mixture(shared, own, weights), weights

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.messages import Number, packed, reported
+from florets.client_app.messages import packed, quantise, reported
 from florets.client_app.session import State, consent_of
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
@@ -31,7 +30,6 @@ from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.objective import Objective, Proximal, class_weights
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
-from florets.task.wire.compression import quantise
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -70,12 +68,13 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
     return evaluated(module, x, y, client.loss)
 
 
-def update(
-    client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING
-) -> tuple[ArrayRecord, dict[str, Number]]:
-    """Return what `work` does, as it is sent, with the loss and the number of examples."""
+def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> dict[str, Any]:
+    """Train a model, or take its gradient; return the fields of an `Update`: what the server asked for, and the loss.
+
+    `purpose` names the draws of training.
+    """
     arrays, mean = work(client, state, purpose)
-    return packed(arrays), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples}
+    return {"values": packed(arrays), "train_loss": mean, "num_examples": client.num_examples}
 
 
 def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING) -> tuple[Arrays, float]:

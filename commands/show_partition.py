@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 from florets.conf.schema import as_plain
 from florets.engines import jobs
 from florets.engines.own_nodes import own_nodes
@@ -44,14 +44,7 @@ FOLDER = "partitions"
 
 
 def main(arguments: Sequence[str], caller: Path) -> int:
-    """Run the command and return its exit code.
-
-    Parameters
-    ----------
-    arguments
-        `key=value` texts, as for a run.
-    caller
-        The working directory that relative folders are meant from.
+    """Run the command and return its exit code; relative folders are meant from `caller`.
 
     Raises
     ------

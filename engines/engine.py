@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.engines.cores import num_workers

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from florets.conf.run_config import config_to_json
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import flower_processes
 from florets.engines.flower_processes import write_app

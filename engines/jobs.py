@@ -6,10 +6,9 @@ from pathlib import Path
 
 from florets.conf.compose import compose
 from florets.conf.extras import require
-from florets.conf.libraries import FLOWER, HUGGING_FACE
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute
-from florets.conf.schema import Config
+from florets.conf.saved import absolute
+from florets.conf.schema import FLOWER, HUGGING_FACE, Config
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients

@@ -60,15 +60,6 @@ def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str
 
     The loss vectors of such models are noise, and equal noise in every round gives equal clusters: a clustering is
     stable then without a meaning. No truth is needed to see it.
-
-    Parameters
-    ----------
-    loss
-        The task's, `task.loss`.
-    num_outputs
-        Number of classes, where the task has any.
-    lines
-        Of all rounds so far.
     """
     frozen = next((line for line in lines if line["stable"] or STABLE_FROM in line["details"]), None)
     evaluated = [line for line in lines if line["accuracy"] is not None]
@@ -97,15 +88,7 @@ def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str
 
 
 def divergence(loss: str, lines: Sequence[RoundLine]) -> str:
-    """Return what is to be said where the models of the last evaluated round are worse than none; else nothing.
-
-    Parameters
-    ----------
-    loss
-        The task's, `task.loss`.
-    lines
-        Of all rounds.
-    """
+    """Return what is to be said where the models of the last evaluated round are worse than none; else nothing."""
     evaluated = [line for line in lines if line["evaluated"]]
     if not evaluated:
         return ""
@@ -130,11 +113,6 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
     The constant is each client's own mean. Its squared error follows from the client's R2 and RMSE, and is taken for
     all clients together, per degree of freedom: the R2 of a few test records is mostly noise. A model so far off that
     noise is out of the question is named on its own.
-
-    Parameters
-    ----------
-    evaluations
-        The last test of each client.
     """
     known = {
         key: (one.num_examples, one.scores["r2"], one.scores["rmse"])

@@ -25,28 +25,20 @@ _FIELDS = ("clients", "vectors", "labels", "true_labels")
 
 @dataclass(frozen=True)
 class Embedding:
-    """What one round compared its clients by.
-
-    Attributes
-    ----------
-    round
-        From 1.
-    kind
-        What the vectors are: "losses", "updates", "features", ...
-    clients
-        Keys (M,).
-    vectors
-        (M, d) float32; d is at most 64, longer vectors were projected at random.
-    labels, true_labels
-        Model of each client after the round, and its true cluster (M,); -1 where it has none, or it is not known.
-    """
+    """What one round compared its clients by."""
 
     round: int
+    """From 1."""
     kind: str
+    """What the vectors are: "losses", "updates", "features", ..."""
     clients: npt.NDArray[np.str_]
+    """Keys (M,)."""
     vectors: npt.NDArray[np.float32]
+    """(M, d); d is at most 64, longer vectors were projected at random."""
     labels: npt.NDArray[np.int64]
+    """Model of each client after the round (M,); -1 where it has none."""
     true_labels: npt.NDArray[np.int64]
+    """True cluster of each client (M,); -1 where it is not known."""
 
     def arrays(self) -> Mapping[str, Any]:
         """Return the arrays of the file by name: ``<round>/<field>``."""
@@ -65,20 +57,7 @@ class Embedding:
     def plot(self, method: Literal["pca", "tsne"] = "pca") -> "Picture":
         """Draw the clients in the plane: colour and name of their group, and the true cluster as marker if known.
 
-        Parameters
-        ----------
-        method : str
-            ``pca``: the two directions in which the vectors differ most. ``tsne``: neighbourhoods alone.
-
-        Returns
-        -------
-        Picture
-            A figure of matplotlib that a notebook shows; ``save("clients")`` writes it as PNG, PDF and SVG.
-
-        Raises
-        ------
-        ConfigError
-            As `positions`.
+        Method ``pca`` is the two directions in which the vectors differ most; ``tsne`` keeps neighbourhoods alone.
         """
         places, axis_labels = self.placed(method)
         from florets.reports.figures import QUIET, draw_points, name_marks, name_points, new_picture, styled, tidy

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 MOST_NAMES = 60
 """With more rows than this their names would be too small to read; the groups' names stay."""
-LABEL_GAP = 0.085
+_LABEL_GAP = 0.085
 """Least distance of two labels at line ends, as a fraction of the axes' height."""
 
 
@@ -68,12 +67,7 @@ class Picture(Figure):
     """A figure of matplotlib that a notebook shows; without pyplot, whose global state is not made for threads."""
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the figure and return its files.
-
-        Parameters
-        ----------
-        path
-            With a suffix that matplotlib knows, the one file; else PNG (160 dots per inch), PDF and SVG of that name.
+        """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names.
 
         Raises
         ------
@@ -193,29 +187,16 @@ def _halo() -> list[patheffects.AbstractPathEffect]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel.
-
-    Attributes
-    ----------
-    x, y
-        Places and values; a value that is not known is NaN, and a gap in the line.
-    spread
-        Half the height of the band around each value; None: no band.
-    label
-        What is written at its end.
-    style
-        Of matplotlib, such as `line_style`.
-    least
-        Lower end of the band of a quantity without a limit: a spread larger than the mean would leave the values that
-        exist, and has no lower end on a logarithmic axis.
-    """
+    """A line of a panel, with a label at its end and matplotlib's style; a value that is NaN is a gap."""
 
     x: NDArray[Any]
     y: NDArray[np.float64]
     spread: NDArray[np.float64] | None = None
+    """Half the height of the band around each value; None: no band."""
     label: str = ""
     style: Mapping[str, Any] = field(default_factory=dict)
     least: ArrayLike = 0.0
+    """Lower end of the band: a spread larger than the mean would have none on a logarithmic axis."""
 
     @property
     def has_band(self) -> bool:
@@ -256,7 +237,9 @@ def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
         axes.set_ylim(min(-0.06, low - 0.06), 1.06)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
     elif form == "fraction":
-        # From a tenth below the lowest value or band, so that 97 % and 99 % can be told apart, up to a full 100 %.
+        # From a tenth below the lowest band, so that 97 % and 99 % can be told apart, up to a full 100 %.
+        bands = np.concatenate([line.y if line.spread is None else line.y - line.spread for line in lines])
+        low = max(0.0, float(np.nanmin(bands)))
         low = max(0.0, low - 0.1 * (1 - low))
         axes.set_ylim(low, 1 + 0.04 * (1 - low) + 1e-3)
     elif form == "error":
@@ -269,27 +252,20 @@ def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
-def label_ends(axes: Axes, lines: Sequence[Line], legend: bool = True) -> None:
+def label_ends(axes: Axes, lines: Sequence[Line]) -> None:
     """Write the lines' labels to the right of the axes, at their ends, once the limits are set.
 
-    Where ends lie so close that labels would have to move, they become a legend there instead.
-
-    Parameters
-    ----------
-    legend
-        Whether they may.
+    Where ends lie so close that labels would overlap, they become a legend there instead.
     """
     lines = [line for line in lines if line.label]
     # Through the axes' own transforms, which also know a logarithmic scale.
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [float(to_axes.transform((1, line.y[np.isfinite(line.y)][-1]))[1]) for line in lines]
-    if legend and any(above - below < LABEL_GAP for below, above in pairwise(sorted(ends))):
-        downwards = [lines[place] for place in sorted(range(len(ends)), key=lambda place: -ends[place])]
+    order = sorted(range(len(ends)), key=lambda place: -ends[place])
+    if any(ends[above] - ends[below] < _LABEL_GAP for above, below in pairwise(order)):
+        look: dict[str, Any] = {"linewidth": 1.9, "markersize": 5, "color": COLOURS[0]}
         axes.legend(
-            handles=[
-                Line2D([], [], **{"linewidth": 1.9, "markersize": 5, **one.style}, label=one.label)
-                for one in downwards
-            ],
+            handles=[Line2D([], [], **look | {**lines[place].style}, label=lines[place].label) for place in order],
             loc="upper left",
             bbox_to_anchor=(1.0, 1.02),
             frameon=False,
@@ -299,7 +275,7 @@ def label_ends(axes: Axes, lines: Sequence[Line], legend: bool = True) -> None:
             labelcolor=INK,
         )
         return
-    for height, line in zip(_apart(ends, LABEL_GAP), lines, strict=True):
+    for height, line in zip(ends, lines, strict=True):
         axes.annotate(
             line.label,
             (1.0, height),
@@ -313,39 +289,17 @@ def label_ends(axes: Axes, lines: Sequence[Line], legend: bool = True) -> None:
         )
 
 
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Move label heights (axes fraction) apart to at least ``gap``, with as little movement as can be.
-
-    Labels in reach of each other form a block around the mean of their heights; a block that touches the next
-    one joins it (least squares under an order: pool adjacent violators).
-    """
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    blocks: list[list[float]] = []
-    for rank, i in enumerate(order):
-        # Less its share of the gaps, a label only has to stay in order.
-        blocks.append([heights[i] - rank * gap])
-        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    # None rises over the top of the axes: it would push the title and the axes themselves down.
-    ceiling = max(1.0, *heights) - (len(order) - 1) * gap if order else 0.0
-    levels = [min(fmean(block), ceiling) for block in blocks for _ in block]
-    placed = [0.0] * len(heights)
-    for rank, i in enumerate(order):
-        placed[i] = levels[rank] + rank * gap
-    return placed
-
-
 # Points
 
 
 def draw_points(
-    axes: Axes, places: NDArray[np.float64], colours: NDArray[np.int64], marks: NDArray[np.int64]
+    axes: Axes, places: NDArray[np.float64], colours: NDArray[np.int64], marks: NDArray[np.int64], area: float = 46
 ) -> None:
     """Draw points (M, 2) in the colour of one grouping (M,), with the marker of another (M,)."""
     for colour, marker in sorted(set(zip(colours.tolist(), marks.tolist(), strict=True))):
         x, y = places[(colours == colour) & (marks == marker)].T
         look: dict[str, Any] = {"color": colour_of(colour), "marker": marker_of(marker)}
-        axes.scatter(x, y, s=1200 / (len(places) + 20) + 8, alpha=0.75, linewidth=0.5, edgecolor="white", **look)
+        axes.scatter(x, y, s=area, alpha=0.7, linewidth=0.5, edgecolor="white", **look)
 
 
 def name_points(axes: Axes, places: NDArray[np.float64], name: str) -> None:
@@ -370,7 +324,11 @@ def name_marks(figure: Any, groups: Iterable[int], colour: str | None, **options
     marks = [
         Line2D([], [], ls="", marker=marker_of(one), color=colour or colour_of(one), markersize=6) for one in known
     ]
-    figure.legend(marks, ["not known" if one < 0 else str(one) for one in known], frameon=False, **options)
+    names = ["not known" if one < 0 else str(one) for one in known]
+    if "ncols" in options:
+        # In a row the title comes first.
+        marks, names = [Line2D([], [], ls=""), *marks], [options.pop("title"), *names]
+    figure.legend(marks, names, frameon=False, **options)
 
 
 # Heat maps
@@ -393,15 +351,7 @@ def heat_map(
     fonts: float | None = None,
     **options: Any,
 ) -> AxesImage:
-    """Draw a matrix in colours, of one tone, which grey keeps; what is not finite stays blank.
-
-    Parameters
-    ----------
-    rows, columns
-        Names; none: none are written.
-    fonts
-        Size of the rows' names.
-    """
+    """Draw a matrix in shades of one tone under its names, if any; what is not finite stays blank."""
     clients = rows if isinstance(rows, ClientRows) else None
     names, fonts = (rows, fonts) if clients is None else (clients.names, clients.fonts)
     image = axes.imshow(
@@ -468,15 +418,7 @@ def colour_scale(values: NDArray[np.float64]) -> Normalize:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """Rows of a heat map, one a client, in groups; of many clients without their names.
-
-    Attributes
-    ----------
-    keys
-        Clients in the order of the rows.
-    groups
-        Name of each row's group; None: it has none.
-    """
+    """Rows of a heat map, one a client, with each row's group if it has one; many clients are not named."""
 
     keys: Sequence[str]
     groups: Sequence[str | None]

@@ -28,36 +28,24 @@ _MOST_COUNTS = 40
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the clients of a task hold.
-
-    Parameters
-    ----------
-    keys
-        Of the clients, as a run names them (M).
-    clusters
-        True clusters (M,), -1 where not known.
-    train, test
-        Samples of each label on each client (M, C), after what its cluster does to them.
-    columns
-        Names of the labels, or of the bins of values (C).
-    own
-        Fraction of a client's train samples that are of its own cluster (M,).
-    changes
-        What is done to the samples of each cluster, in words, by cluster.
-    distinct, repeated
-        Rows of the data set that are in a client's train samples, and those of them that are in several clients';
-        0 where the nodes have data of their own.
-    """
+    """What the M clients of a task hold of C labels, or of C bins of values."""
 
     keys: tuple[str, ...]
     clusters: IntArray
+    """True clusters (M,), -1 where not known."""
     train: IntArray
+    """Samples of each label on each client (M, C), after what its cluster does to them."""
     test: IntArray
     columns: tuple[str, ...]
+    """Names of the labels, or of the bins."""
     own: NDArray[np.float64]
+    """Fraction of a client's train samples that are of its own cluster (M,)."""
     changes: dict[int, str]
+    """What is done to the samples of each cluster, in words."""
     distinct: int = 0
+    """Rows of the data set that are in a client's train samples; 0 where the nodes have data of their own."""
     repeated: int = 0
+    """Those of them that are in several clients'."""
 
     @property
     def has_labels(self) -> bool:
@@ -76,15 +64,7 @@ class Holdings:
         return self.train / self.sizes[:, None]
 
     def skew(self, rows: IntArray | slice, group: IntArray | slice = slice(None)) -> float:
-        """Return how far clients' labels are from those of a group: the mean total variation distance, in [0, 1].
-
-        Parameters
-        ----------
-        rows
-            The clients.
-        group
-            Clients whose samples, taken together, they are compared with.
-        """
+        """Return how far clients' labels are from those of a group taken together: mean total variation distance."""
         together = self.train[group].sum(axis=0)
         apart = np.abs(self.fractions[rows] - together / together.sum()).sum(axis=1) / 2
         return float(apart.mean())
@@ -120,14 +100,7 @@ def holdings_of(task: Task) -> Holdings:
 
 
 def holdings_of_nodes(tasks: Sequence[Task], nodes: Sequence[dict[str, Any]]) -> Holdings:
-    """Return what nodes with data of their own hold.
-
-    Parameters
-    ----------
-    tasks
-        One a node, each with the node's folder.
-    nodes
-        Their node configs, with ``client-id`` and, where it is known, ``true-cluster``.
+    """Return what nodes with data of their own hold, given a task for each and its node config.
 
     Raises
     ------
@@ -260,7 +233,7 @@ def draw_holdings(held: Holdings, path: Path) -> None:
         colours = [figures.colour_of(cluster) for cluster in held.clusters[order]]
         sizes.barh(np.arange(len(order)), held.sizes[order], color=colours, height=0.82 if clients.are_named else 1.0)
         sizes.set_xlabel("train samples")
-        figures.count_in(sizes.xaxis, 3)
+        figures.count_in(sizes.xaxis, 4)
         figures.tidy(sizes, "x")
         sizes.spines[:].set_visible(False)
         sizes.tick_params(labelleft=False)

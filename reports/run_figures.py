@@ -104,7 +104,7 @@ def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequen
         panels[key] = lines
     if not panels:
         return None
-    picture, rows = _panels(panels, 0.7, 2.8, "seeds", legend=True)
+    picture, rows = _panels(panels, 0.7, 2.8, "seeds")
     for axes, lines in zip(rows, panels.values(), strict=True):
         axes.set_xlim(0.5, max(1.5, *(float(line.x[-1]) + 0.25 for line in lines)))
     if title:
@@ -113,9 +113,7 @@ def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequen
 
 
 @styled()
-def _panels(
-    panels: Mapping[str, Sequence[Line]], above: float, each: float, over: str, legend: bool = False
-) -> tuple[Picture, list[Axes]]:
+def _panels(panels: Mapping[str, Sequence[Line]], above: float, each: float, over: str) -> tuple[Picture, list[Axes]]:
     """Return a figure with a panel for each quantity; `over` says what bands are the spread over."""
     picture, rows = stacked(8.4, above + each * len(panels), len(panels))
     for axes, (key, lines) in zip(rows, panels.items(), strict=True):
@@ -126,7 +124,7 @@ def _panels(
         count_in(axes.xaxis)
         set_limits(axes, quantity.form, lines)
         axes.set_title(quantity.title)
-        label_ends(axes, lines, legend)
+        label_ends(axes, lines)
     band = any(line.has_band for lines in panels.values() for line in lines)
     rows[-1].set_xlabel(f"round (band: ± std over {over})" if band else "round")
     return picture, rows
@@ -206,20 +204,10 @@ def settings_figure(
     bounds: tuple[float, float] | None,
     joined: bool = True,
 ) -> Picture:
-    """Return a figure of means ± one standard deviation over the values of a key, a line for each name.
+    """Return a figure of means ± one standard deviation over the values of a key (`over`), a line for each name.
 
-    Parameters
-    ----------
-    lines
-        By name the values of the key with what they gave; a single line needs no name. Values that are all numbers
-        have their places on an axis of numbers, one of powers where they span a factor of more than 20. Others stand
-        side by side, and are not joined.
-    over
-        The key.
-    bounds
-        Range of the quantity, None where it has no two ends.
-    joined
-        Whether points of one name are joined by a line.
+    Values that are all numbers have their places on an axis, a logarithmic one where they span a factor of more than
+    20. Others stand side by side, and are not joined. `bounds` is the range of the quantity, if it has two ends.
     """
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     known = [number for value in values if (number := _number(value)) is not None]
@@ -277,17 +265,9 @@ def row_order(keys: Sequence[str], truth: Mapping[str, int], assignment: Mapping
 def losses_figure(
     keys: Sequence[str], losses: NDArray[np.float64], truth: Mapping[str, int], assignment: Mapping[str, int]
 ) -> Picture | None:
-    """Return a heat map of the losses of all models on all clients; None where there are no losses.
+    """Return a heat map of the losses (M, K) of all models on the clients, a dot at each client's own model.
 
-    Parameters
-    ----------
-    keys : sequence of str, length M
-        Client of each row.
-    losses : float64 array (M, K)
-        Mean loss on the client's training data. What is not finite stays blank.
-    truth, assignment : mapping of str to int
-        True cluster (empty where not known) and model of each client. Rows are sorted by true cluster; a dot
-        marks the client's model.
+    Rows are sorted by true cluster, if it is known. None where there are no losses.
     """
     if not losses.size:
         return None
@@ -322,11 +302,7 @@ def losses_figure(
 def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     """Return the score over the number of groups, and the similarity of the clients.
 
-    Parameters
-    ----------
-    evidence : mapping
-        The detail of a round that tested for groups, with scores: `verdict`, `k`, `p_value`, `candidates`, `scores`,
-        `clients`, `groups`, `similarity`; see `florets.strategies.shared.evidence`.
+    `evidence` is the detail of a round that tested for groups, with scores: see `florets.strategies.shared.evidence`.
     """
     picture = new_picture(8.4, 3.9)
     left, right = picture.subplots(1, 2, width_ratios=(1.15, 1))
@@ -376,22 +352,15 @@ def _shortened(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What one round of CFL-GP clustered.
-
-    Attributes
-    ----------
-    features
-        (M, s), of all clients that the round clustered.
-    clusters
-        True cluster of each, -1 where it is not known.
-    singular_values
-        Of the profile, falling.
-    """
+    """What one round of CFL-GP clustered."""
 
     server_round: int
     features: NDArray[np.float64]
+    """(M, s)"""
     clusters: NDArray[np.int64]
+    """True cluster of each client, -1 where it is not known."""
     singular_values: Sequence[float]
+    """Of the profile, falling."""
 
 
 def spectra_of(folder: Path, lines: Sequence[RoundLine] | None = None) -> list[Spectrum]:
@@ -482,7 +451,7 @@ def singular_values_figure(rows: Mapping[str, Sequence[Spectrum]]) -> Picture | 
 def _features(axes: Axes, spectrum: Spectrum) -> None:
     """Draw each client where `in_a_plane` has its features; both axes have the panel's own, equal scale."""
     places = in_a_plane(spectrum.features)
-    draw_points(axes, places, spectrum.clusters, spectrum.clusters)
+    draw_points(axes, places, spectrum.clusters, spectrum.clusters, area=22)
     low, high = places.min(axis=0), places.max(axis=0)
     # Room for the marks; where all features are equal any will do.
     reach = 0.62 * max(float((high - low).max()), 1e-9)
@@ -495,7 +464,7 @@ def _features(axes: Axes, spectrum: Spectrum) -> None:
 def _name_clusters(figure: Any, spectra: Iterable[Spectrum]) -> None:
     clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
     options = {"loc": "outside lower center", "handletextpad": 0.1, "columnspacing": 1.1, "fontsize": 9}
-    name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters), 9), **options)
+    name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters) + 1, 9), **options)
 
 
 def _singular_values(axes: Axes, spectra: Sequence[Spectrum]) -> None:

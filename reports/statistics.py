@@ -16,36 +16,23 @@ Source: Chacón and Rastrojo, "Minimum adjusted Rand index for two clusterings o
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over runs.
-
-    Attributes
-    ----------
-    number
-        Number of values.
-    mean
-        NaN without values.
-    deviation
-        Sample standard deviation (n - 1); NaN below two values.
-    low, high
-        Ends of the 95 % interval of the mean, by Student's t; NaN below two values.
-    """
+    """A mean over a number of runs; what the values are too few for is NaN."""
 
     number: int
     mean: float
     deviation: float
+    """Sample standard deviation (n - 1)."""
     low: float
+    """Lower end of the 95 % interval of the mean, by Student's t."""
     high: float
 
     @classmethod
     def of(cls, values: Sequence[float], bounds: tuple[float, float] | None = None) -> "Spread":
         """Return mean, deviation and interval of some values.
 
-        Parameters
-        ----------
-        bounds
-            Range of the figure, such as `PERCENT`. The interval is then Student's for the logit of the mean's place
-            in the range, with the standard error by the delta method, and transformed back: it stays inside the range
-            and contains the mean. None: Student's for the mean itself, as for losses and differences.
+        With `bounds`, the range of the figure such as `PERCENT`, the interval is Student's for the logit of the
+        mean's place in the range, with the standard error by the delta method, and transformed back: it stays inside
+        the range and contains the mean. Without, as for losses and differences, it is Student's for the mean itself.
         """
         number = len(values)
         mean = fmean(values) if values else math.nan
@@ -121,26 +108,18 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Compared:
-    """One method: its mean, and how it differs from another on equal seeds.
-
-    Attributes
-    ----------
-    spread
-        Mean and interval of its values.
-    against
-        The other method; empty for the one that others are compared with.
-    difference
-        Mean and interval of the paired differences, its values minus the other's.
-    p, p_holm
-        p value of the paired t test, plain and with Holm's correction over all comparisons; None without a test.
-    """
+    """One method: the mean of its values, and how it differs from another on equal seeds."""
 
     name: str
     spread: Spread
     against: str
+    """The other method; empty for the one that others are compared with."""
     difference: Spread
+    """Of the paired differences, its values minus the other's."""
     p: float | None = None
+    """Of the paired t test; None without a test."""
     p_holm: float | None = None
+    """With Holm's correction over all comparisons."""
 
 
 def compare(
@@ -148,16 +127,9 @@ def compare(
     against: Mapping[str, str],
     bounds: tuple[float, float] | None = None,
 ) -> Sequence[Compared]:
-    """Compare methods with others.
+    """Compare methods, given their values by seed, each with the one that `against` names for it, if any.
 
-    Parameters
-    ----------
-    values
-        Of each method, by seed.
-    against
-        The method that each is compared with; one that is compared with none is left out.
-    bounds
-        Range of the figure, see `Spread.of`.
+    `bounds` is the range of the figure, see `Spread.of`.
     """
     differences = {
         name: paired(known, values[against[name]]) if name in against else [] for name, known in values.items()

@@ -20,17 +20,7 @@ _ESCAPED = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A place of a table.
-
-    Attributes
-    ----------
-    text
-        What it shows.
-    value
-        Its mean, by which the best is found; NaN where it has none.
-    is_best
-        Whether it is marked.
-    """
+    """A place of a table: its text, its mean by which the best is chosen, and whether it is marked as the best."""
 
     text: str
     value: float = math.nan
@@ -39,39 +29,22 @@ class Cell:
 
 @dataclass(frozen=True, repr=False)
 class ResultTable:
-    """A table of means ± standard deviations; a notebook shows it with the best in bold.
-
-    Attributes
-    ----------
-    corner
-        Heading of the rows' names.
-    rows, columns
-        Names.
-    cells
-        By row and column.
-    note
-        What is said below it.
-    """
+    """A table of means ± standard deviations; a notebook shows it with the best in bold."""
 
     corner: str
+    """Heading of the rows' names."""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    """What is written below it."""
 
     def marked(
         self, higher: Sequence[bool | None] | bool | None, along: Literal["rows", "columns"] = "columns"
     ) -> ResultTable:
-        """Return the table with the best cells marked; those that show the same number as the best are, too.
+        """Return the table with the best cells of each column, or row, marked; none where all show the same number.
 
-        Where all show the same number, none is.
-
-        Parameters
-        ----------
-        higher
-            Whether a higher value is better, for all cells or for each column; None: neither is.
-        along
-            What is compared: the cells of each column with each other, or those of each row.
+        `higher` says whether a higher value is better, for all cells or for each column; None: neither is.
         """
         better = list(higher) if isinstance(higher, Sequence) else [higher] * len(self.columns)
         places = [[(i, j) for i in range(len(self.rows))] for j in range(len(self.columns))]
@@ -152,10 +125,7 @@ class ResultTable:
     def latex(self, caption: str = "", label: str = "") -> str:
         """Return the table as LaTeX for the package `booktabs`, the best in bold and names escaped.
 
-        Parameters
-        ----------
-        caption, label
-            LaTeX of a `table` around it; without either the result is the `tabular` alone.
+        With `caption` or `label`, a `table` is around it.
         """
         lines = tabular(self.texts, [[False, *(cell.is_best for cell in row)] for row in self.cells])
         if caption or label:
@@ -185,12 +155,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 def tabular(rows: Sequence[Sequence[str]], bold: Sequence[Sequence[bool]] | None = None) -> list[str]:
     r"""Return the lines of a tabular for the package `booktabs`, the first of the rows its head.
 
-    The first column is left-aligned, the others are right-aligned.
-
-    Parameters
-    ----------
-    bold
-        Cells of the rows after the head that are in bold.
+    `bold` says which cells of the rows after the head are in bold.
     """
     marks = bold or [[False] * len(row) for row in rows[1:]]
     head = " & ".join(map(tex, rows[0])) + r" \\"

@@ -9,9 +9,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from florets.conf.compose import compose
+from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
-from florets.conf.run_config import config_from_json, quote, run_config_overrides
-from florets.conf.run_folder import results_folder
+from florets.conf.run_config import config_from_json, run_config_overrides
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.reports.console import log, log_to_console

@@ -22,9 +22,7 @@ from florets.strategies.base.federation import (
 )
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
-from florets.task.wire.introduction import key_problem
-from florets.task.wire.layout import MalformedMessage
-from florets.task.wire.magnitude import Magnitude, read_magnitude
+from florets.task.wire.introduction import Magnitude, key_problem
 from tests.fakes import FakeClients, models
 
 Fault = Callable[[RecordDict], RecordDict]
@@ -218,18 +216,6 @@ def test_a_late_client_is_compared_and_the_others_are_not_named_again():
     assert known.warning({"a": Magnitude(0.5, True), "b": Magnitude(100.0, False), "c": Magnitude(0.4, True)})
     assert known.warning({"d": Magnitude(0.3, True)}) is None
     assert "those of e 200 times" in str(known.warning({"e": Magnitude(100.0, False)}))
-
-
-def test_one_digit_travels_and_nothing_else_is_taken():
-    config = ConfigRecord()
-    Magnitude(0.5774, True).pack(config)
-    assert read_magnitude(config) == Magnitude(0.6, True)
-    assert read_magnitude(ConfigRecord()) is None
-    for value, scaled in ((-1.0, True), (float("nan"), True), (float("inf"), True), ("1", True), (1.0, 2), (1, True)):
-        with pytest.raises(MalformedMessage):
-            read_magnitude(ConfigRecord({kinds.MAGNITUDE: value, kinds.SCALED: scaled}))
-    with pytest.raises(MalformedMessage):
-        read_magnitude(ConfigRecord({kinds.MAGNITUDE: 1.0}))
 
 
 def arriving(*counts: int) -> LocalGrid:

@@ -17,8 +17,7 @@ from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.k_fed.strategy import KFED, group_centres, main_group
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
-from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.kmeans import read_centres
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, Fault, models, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
@@ -263,48 +262,6 @@ def test_clients_cannot_hold_more_groups_than_there_are() -> None:
     assert clients.seen == []
     with pytest.raises(ValueError, match="local_clusters=0"):
         KFED(input_shape=(1,), local_clusters=0)
-
-
-GOOD = centres([1.0, 2.0], [3.0, 4.0], sizes=[5, 6])
-
-
-def test_centres_are_read() -> None:
-    read = read_centres(GOOD, 2, 2)
-    np.testing.assert_array_equal(read.centres, [[1, 2], [3, 4]])
-    np.testing.assert_array_equal(read.sizes, [5, 6])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (centres([1.0, 2.0, 3.0], sizes=[5]), r"float32\[1, 2\]"),
-        (centres([1.0, 2.0], sizes=[5], dtype="float64"), "float64"),
-        (centres([1.0, 2.0], [3.0, 4.0], sizes=[5]), r"float32\[1, 2\]"),
-        (centres([1.0, 2.0], [3.0, 4.0], [5.0, 6.0], sizes=[1, 1, 1]), "3 sizes came, not 1 to 2"),
-        (centres([1.0, 2.0], sizes=[]), "0 sizes"),
-        (centres([1.0, 2.0], sizes=[0]), r"\[0\] are not integers from 1"),
-        (centres([1.0, 2.0], sizes=[-3]), r"\[-3\] are not"),
-        (centres([1.0, 2.0], sizes=[2.5]), r"\[2.5\] are not"),  # type: ignore[list-item]
-        (centres([1.0, 2.0], [3.0, 4.0], sizes=[10**9, 1]), "together at most"),
-        (centres([np.nan, 2.0], sizes=[5]), "NaN"),
-        (centres([np.inf, 2.0], sizes=[5]), "NaN or a coordinate beyond"),
-        (centres([1e30, 2.0], sizes=[5]), "beyond 1e"),
-        (RecordDict({kinds.ARRAYS: ArrayRecord(), kinds.METRICS: MetricRecord({kinds.SIZES: [1]})}), "centres"),
-        (RecordDict({kinds.METRICS: MetricRecord({kinds.SIZES: [1]})}), "the reply holds"),
-        (RecordDict({kinds.ARRAYS: MetricRecord(), kinds.METRICS: MetricRecord()}), "the reply holds"),
-        (RecordDict({**GOOD, "more": MetricRecord()}), "the reply holds"),
-    ],
-)
-def test_malformed_centres_are_refused(content: RecordDict, message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_centres(content, 2, 2)
-
-
-def test_a_size_that_is_no_list_is_refused() -> None:
-    content = centres([1.0, 2.0], sizes=[5])
-    content.metric_records[kinds.METRICS][kinds.SIZES] = 5
-    with pytest.raises(MalformedMessage, match="no list of sizes"):
-        read_centres(content, 2, 2)
 
 
 def test_invalid_centres_cost_the_client_its_place_until_it_sends_better_ones() -> None:

@@ -16,20 +16,13 @@ from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.flexcfl.messages import LABELS
-from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT
+from florets.strategies.flexcfl.messages import LABELS, LabelCounts
+from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT, AnchorUpdate, read_soft_update
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, is_stable, kinds
-from florets.task.wire.introduction import read_introduction
-from florets.task.wire.labels import read_label_counts
-from florets.task.wire.moments import read_anchor_update
-from florets.task.wire.replies import (
-    read_evaluation,
-    read_losses,
-    read_selected_update,
-    read_update,
-)
-from florets.task.wire.soft import read_soft_update
+from florets.task.wire import Layout, bank, codec, is_stable, kinds
+from florets.task.wire.introduction import Introduction
+from florets.task.wire.replies import Losses, SelectedUpdate, read_update
+from florets.task.wire.scores import read_evaluation
 from tests.fakes import message_to
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
@@ -83,20 +76,20 @@ def test_an_anchors_step_leaves_buffers_alone_even_if_its_basis_leans_on_them() 
     )
     (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, MOMENT_DESCENT)])
     assert not reply.has_error(), reply.error.reason
-    moved = read_anchor_update(reply.content, layout).vector != layout.flatten(start)
+    moved = codec.read(AnchorUpdate, reply.content, layout=layout, model=0).vector != layout.flatten(start)
     buffers = layout.mask(["2.running_mean", "2.running_var", "2.num_batches_tracked"])
     assert not moved[buffers].any()
     assert moved[~buffers].all()
 
 
 def test_hello_tells_key_examples_true_cluster_and_code(ask: Ask) -> None:
-    hello = read_introduction(ask(kinds.HELLO, None, node=5))
+    hello = codec.read(Introduction, ask(kinds.HELLO, None, node=5))
     assert (hello.key, hello.cluster, hello.num_partitions, hello.device) == ("3", 3, 4, "cpu")
     assert hello.num_examples == len(TASK.client(3).x_train)
 
 
 def test_losses_are_the_mean_loss_of_each_model_on_all_training_data(ask: Ask) -> None:
-    read = read_losses(ask(kinds.LOSSES, BANK), 3)
+    read = codec.read(Losses, ask(kinds.LOSSES, BANK), K=3)
     np.testing.assert_allclose(read.losses, plain_losses(2), rtol=1e-5)
     assert not read.kept
 
@@ -119,7 +112,7 @@ def test_layers_that_a_message_freezes_stay_as_they_were_sent(ask: Ask) -> None:
 
 
 def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) -> None:
-    assert read_losses(ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), 3).kept
+    assert codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), K=3).kept
     kept = ask(kinds.TRAIN, None, **{kinds.BANK: "round 7", kinds.MODEL_INDEX: 2})
     sent = ask(kinds.TRAIN, bank.model(BANK, 2))
     assert read_update(kept, LAYOUT, 2).vector.tobytes() == read_update(sent, LAYOUT, 2).vector.tobytes()
@@ -211,7 +204,7 @@ def test_weighed_classes_are_trained_on_in_parts_too(ask: Ask) -> None:
 
 
 def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:
-    update = read_selected_update(ask(kinds.TRAIN_SELECT, BANK), LAYOUT, 3)
+    update = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
     assert update.model == int(np.argmin(plain_losses(2)))
     assert update.losses is not None
     np.testing.assert_allclose(update.losses, plain_losses(2), rtol=1e-5)
@@ -226,7 +219,7 @@ def test_evaluation_uses_the_test_set(ask: Ask) -> None:
 
 
 def test_labels_are_counted_on_the_training_set(ask: Ask) -> None:
-    counts = read_label_counts(ask(LABELS, None), TASK.num_outputs).counts
+    counts = codec.read(LabelCounts, ask(LABELS, None), C=TASK.num_outputs).counts
     assert counts.tolist() == [int((TASK.client(2).y_train == label).sum()) for label in range(10)]
 
 

@@ -12,13 +12,13 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
+from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
 from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+from florets.task.wire import Layout, bank, codec, kinds
+from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import read_update
 from tests.fakes import message_to
 
@@ -78,22 +78,26 @@ def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
 
 @pytest.mark.slow
 def test_rows_are_what_adam_changes_on_each_fold_and_the_update_is_that_of_train(ask: Ask) -> None:
-    update = read_fold_update(ask(TRAIN_FOLDS, ASK, arrays=MODEL), LAYOUT, 0, FULL, 3)
+    update = codec.read(FoldUpdate, ask(TRAIN_FOLDS, ASK, arrays=MODEL), layout=LAYOUT, model=0, form=FULL, folds=3)
     np.testing.assert_allclose(update.rows, by_hand(MODEL), atol=2e-5)
     plain = read_update(ask(kinds.TRAIN, ASK, arrays=MODEL), LAYOUT, 0)
     assert update.vector.tobytes() == plain.vector.tobytes()
-    alone = read_fold_rows(ask(QUERY_FOLDS, ASK, arrays=MODEL), FULL, 3)
+    alone = codec.read(FoldRows, ask(QUERY_FOLDS, ASK, arrays=MODEL), form=FULL, folds=3)
     np.testing.assert_array_equal(alone.rows, update.rows)
     assert alone.num_examples == update.num_examples
 
 
 def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) -> None:
-    update = read_fold_update(ask(TRAIN_FOLDS, ASK, arrays=MODEL, common=OTHER), LAYOUT, 0, FULL, 3)
+    update = codec.read(
+        FoldUpdate, ask(TRAIN_FOLDS, ASK, arrays=MODEL, common=OTHER), layout=LAYOUT, model=0, form=FULL, folds=3
+    )
     np.testing.assert_allclose(update.rows, by_hand(OTHER), atol=2e-5)
 
 
 def test_a_trained_model_is_trained_on_in_smaller_steps(ask: Ask) -> None:
-    rows = read_fold_rows(ask(QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), FULL, 3).rows
+    rows = codec.read(
+        FoldRows, ask(QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), form=FULL, folds=3
+    ).rows
     np.testing.assert_allclose(rows, by_hand(MODEL, 0.001), atol=2e-4)
 
 
@@ -105,11 +109,11 @@ def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
     alike = replace(data, y_train=torch.zeros_like(data.y_train))
     monkeypatch.setattr("florets.client_app.client.Client.data", alike)
     settings = {**ASK, kinds.FOLD_CLASSES: asked}
-    assert len(read_fold_rows(ask(QUERY_FOLDS, settings, arrays=MODEL), FULL, 3).rows) == rows
+    assert len(codec.read(FoldRows, ask(QUERY_FOLDS, settings, arrays=MODEL), form=FULL, folds=3).rows) == rows
 
 
 def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
-    rows = read_fold_rows(ask(QUERY_FOLDS, {**ASK, kinds.NUM_FOLDS: 1}, arrays=MODEL), FULL, 1).rows
+    rows = codec.read(FoldRows, ask(QUERY_FOLDS, {**ASK, kinds.NUM_FOLDS: 1}, arrays=MODEL), form=FULL, folds=1).rows
     data, module = TASK.client(0), TASK.build_model()
     state = {name: torch.from_numpy(array.numpy().copy()) for name, array in MODEL.items()}
     everything = [np.arange(len(data.x_train))]
@@ -123,7 +127,7 @@ def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
 def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     form = RowForm(upload, 40, SIZE)  # type: ignore[arg-type]
     settings = {**ASK, kinds.FOLD_UPLOAD: upload, kinds.FOLD_WIDTH: 40}
-    rows = read_fold_rows(ask(QUERY_FOLDS, settings, arrays=MODEL), form, 3).rows
+    rows = codec.read(FoldRows, ask(QUERY_FOLDS, settings, arrays=MODEL), form=form, folds=3).rows
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95

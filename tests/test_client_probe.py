@@ -11,10 +11,9 @@ from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.models import Models
-from florets.strategies.cfl_gp.messages import TRAIN_PROBE
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
 from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries
-from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.probe import read_probe_update
+from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import message_to
 
@@ -49,7 +48,7 @@ def ask() -> Ask:
 def on_probe(ask: Ask, settings: dict[str, object], upload: CFLGPSettings) -> tuple[np.ndarray, np.ndarray]:
     places = profile_entries(upload, SEED, LAYOUT)
     content = ask(TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=OWN, probe=PROBE)
-    update = read_probe_update(content, LAYOUT, 0, len(places))
+    update = codec.read(ProbeUpdate, content, layout=LAYOUT, model=0, d=len(places))
     return update.vector, update.profile
 
 
@@ -92,7 +91,9 @@ def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
         content = ask(TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe)
         start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
         expected = (trained(ask, settings, probe) - start)[places]
-        np.testing.assert_allclose(read_probe_update(content, LAYOUT, 0, len(places)).profile, expected, atol=1e-7)
+        np.testing.assert_allclose(
+            codec.read(ProbeUpdate, content, layout=LAYOUT, model=0, d=len(places)).profile, expected, atol=1e-7
+        )
 
 
 @pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
@@ -123,7 +124,7 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
     content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
     (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, TRAIN_PROBE)])
     assert not reply.has_error(), reply.error.reason
-    update = read_probe_update(reply.content, layout, 0, len(places))
+    update = codec.read(ProbeUpdate, reply.content, layout=layout, model=0, d=len(places))
     # The flag, the counter and the 2 x 16 running statistics.
     assert layout.size - len(places) == 3 + 32
     sent = reply.content.array_records[kinds.ARRAYS]

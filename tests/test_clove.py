@@ -1,4 +1,4 @@
-"""Strategies against clients of one line of arithmetic: every expected number can be worked out by hand."""
+"""CLoVE and IFCA against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
 import json
 import logging

@@ -1,3 +1,5 @@
+"""Clustering on arrays: k-means, Ward, FINCH, trees of distances, matching, random assignments, agreement, errors."""
+
 import itertools
 import warnings
 from itertools import combinations, permutations

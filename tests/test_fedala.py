@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
+from florets.client_app.mixing import WINDOW, learned_weights, mixture
 from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.fedala.strategy import FedALA
-from florets.task.training.local_aggregation import WINDOW, WeightSettings, learned_weights, mixture
 from florets.task.training.losses import counted
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.mixed import mix_layout, read_mixed_update
+from florets.task.training.settings import Training
 from tests.method_runs import play
 
 ALA = "strategy=fedala"
@@ -24,10 +22,13 @@ def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1) -> tupl
     module = nn.Linear(1, 1, bias=False)
     own, shared = ({"weight": torch.full((1, 1), value)} for value in (1.0, 3.0))
     x, y = torch.ones(1, 1), torch.zeros(1)
-    start, settings = {"weight": torch.ones(1, 1)}, WeightSettings(rate, 4, 1.0, tolerance, passes)
+    start = {"weight": torch.ones(1, 1)}
+    settings = {"rate": rate, "fraction": 1.0, "tolerance": tolerance, "most_passes": passes}
     with counted() as effort:
         found = learned_weights(
-            module, shared, own, start, x, y, "half_squared_error", settings, np.random.default_rng(0)
+            *(module, shared, own, start, x, y, "half_squared_error"),
+            *(Training(batch_size=4), np.random.default_rng(0)),
+            **settings,
         )
     assert start["weight"].item() == 1.0
     return found["weight"].item(), effort.gradients
@@ -57,36 +58,6 @@ def test_a_mixture_is_exact_at_both_ends_and_keeps_the_lower_layers() -> None:
 
 
 # Replies
-
-MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
-LAYOUT = Layout.of(MODEL)
-METRICS = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4})
-
-
-def test_an_update_and_its_weights_are_read() -> None:
-    mix = ArrayRecord({"w": Array(np.array([0.25, 1.0], dtype=np.float32))})
-    content = RecordDict({kinds.ARRAYS: MODEL, kinds.MIX: mix, kinds.METRICS: METRICS})
-    found = read_mixed_update(content, LAYOUT, 2, mix_layout(LAYOUT))
-    assert found.mix is not None
-    assert (found.model, found.vector.tolist(), found.mix.tolist()) == (2, [1, 1], [0.25, 1])
-    # Who was sent no layers of its own has no weights to send.
-    with pytest.raises(MalformedMessage, match="holds the records"):
-        read_mixed_update(content, LAYOUT, 2, None)
-
-
-@pytest.mark.parametrize(
-    ("mix", "message"),
-    [
-        (None, "is a NoneType, not an ArrayRecord"),
-        (ArrayRecord({"v": Array(np.ones(2, dtype=np.float32))}), "'w' is missing"),
-        (ArrayRecord({"w": Array(np.array([0.5, 1.5], dtype=np.float32))}), "not from 0 to 1"),
-        (ArrayRecord({"w": Array(np.array([0.5, np.nan], dtype=np.float32))}), "NaN"),
-    ],
-)
-def test_malformed_weights_are_refused(mix: ArrayRecord | None, message: str) -> None:
-    records = {kinds.ARRAYS: MODEL, kinds.METRICS: METRICS, **({} if mix is None else {kinds.MIX: mix})}
-    with pytest.raises(MalformedMessage, match=message):
-        read_mixed_update(RecordDict(records), LAYOUT, 0, mix_layout(LAYOUT))
 
 
 # Runs
@@ -135,4 +106,4 @@ def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="sample_fraction=0"):
         FedALA(sample_fraction=0.0)
     with pytest.raises(ValueError, match="rate=-1"):
-        WeightSettings(-1.0, 1, 1.0, 0.1, 1)
+        weight_after(1, rate=-1.0)

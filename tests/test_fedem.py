@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord
 from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional as F
@@ -30,8 +30,7 @@ from florets.task.training.mixture import (
     responsibilities,
     sample_losses,
 )
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.mixture import read_mixture_update
+from florets.task.wire import kinds
 from tests import fakes
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, play
@@ -209,45 +208,6 @@ def test_equal_models_are_refused() -> None:
 
 
 # Messages
-
-
-def update(**changes: Any) -> tuple[RecordDict, Layout]:
-    layout = Layout.of({"w": Array(np.zeros(2, dtype=np.float32))})
-    arrays = {f"{k}/w": Array(np.full(2, k, dtype=np.float32)) for k in range(2)}
-    metrics = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.SHARES: [0.25, 0.75]}
-    content = RecordDict(
-        {
-            kinds.ARRAYS: ArrayRecord({**arrays, **changes.pop("arrays", {})}),
-            kinds.METRICS: MetricRecord({**metrics, **changes}),
-        }
-    )
-    return content, layout
-
-
-def test_an_update_holds_all_models_and_names_the_one_with_the_largest_share() -> None:
-    found = read_mixture_update(*update(), 2)
-    assert found.vectors.tolist() == [[0, 0], [1, 1]]
-    assert (found.model, found.vector.tolist(), found.shares.tolist()) == (1, [1, 1], [0.25, 0.75])
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({kinds.SHARES: [0.25, 0.5]}, "sum to 1"),
-        ({kinds.SHARES: [-0.5, 1.5]}, "sum to 1"),
-        ({kinds.SHARES: [float("nan"), 1.0]}, "sum to 1"),
-        ({kinds.SHARES: [1.0]}, "not 2 shares"),
-        ({kinds.SHARES: 1.0}, "not 2 shares"),
-        ({"arrays": {"2/w": Array(np.zeros(2, dtype=np.float32))}}, "the 2 models"),
-        ({"arrays": {"0/w": Array(np.full(2, np.nan, dtype=np.float32))}}, "NaN"),
-        ({"arrays": {"0/w": Array(np.zeros(3, dtype=np.float32))}}, "w"),
-        ({kinds.NUM_EXAMPLES: 0}, "num-examples"),
-        ({"more": 1.0}, "metrics"),
-    ],
-)
-def test_a_reply_that_is_no_mixture_is_refused(changes: dict[str, Any], why: str) -> None:
-    with pytest.raises(MalformedMessage, match=why):
-        read_mixture_update(*update(**changes), 2)
 
 
 def test_a_broken_model_comes_back_as_it_went_and_the_other_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
 from benchmarks.bench_faults import play as play_faulty
@@ -32,8 +31,7 @@ from florets.task.training.linear import LinearModels, linear_update
 from florets.task.training.loop import train
 from florets.task.training.losses import in_parts, recorded
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.step_losses import read_traced_update
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, Fault, models, thetas
 from tests.faulty_app import FAULTS, GRID_FAULTS
 from tests.method_runs import play as play_digits
@@ -93,39 +91,6 @@ def test_trainings_of_any_length_are_told_in_equal_parts(
 def test_no_losses_make_no_parts() -> None:
     with pytest.raises(ValueError, match="0 losses of steps cannot make 7 parts"):
         in_parts([], 7)
-
-
-MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
-
-
-def reply(losses: Any, **more: float) -> RecordDict:
-    metrics = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, **more})
-    if losses is not None:
-        metrics[kinds.STEP_LOSSES] = losses
-    return RecordDict({kinds.ARRAYS: MODEL, kinds.METRICS: metrics})
-
-
-def test_an_update_is_read_with_its_losses() -> None:
-    found = read_traced_update(reply([0.5, kinds.DIVERGED]), Layout.of(MODEL), 1, 2)
-    assert (found.model, found.num_examples, found.step_losses.tolist()) == (1, 4, [0.5, math.inf])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (reply(None), "holds the metrics"),
-        (reply([0.5]), "1 step-losses came, not 2"),
-        (reply([0.5] * 3), "3 step-losses came, not 2"),
-        (reply(0.5), "no step-losses came"),
-        (reply([0.5, math.nan]), "a loss is NaN"),
-        (reply([0.5, math.inf]), "a loss is NaN, negative or larger"),
-        (reply([0.5, -0.1]), "negative"),
-        (reply([0.5, 0.5], extra=1.0), "holds the metrics"),
-    ],
-)
-def test_malformed_losses_are_refused(content: RecordDict, message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_traced_update(content, Layout.of(MODEL), 0, 2)
 
 
 # Splits. Twelve clients are near 0 and eight near 10: the common model is nearer to the twelve.

@@ -1,10 +1,7 @@
 """FedPAC: weights of the heads, statistics of features, and what is shared and kept."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from scipy.optimize import minimize
 
 from florets.conf.compose import compose
@@ -14,8 +11,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.fedpac.messages import TRAIN_SPLIT
 from florets.strategies.fedpac.strategy import head_weights, known_spreads
 from florets.strategies.shared.client import shares_and_spread
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.split import read_split_update
 from tests.method_runs import SMALL, play
 
 PAC = "strategy=fedpac"
@@ -87,43 +82,6 @@ def test_the_statistics_of_features_are_as_computed_by_hand() -> None:
 
 
 # Replies
-
-MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
-ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
-
-
-def content(spread: Any = 0.5, rows: np.ndarray | None = ROWS) -> RecordDict:
-    metrics: dict[str, Any] = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.LABEL_COUNTS: [3, 0, 1]}
-    metrics |= {} if spread is None else {kinds.SPREAD: spread}
-    records: dict[str, Any] = {kinds.ARRAYS: MODEL, kinds.METRICS: MetricRecord(metrics)}
-    records[kinds.PROTOTYPES] = ArrayRecord({kinds.PROTOTYPES: Array(ROWS + 1)})
-    records |= {} if rows is None else {kinds.STATISTICS: ArrayRecord({kinds.STATISTICS: Array(rows)})}
-    return RecordDict(records)
-
-
-def test_an_update_and_its_statistics_are_read() -> None:
-    found = read_split_update(content(), Layout.of(MODEL), 2, 3, 2)
-    assert (found.model, found.vector.tolist(), found.counts.tolist(), found.spread) == (2, [1, 1], [3, 0, 1], 0.5)
-    assert found.statistics.tolist() == [[1, 2], [0, 0], [3, 4]]
-    assert found.prototypes.tolist() == [[2, 3], [0, 0], [4, 5]]
-    assert found.others is not None
-    assert found.others.max() == 5
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (content(spread=None), "no metric 'spread'"),
-        (content(spread=-0.1), "below 0"),
-        (content(spread=float("nan")), "no finite number"),
-        (content(rows=None), "one array 'statistics'"),
-        (content(rows=ROWS[:1]), "statistics"),
-        (content(rows=np.full((2, 2), np.inf, dtype=np.float32)), "infinite"),
-    ],
-)
-def test_malformed_statistics_are_refused(reply: RecordDict, message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_split_update(reply, Layout.of(MODEL), 0, 3, 2)
 
 
 # Runs

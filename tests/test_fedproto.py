@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
 from florets.conf.compose import compose
@@ -15,8 +14,7 @@ from florets.strategies.shared.client import class_means
 from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs
 from florets.task.training.objective import Batch
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.prototypes import read_prototype_update
+from florets.task.wire import kinds
 from tests.method_runs import SMALL, play
 
 PROTO = "strategy=fedproto"
@@ -66,41 +64,6 @@ def test_a_term_that_cannot_work_is_refused(weight: float, classes: list[int], m
 
 
 # Replies
-
-MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
-LAYOUT = Layout.of(MODEL)
-ROWS = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
-
-
-def content(rows: np.ndarray | None = ROWS, counts: object = (3, 0, 1), name: str = kinds.PROTOTYPES) -> RecordDict:
-    metrics = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.LABEL_COUNTS: list(counts)})  # type: ignore[call-overload]
-    records = {kinds.ARRAYS: MODEL, kinds.METRICS: metrics}
-    return RecordDict(records if rows is None else {**records, kinds.PROTOTYPES: ArrayRecord({name: Array(rows)})})
-
-
-def test_an_update_and_its_prototypes_are_read() -> None:
-    found = read_prototype_update(content(), LAYOUT, 2, 3, 2)
-    assert (found.model, found.vector.tolist(), found.counts.tolist()) == (2, [1, 1], [3, 0, 1])
-    assert found.prototypes.tolist() == [[1, 2], [0, 0], [3, 4]]
-    assert found.others is found.prototypes
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (content(rows=None), "one array 'prototypes'"),
-        (content(name="p"), "one array 'prototypes'"),
-        (content(rows=ROWS[:1]), "prototypes"),
-        (content(rows=ROWS.astype(np.float64)), "float64"),
-        (content(rows=np.full((2, 2), np.nan, dtype=np.float32)), "NaN"),
-        (content(counts=(3, 1)), "2 counts of labels came"),
-        (content(counts=(3, 0, 2)), "sum to 4"),
-        (content(counts=(5, 0, -1)), "sum to 4"),
-    ],
-)
-def test_malformed_prototypes_are_refused(reply: RecordDict, message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_prototype_update(reply, LAYOUT, 0, 3, 2)
 
 
 # Runs

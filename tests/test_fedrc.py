@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord
 
 from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
@@ -20,8 +20,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedrc.strategy import FedRC
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.mixture import read_mixture_update
+from florets.task.wire import kinds
 from tests import fakes
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, play
@@ -146,40 +145,6 @@ def test_it_parts_concepts_where_fedem_parts_labels() -> None:
 
 
 # Messages
-
-
-def update(sums: Any) -> tuple[RecordDict, Layout]:
-    layout = Layout.of({"w": Array(np.zeros(2, dtype=np.float32))})
-    arrays = ArrayRecord({f"{k}/w": Array(np.full(2, k, dtype=np.float32)) for k in range(2)})
-    metrics = {kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4, kinds.SHARES: [0.25, 0.75], kinds.CLASS_SUMS: sums}
-    return RecordDict({kinds.ARRAYS: arrays, kinds.METRICS: MetricRecord(metrics)}), layout
-
-
-def test_an_update_holds_sums_for_each_model_and_class() -> None:
-    found = read_mixture_update(*update([1.0, 0.0, 0.0, 0.5, 1.5, 1.0]), 2, 3)
-    assert found.class_sums is not None
-    assert found.class_sums.tolist() == [[1.0, 0.0, 0.0], [0.5, 1.5, 1.0]]
-
-
-@pytest.mark.parametrize(
-    ("sums", "why"),
-    [
-        ([1.0, 3.0], "2 class-sums came, not 6"),
-        (1.0, "no list of"),
-        ([1.0, 0.0, 0.0, -0.5, 2.5, 1.0], "not all from 0"),
-        ([float("nan"), 0.0, 0.0, 0.5, 1.5, 1.0], "not all from 0"),
-        ([0.0, 0.0, 0.0, 1.5, 1.5, 1.0], "do not sum to the shares"),
-        ([100.0, 0.0, 0.0, 0.5, 1.5, 1.0], "do not sum to the shares"),
-    ],
-)
-def test_sums_that_are_none_are_refused(sums: Any, why: str) -> None:
-    with pytest.raises(MalformedMessage, match=why):
-        read_mixture_update(*update(sums), 2, 3)
-
-
-def test_a_mixture_of_fedem_has_no_sums() -> None:
-    with pytest.raises(MalformedMessage, match="metrics"):
-        read_mixture_update(*update([1.0, 0.0, 0.0, 0.5, 1.5, 1.0]), 2)
 
 
 @pytest.mark.parametrize(

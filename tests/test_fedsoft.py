@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import MetricRecord, RecordDict
 from torch import nn
 
 from benchmarks.bench_faults import play as play_faulty
@@ -19,8 +18,6 @@ from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
 from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
 from florets.task.training.mixture import sample_losses
 from florets.task.training.objective import Anchored
-from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.closest import read_closest
 from tests import fakes
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
@@ -153,25 +150,6 @@ def test_clients_test_their_own_models_or_their_centres() -> None:
 def test_equal_centres_are_refused() -> None:
     with pytest.raises(ValueError, match="all 2 initial models are equal"):
         FedSoft(k=2).check(Models(fakes.models(1.0, 1.0)))
-
-
-@pytest.mark.parametrize(
-    ("metrics", "why"),
-    [
-        ({kinds.CLOSEST_COUNTS: [1, 2]}, "2 closest counts"),
-        ({kinds.CLOSEST_COUNTS: 4}, "no list of"),
-        ({kinds.CLOSEST_COUNTS: [5, -1, 0]}, "no integers from 0"),
-        ({kinds.CLOSEST_COUNTS: [1.0, 2.0, 1.0]}, "no integers from 0"),
-        ({kinds.CLOSEST_COUNTS: [4, 4, 4]}, "together 4"),
-        ({kinds.NUM_EXAMPLES: 0}, "num-examples"),
-        ({"more": 1}, "metrics"),
-    ],
-)
-def test_counts_that_are_none_are_refused(metrics: dict[str, object], why: str) -> None:
-    told = {kinds.CLOSEST_COUNTS: [1, 2, 1], kinds.NUM_EXAMPLES: 4}
-    assert read_closest(RecordDict({kinds.METRICS: MetricRecord(told)}), 3).counts.tolist() == [1, 2, 1]
-    with pytest.raises(MalformedMessage, match=why):
-        read_closest(RecordDict({kinds.METRICS: MetricRecord({**told, **metrics})}), 3)
 
 
 def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:

@@ -12,7 +12,6 @@ from results_examples import TRUTH, evaluations, report
 
 from florets.reports.figures import (
     Line,
-    _apart,
     _log_ticks,
     colour_scale,
     draw_line,
@@ -131,14 +130,6 @@ def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() ->
     several = sweep_figure({"clove": seeds})
     assert several is not None
     assert several.axes[-1].get_xlabel() == "round (band: ± std over seeds)"
-
-
-def test_labels_that_would_overlap_move_apart_around_their_middle_and_others_stay() -> None:
-    assert _apart([0.5, 0.5, 0.9], 0.1) == pytest.approx([0.45, 0.55, 0.9])
-    assert _apart([0.9, 0.1], 0.1) == pytest.approx([0.9, 0.1])
-    assert _apart([0.5, 0.4, 0.5], 0.2) == pytest.approx([7 / 15, 4 / 15, 10 / 15])
-    assert _apart([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
-    assert _apart([], 0.1) == []
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, MetricRecord, RecordDict
+from flwr.app import Array, RecordDict
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -20,8 +20,7 @@ from florets.strategies.flexcfl.measures import (
 )
 from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.flexcfl.strategy import FlexCFL
-from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.labels import read_label_counts
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, steps, thetas
 from tests.test_baselines import lost, play
 
@@ -163,25 +162,6 @@ def test_a_founder_that_is_cold_started_a_second_time_counts_once() -> None:
 def test_migration_needs_labels() -> None:
     with pytest.raises(ConfigError, match=r"strategy.migration=0.2: compares counts of labels, and task.loss="):
         compose(["experiment=clove/linear", "strategy=flexcfl", "strategy.migration=0.2"])
-
-
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ([1, 2, 3], "3 counts of labels came, not 2"),
-        (3, "no list of counts"),
-        ([-1, 5], "no integers from 0"),
-        ([0, 0], "together from 1"),
-        ([0.5, 1.5], "no integers from 0"),
-        ([2**62, 2**62], "together from 1 to"),
-    ],
-)
-def test_counts_of_labels_are_not_trusted(counts: Any, message: str) -> None:
-    content = RecordDict({kinds.METRICS: MetricRecord({kinds.LABEL_COUNTS: counts})})
-    with pytest.raises(MalformedMessage, match=message):
-        read_label_counts(content, 2)
-    good = read_label_counts(RecordDict({kinds.METRICS: MetricRecord({kinds.LABEL_COUNTS: [3, 4]})}), 2)
-    assert (good.counts.tolist(), good.num_examples) == ([3, 4], 7)
 
 
 RNG = np.random.default_rng(5)

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from sklearn.cluster import DBSCAN
 from torch import nn
 
@@ -26,8 +25,6 @@ from florets.task.descriptors import describe, projection
 from florets.task.layers import with_head
 from florets.task.models import cnn, mlp
 from florets.task.training.features import features
-from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.descriptor import read_descriptor
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=flux", "strategy.cluster_round=1", "num_rounds=2")
@@ -270,50 +267,6 @@ def test_directions_are_orthonormal_and_the_same_for_all_clients() -> None:
     np.testing.assert_allclose(wide @ wide.T, np.eye(4), atol=1e-12)
     np.testing.assert_array_equal(narrow, projection(9, 4, 3))
     assert not np.allclose(narrow, projection(9, 4, 4))
-
-
-def reply(rows: object, name: str = kinds.DESCRIPTOR, **more: MetricRecord) -> RecordDict:
-    record = ArrayRecord({name: Array(np.array(rows, dtype=np.float32))})
-    return RecordDict({kinds.ARRAYS: record, kinds.METRICS: MetricRecord({kinds.NUM_EXAMPLES: 9}), **more})
-
-
-ROWS = [[-2.0], [0.5], [1.0], [-1.0], [0.0], [-1.0]]
-"""Of two classes, the second one absent."""
-
-
-def test_a_descriptor_is_read() -> None:
-    found = read_descriptor(reply(ROWS), 2, 1, noisy=False)
-    assert (found.rows.tolist(), found.num_examples) == (ROWS, 9)
-
-
-def changed(row: int, value: float) -> list[list[float]]:
-    return [[value] if place == row else old for place, old in enumerate(ROWS)]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (RecordDict(), "the reply holds"),
-        (reply(ROWS, extra=MetricRecord({"x": 1})), "the reply holds"),
-        (reply(ROWS, name="x"), "one array 'descriptor'"),
-        (reply(ROWS[:4]), r"float32\[4, 1\]"),
-        (reply(changed(0, np.nan)), "NaN or infinite"),
-        (reply(changed(4, np.inf)), "NaN or infinite"),
-        (reply(changed(1, -0.1)), "spread of the descriptor is negative"),
-        (reply(changed(1, -1.0)), "spread of the descriptor is negative"),
-        (reply(changed(4, -1.0)), "spread of the descriptor is negative"),
-    ],
-)
-def test_malformed_descriptors_are_refused(content: RecordDict, message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_descriptor(content, 2, 1, noisy=False)
-
-
-def test_noise_may_make_a_spread_negative() -> None:
-    assert read_descriptor(reply(changed(1, -0.1)), 2, 1, noisy=True).rows[1, 0] == np.float32(-0.1)
-
-
-# Scale and centroids
 
 
 def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:

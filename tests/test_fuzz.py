@@ -1,7 +1,8 @@
 """Thousands of malformed messages: a reader returns checked values or raises MalformedMessage, and nothing else.
 
 Each message starts as a valid reply and is changed in one to three places: records, keys, types, values, shapes,
-array headers, payloads, or the bytes of the whole reply as Flower sends it. A new reader is one more line in READERS.
+array headers, payloads, or the bytes of the whole reply as Flower sends it. A new reader is one more line in
+tests/replies.py.
 """
 
 import io
@@ -19,125 +20,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
-from florets.task.data.tables.description import Description
-from florets.task.training.figures import sums_of
-from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
-from florets.task.wire.description import pack_description, read_description
-from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
-from florets.task.wire.intercept import read_intercept
-from florets.task.wire.introduction import read_introduction
-from florets.task.wire.kmeans import read_centres
-from florets.task.wire.labels import read_label_counts
-from florets.task.wire.moments import read_anchor_update, read_factors, read_term
-from florets.task.wire.probe import read_probe_update
-from florets.task.wire.replies import (
-    read_evaluation,
-    read_losses,
-    read_selected_update,
-    read_update,
-)
-from florets.task.wire.soft import read_soft_update
-from florets.task.wire.sums import PartSums, pack_sums
+from florets.task.wire import MalformedMessage, kinds, payload_bytes
+from tests.replies import MODEL, READERS
 
 MOST_MEMORY = 1 << 30
 """Bytes beyond those in use; a reader that believes a claim of 1e11 values asks for far more."""
-
-MODEL = {
-    "weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),
-    "count": Array(np.array(7, dtype=np.int64)),
-    "empty": Array(np.zeros((0, 3), dtype=np.float32)),
-}
-LAYOUT = Layout.of(MODEL)
-SENT = np.zeros((2, LAYOUT.size))
-NUMBERS: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.TRAIN_LOSS: 0.5}
-CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]}
-LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0], kinds.KEPT: 0}
-TEST: dict[str, Any] = {kinds.NUM_EXAMPLES: 3, kinds.EVAL_LOSS: 0.3, kinds.EVAL_ACCURACY: 0.9}
-TESTS: dict[str, Any] = {
-    **TEST,
-    kinds.VALIDATED + kinds.NUM_EXAMPLES: 2,
-    **{
-        prefix + name: TEST[name]
-        for prefix in (kinds.VALIDATED, kinds.TUNED, kinds.TUNED + kinds.VALIDATED)
-        for name in (kinds.EVAL_LOSS, kinds.EVAL_ACCURACY)
-    },
-}
-HELLO: dict[str, Any] = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: 1, kinds.NUM_PARTITIONS: 3}
-TEXTS: dict[str, Any] = {
-    kinds.CLIENT_KEY: "07",
-    kinds.DEVICE: "cpu",
-    kinds.FINGERPRINT: "f",
-}
-DESCRIPTION = Description("archive", 9, 7, shape=(3,), classes=("a", "b"))
-BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
-COUNT = {kinds.NUM_EXAMPLES: 10}
-PROBED = {kinds.PROFILE: Array(np.arange(5, dtype=np.float32))}
-ANCHOR = NUMBERS | {kinds.RESIDUAL: 0.25}
-TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
-SHARES = NUMBERS | {kinds.MEMBERSHIPS: [0.25, 0.75], kinds.MODEL_LOSSES: [2.0, 1.0]}
-SIZES: dict[str, Any] = {kinds.SIZES: [4, 6]}
-POINTS = {kinds.CENTRES: MODEL["weight"]}
-ROWS, FULL = {kinds.FOLDS: MODEL["weight"]}, RowForm("full", 3, 3)
-SIGNS = {kinds.FOLDS: Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
-OFFSETS: dict[str, Any] = COUNT | {kinds.OFFSETS: [0.5, -0.5], kinds.VARIANCES: [0.1, 0.2]}
-FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
-
-
-def reply(
-    numbers: dict[str, Any],
-    arrays: dict[str, Array] | None = None,
-    texts: dict[str, Any] | None = None,
-    profile: dict[str, Array] | None = None,
-    folds: dict[str, Array] | None = None,
-) -> RecordDict:
-    content = RecordDict({kinds.METRICS: MetricRecord(dict(numbers))})
-    if arrays is not None:
-        content[kinds.ARRAYS] = ArrayRecord(dict(arrays))
-    if texts is not None:
-        content[kinds.CONFIG] = ConfigRecord(dict(texts))
-    if profile is not None:
-        content[kinds.PROFILE] = ArrayRecord(dict(profile))
-    if folds is not None:
-        content[kinds.FOLDS] = ArrayRecord(dict(folds))
-    return content
-
-
-SCORES = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 2.0], [0.0, 3.0], [0.0, -2.0]])
-CLASS_PART = sums_of(SCORES, np.array([1, 0, 0, 1, 0]), 2, np.random.default_rng(0))
-VALUE_PART = sums_of(SCORES[:, 1:], np.array([1.0, 0.5, 0.0, 2.0, 1.0]), 0, np.random.default_rng(0))
-
-
-def with_sums(part: PartSums | None, width: int) -> RecordDict:
-    assert part is not None
-    test = TEST | {kinds.NUM_EXAMPLES: 5, kinds.EVAL_LOSS: float(part.sums[0]) / 5, kinds.EVAL_ACCURACY: 4 / 5}
-    content = reply(test)
-    content[kinds.TEST_SUMS] = pack_sums({"test": part}, np.array([3.0, 2.0, 1.0])[:width])
-    return content
-
-
-# Kind, its valid reply, its reader.
-READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object]]] = [
-    (kinds.LOSSES, lambda: reply(LOSSES), lambda content: read_losses(content, 2)),
-    (kinds.TRAIN, lambda: reply(NUMBERS, MODEL), lambda content: read_update(content, LAYOUT, 0)),
-    (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), lambda sent: read_selected_update(sent, LAYOUT, 2)),
-    (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
-    ("tuned", lambda: reply(TESTS), lambda sent: read_evaluation(sent, tuned=True, validation=True)),
-    ("sums", lambda: with_sums(CLASS_PART, 2), lambda sent: read_evaluation(sent, sums_of=2)),
-    ("value sums", lambda: with_sums(VALUE_PART, 3), lambda sent: read_evaluation(sent, sums_of=0)),
-    (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), read_introduction),
-    ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), lambda sent: read_probe_update(sent, LAYOUT, 0, 5)),
-    ("subspace", lambda: reply(COUNT, {kinds.TERMS: BLOCK}), lambda sent: read_term(sent, (2, 3, 4))),
-    ("factors", lambda: reply(COUNT, FACTORS), lambda sent: read_factors(sent, (2, 3, 4), symmetric=False)),
-    ("factor", lambda: reply(COUNT, {kinds.LEFT: BLOCK}), lambda sent: read_factors(sent, (2, 3, 4), symmetric=True)),
-    ("descent", lambda: reply(ANCHOR, MODEL), lambda sent: read_anchor_update(sent, LAYOUT)),
-    ("soft", lambda: reply(SHARES, TWO_MODELS), lambda sent: read_soft_update(sent, LAYOUT, SENT)),
-    ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), lambda sent: read_fold_update(sent, LAYOUT, 0, FULL, 2)),
-    ("rows", lambda: reply(COUNT, folds=SIGNS), lambda sent: read_fold_rows(sent, RowForm("signs", 9, 40), 2)),
-    ("kmeans", lambda: reply(SIZES, POINTS), lambda sent: read_centres(sent, 3, 4)),
-    ("intercept", lambda: reply(OFFSETS), lambda sent: read_intercept(sent, 2)),
-    (kinds.DESCRIBE, lambda: pack_description("07", DESCRIPTION), read_description),
-    ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), lambda sent: read_label_counts(sent, 3)),
-]  # fmt: skip
 
 ODD_NUMBERS: list[Any] = [
     0, -1, 1, 2**31, 2**63 - 1, -(2**63), 2**64 - 1, 10**400, 0.0, -0.0, 1e-320, 1e300, float("nan"), float("inf"),

@@ -8,8 +8,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.client_app.app import app
-from florets.conf.compose import compose
-from florets.conf.follow import follow
+from florets.conf.compose import compose, follow
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
@@ -23,8 +22,8 @@ from florets.task.client_data import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
-from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.replies import read_losses, read_selected_update, read_update
+from florets.task.wire import Layout, bank, codec, kinds
+from florets.task.wire.replies import Losses, SelectedUpdate, read_update
 from tests.fakes import FakeClients, message_to, models, thetas
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
@@ -100,7 +99,7 @@ def test_a_single_sample_is_trained_on_and_held_out() -> None:
 
 @pytest.mark.parametrize("server_round", [1, 7])
 def test_losses_are_taken_on_the_same_fifth_in_every_round(ask: Ask, server_round: int) -> None:
-    read = read_losses(ask(kinds.LOSSES, BANK, **{kinds.SERVER_ROUND: server_round}), 3)
+    read = codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.SERVER_ROUND: server_round}), K=3)
     rest, held = mine()
     np.testing.assert_allclose(read.losses, [loss_and_gradient(k, held)[0] for k in range(3)], rtol=1e-5)
     assert read.num_examples == len(rest)
@@ -123,14 +122,14 @@ def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
 
 def test_a_client_chooses_by_the_losses_on_the_fifth(ask: Ask) -> None:
     _, held = mine()
-    read = read_selected_update(ask(kinds.TRAIN_SELECT, BANK), LAYOUT, 3)
+    read = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
     assert read.losses is not None
     np.testing.assert_allclose(read.losses, [loss_and_gradient(k, held)[0] for k in range(3)], rtol=1e-5)
     assert read.model == np.argmin(read.losses)
 
 
 def test_without_the_setting_a_client_trains_on_all_data(ask: Ask) -> None:
-    plain = read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_DATA: "train"}), 3)
+    plain = codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_DATA: "train"}), K=3)
     every = np.arange(len(TASK.client(2).x_train))
     np.testing.assert_allclose(plain.losses, [loss_and_gradient(k, every)[0] for k in range(3)], rtol=1e-5)
     assert plain.num_examples == len(every)
@@ -251,7 +250,11 @@ def batches(clients: FakeClients, *asked: str) -> list[object]:
 def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind: str, server_round: int) -> None:
     settings = {kinds.LOSS_DATA: "train", kinds.LOSS_BATCH: 5, kinds.SERVER_ROUND: server_round}
     content = ask(kind, BANK, **settings)
-    read = read_losses(content, 3) if kind == kinds.LOSSES else read_selected_update(content, LAYOUT, 3)
+    read = (
+        codec.read(Losses, content, K=3)
+        if kind == kinds.LOSSES
+        else codec.read(SelectedUpdate, content, layout=LAYOUT, K=3)
+    )
     rows = generator(0, server_round, Purpose.LOSS_BATCH, 2).choice(len(TASK.client(2).x_train), 5, replace=False)
     expected = [loss_and_gradient(k, np.sort(rows))[0] for k in range(3)]
     np.testing.assert_allclose(read.losses, expected, rtol=1e-5)
@@ -262,15 +265,17 @@ def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind:
 def test_a_batch_of_what_is_held_out(ask: Ask) -> None:
     rest, held = mine()
     rows = held[np.sort(generator(0, 1, Purpose.LOSS_BATCH, 2).choice(len(held), 3, replace=False))]
-    read = read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: 3}), 3)
+    read = codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: 3}), K=3)
     np.testing.assert_allclose(read.losses, [loss_and_gradient(k, rows)[0] for k in range(3)], rtol=1e-5)
     assert read.num_examples == len(rest)
 
 
 @pytest.mark.parametrize("batch", [0, 1000])
 def test_a_batch_of_all_samples_is_all_of_them(ask: Ask, batch: int) -> None:
-    whole = read_losses(ask(kinds.LOSSES, BANK), 3).losses
-    np.testing.assert_array_equal(read_losses(ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: batch}), 3).losses, whole)
+    whole = codec.read(Losses, ask(kinds.LOSSES, BANK), K=3).losses
+    np.testing.assert_array_equal(
+        codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: batch}), K=3).losses, whole
+    )
 
 
 @pytest.mark.parametrize("strategy", [CLoVE(k=2, loss_batch=4), IFCA(k=2, loss_batch=4)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, RecordDict
 from safetensors.numpy import load_file
 from scipy.optimize import minimize
 from scipy.special import softmax
@@ -21,7 +21,7 @@ from florets.engines.engine import run
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_checked, build_models, build_task, message_settings
 from florets.strategies.intercept.client import SPREAD, class_offsets, intercept, value_offset
-from florets.strategies.intercept.messages import INTERCEPT
+from florets.strategies.intercept.messages import INTERCEPT, Intercept, offset_basis
 from florets.strategies.intercept.strategy import (
     InterceptClients,
     InterceptKept,
@@ -29,8 +29,7 @@ from florets.strategies.intercept.strategy import (
     residual_variance,
     shrunk,
 )
-from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.intercept import offset_basis, read_intercept
+from florets.task.wire import bank, codec, kinds
 from florets.task.wire.sums import MIN_RECORDS
 from tests.fakes import message_to
 from tests.method_runs import SMALL, play
@@ -193,24 +192,6 @@ def test_logits_of_any_size_are_no_trouble() -> None:
     assert np.isfinite(variances).all()
 
 
-def reply(**numbers: Any) -> RecordDict:
-    told = {kinds.OFFSETS: [0.5], kinds.VARIANCES: [0.1], kinds.NUM_EXAMPLES: 7, **numbers}
-    return RecordDict({kinds.METRICS: MetricRecord(told)})
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        {kinds.OFFSETS: [0.5, 0.1]}, {kinds.OFFSETS: 0.5}, {kinds.OFFSETS: [float("nan")]},
-        {kinds.VARIANCES: [-0.1]}, {kinds.VARIANCES: [float("inf")]}, {kinds.NUM_EXAMPLES: 0},
-    ],
-)  # fmt: skip
-def test_estimates_that_cannot_be_are_refused(numbers: dict[str, Any]) -> None:
-    assert read_intercept(reply(), 1).offsets.tolist() == [0.5]
-    with pytest.raises(MalformedMessage):
-        read_intercept(reply(**numbers), 1)
-
-
 # Within a run
 
 
@@ -331,7 +312,7 @@ def test_a_node_that_keeps_its_statistics_or_has_few_records_says_nothing_of_its
         data = client.data
         few = replace(data, x_train=data.x_train[: MIN_RECORDS - 1], y_train=data.y_train[: MIN_RECORDS - 1])
         monkeypatch.setattr(Client, "data", few)
-    found = read_intercept(intercept(client), 9)
+    found = codec.read(Intercept, intercept(client), W=9)
     assert (found.offsets == 0).all() == bool(why)
     assert (found.variances == kinds.DIVERGED).all() == bool(why)
     # No information: the client has the common intercept, and does not count for the others'.

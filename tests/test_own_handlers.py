@@ -18,8 +18,8 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
-from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.introduction import read_introduction
+from florets.task.wire import Layout, bank, codec, kinds
+from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import read_update
 from tests import own_handlers
 
@@ -183,7 +183,7 @@ class Mine(florets.strategies.FedAvg):
 
 
 def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> None:
-    told = read_introduction(sent(kinds.HELLO, SIMULATED, **{kinds.HANDLERS: [WEIGHTED]}))
+    told = codec.read(Introduction, sent(kinds.HELLO, SIMULATED, **{kinds.HANDLERS: [WEIGHTED]}))
     assert told.fingerprint == code_fingerprint((WEIGHTED,)) != project_fingerprint()
     # A server that has another copy of the package.
     strategy = Weighted(fingerprint=project_fingerprint())

@@ -1,10 +1,7 @@
 """PACFL: principal vectors, angles between them, and the groups that they make."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from scipy.linalg import subspace_angles
 
 from florets.conf.compose import compose
@@ -12,8 +9,6 @@ from florets.conf.problems import ConfigError
 from florets.strategies.pacfl.client import principal_directions
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
 from florets.strategies.pacfl.strategy import MEASURES, PACFL, Directions, angle_matrix
-from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.principal_vectors import read_principal_vectors
 from tests.method_runs import play
 
 HALF = np.sqrt(0.5)
@@ -113,38 +108,6 @@ def test_principal_vectors_span_the_best_approximation() -> None:
 def test_inputs_of_zeros_have_no_vectors() -> None:
     with pytest.raises(ValueError, match="all inputs are zero"):
         principal_directions(np.zeros((3, 4)), np.zeros(3, dtype=np.int64), 2)
-
-
-def reply(vectors: Any, places: Any, name: str = kinds.PRINCIPAL, **more: Any) -> RecordDict:
-    record = ArrayRecord({name: Array(np.array(vectors, dtype=np.float32))})
-    return RecordDict({kinds.ARRAYS: record, kinds.METRICS: MetricRecord({kinds.PLACES: places}), **more})
-
-
-def test_vectors_are_read() -> None:
-    vectors, places = read_principal_vectors(reply([[1, 0], [0, 1]], [0, 4]), 2, 6)
-    assert (vectors.tolist(), places.tolist()) == ([[1, 0], [0, 1]], [0, 4])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (RecordDict(), "the reply holds"),
-        (reply([[1.0]], [0], extra=MetricRecord({"x": 1})), "the reply holds"),
-        (reply([[1.0]], [0], name="x"), "not vectors and places"),
-        (reply([[1, 0], [0, 1]], 3), "no list of places"),
-        (reply([[1, 0], [0, 1]], []), "0 places came, not 1 to 6"),
-        (reply([[1, 0], [0, 1]], [0, 6]), "not integers from 0 to 5"),
-        (reply([[1, 0], [0, 1]], [0.0, 1.0]), "not integers"),
-        (reply([[1, 0], [0, 1]], [1, 1]), "do not rise"),
-        (reply([[1, 0]], [0, 1]), r"float32\[1, 2\]"),
-        (reply([[1, 0], [0, 2]], [0, 1]), "another length"),
-        (reply([[1, 0], [0, np.nan]], [0, 1]), "another length"),
-        (reply([[1, 0], [0, 1e38]], [0, 1]), "another length"),
-    ],
-)  # fmt: skip
-def test_malformed_vectors_are_refused(content: RecordDict, message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_principal_vectors(content, 2, 6)
 
 
 # Runs

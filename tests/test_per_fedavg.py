@@ -8,9 +8,9 @@ from torch.func import functional_call, grad, jvp
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
+from florets.strategies.per_fedavg.client import Adaptation
 from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.per_fedavg.strategy import PerFedAvg
-from florets.task.training.adaptation import Adaptation
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
@@ -32,7 +32,7 @@ def test_a_step_is_that_of_the_hand_computed_gradient(exact: bool, passes: int) 
     x, y = torch.tensor([[1.0], [3.0]]), torch.tensor([3.0, 3.0])
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 2.0)
-    term = Adaptation(0.1, x, y, None, "half_squared_error", 9, rng(), exact)
+    term = Adaptation(0.1, x, y, None, "half_squared_error", Training(batch_size=9), rng(), exact)
     with counted() as effort:
         train(module, x, y, "half_squared_error", Training(0.5, 1, 9, "sgd"), rng(), Objective(terms=(term,)))
     # g(2) = 4, so that the gradient is taken at 1.6: g(1.6) = 2. Its Hessian factor is 1 - 0.1 x 5.
@@ -58,7 +58,7 @@ def test_the_exact_gradient_is_that_of_the_loss_after_the_adaptation() -> None:
     ahead = {name: p - 0.7 * g for (name, p), g in zip(start.items(), inner, strict=True)}
     outer = torch.autograd.grad(loss(ahead), list(start.values()))
     module = model()
-    term = Adaptation(0.7, X, Y, weights, "cross_entropy", 10, rng(), exact=True)
+    term = Adaptation(0.7, X, Y, weights, "cross_entropy", Training(batch_size=10), rng(), exact=True)
     settings = Training(0.2, 1, 10, "sgd")
     train(module, X, Y, "cross_entropy", settings, rng(), Objective((term,), weights))
     for (name, p), g in zip(start.items(), outer, strict=True):
@@ -84,7 +84,7 @@ def test_the_product_with_the_hessian_is_that_of_torch_func_with_batch_normalisa
     after = grad(loss)({name: p - 0.7 * inner[name] for name, p in weights.items()})
     # Forward over reverse; the term goes back through the gradient.
     _, product = jvp(grad(loss), (weights,), (after,))
-    term = Adaptation(0.7, x, Y, None, "cross_entropy", 10, rng(), exact=True)
+    term = Adaptation(0.7, x, Y, None, "cross_entropy", Training(batch_size=10), rng(), exact=True)
     train(found, x, Y, "cross_entropy", Training(0.2, 1, 10, "sgd"), rng(), Objective((term,)))
     for name, p in weights.items():
         expected = p - 0.2 * (after[name] - 0.7 * product[name])
@@ -97,7 +97,7 @@ def test_the_product_with_the_hessian_is_that_of_torch_func_with_batch_normalisa
 def test_with_alpha_0_training_is_the_plain_one_to_the_bit(exact: bool) -> None:
     """With batch normalisation and dropout, whose statistics and draws are those of the steps' own batches."""
     found = []
-    for terms in ((), (Adaptation(0.0, X, Y, None, "cross_entropy", 4, rng(1), exact),)):
+    for terms in ((), (Adaptation(0.0, X, Y, None, "cross_entropy", Training(batch_size=4), rng(1), exact),)):
         torch.manual_seed(0)
         module = nn.Sequential(net((1, 8, 8), 6), nn.Dropout(0.5), nn.Linear(6, 3))
         settings = Training(0.1, 2, 4, "sgd", momentum=0.9, weight_decay=0.01)

@@ -20,9 +20,9 @@ from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
 from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import Evaluation
-from florets.task.wire.replies import TestResult as ClientTest
+from florets.task.wire.replies import Work
 from florets.task.wire.scores import SentScores
-from florets.task.wire.work import Work
+from florets.task.wire.scores import TestResult as ClientTest
 
 # Accuracies 0.0, 0.1, ... 1.0 of eleven clients, the first with 9 test samples and the others with 1.
 ELEVEN = [Evaluation(9 if i == 0 else 1, 1 - i / 10, i / 10, scores={"auc": i / 10} if i else {}) for i in range(11)]

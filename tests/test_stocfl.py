@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from torch import nn
 
 from florets.strategies.core.agglomerative import joined
@@ -13,8 +12,7 @@ from florets.strategies.stocfl.strategy import StoCFL, merge_similar
 from florets.task.training.loop import train
 from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.bilevel import read_bilevel_update
+from florets.task.wire import kinds
 from tests.method_runs import play
 
 SHORT = ("strategy=stocfl", "strategy.anchor_epochs=5")
@@ -112,34 +110,6 @@ def test_the_term_pulls_towards_the_other_model() -> None:
 def test_the_term_needs_a_factor() -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         Anchored(0.0, {})
-
-
-MODEL = ArrayRecord({"w": Array(np.ones(2, dtype=np.float32))})
-LAYOUT = Layout.of(MODEL)
-METRICS = MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 4})
-
-
-def test_both_models_are_read() -> None:
-    other = ArrayRecord({"w": Array(np.full(2, 3, dtype=np.float32))})
-    content = RecordDict({kinds.ARRAYS: MODEL, kinds.GLOBAL: other, kinds.METRICS: METRICS})
-    found = read_bilevel_update(content, LAYOUT, 2)
-    assert (found.model, found.vector.tolist(), found.shared.tolist(), found.num_examples) == (2, [1, 1], [3, 3], 4)
-    assert found.others is found.shared
-
-
-@pytest.mark.parametrize(
-    ("shared", "message"),
-    [
-        (None, "is a NoneType, not an ArrayRecord"),
-        (MetricRecord({"x": 1}), "is a MetricRecord"),
-        (ArrayRecord({"v": Array(np.ones(2, dtype=np.float32))}), "'w' is missing"),
-        (ArrayRecord({"w": Array(np.full(2, np.nan, dtype=np.float32))}), "NaN"),
-    ],
-)
-def test_a_malformed_global_model_is_refused(shared: ArrayRecord | None, message: str) -> None:
-    records = {kinds.ARRAYS: MODEL, kinds.METRICS: METRICS, **({} if shared is None else {kinds.GLOBAL: shared})}
-    with pytest.raises(MalformedMessage, match=message):
-        read_bilevel_update(RecordDict(records), LAYOUT, 0)
 
 
 # Runs

@@ -21,12 +21,11 @@ from florets.strategies.k_fed.client import (
     near_means,
     num_features,
 )
-from florets.strategies.k_fed.messages import KMEANS
+from florets.strategies.k_fed.messages import KMEANS, LocalCentres
 from florets.strategies.k_fed.strategy import KFED
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
-from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.kmeans import read_centres
+from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import message_to
 
@@ -241,8 +240,11 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
     ask, _, _ = asking("num_rounds=1")
     task = build_task(compose(["num_clients=5", "seed=1"]))
     settings = {kinds.LOCAL_CLUSTERS: 1, kinds.FEATURES: features}
-    read = read_centres(
-        ask(KMEANS, send=False, **settings), num_features(task.input_shape, task.num_outputs, features), 1
+    read = codec.read(
+        LocalCentres,
+        ask(KMEANS, send=False, **settings),
+        D=num_features(task.input_shape, task.num_outputs, features),
+        n=range(1, 2),
     )
     data = task.client(0)
     rows = feature_rows(data.x_train, data.y_train, 10, features)
@@ -253,7 +255,7 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
 def test_a_client_finds_its_centres_by_the_method_that_it_is_told() -> None:
     ask, _, _ = asking("num_rounds=1")
     told = {kinds.LOCAL_CLUSTERS: 2, kinds.LOCAL_METHOD: "awasthi_sheffet"}
-    assert len(read_centres(ask(KMEANS, send=False, **told), 64, 2).sizes) == 2
+    assert len(codec.read(LocalCentres, ask(KMEANS, send=False, **told), D=64, n=range(1, 3)).sizes) == 2
     with pytest.raises(AssertionError, match="local_method='lloyd' must be one of"):
         ask(KMEANS, send=False, **{**told, kinds.LOCAL_METHOD: "lloyd"})
 

@@ -20,8 +20,8 @@ from florets.engines.own_nodes import own_nodes
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.data.own import describe, own
 from florets.task.task import Task, TaskSpec
-from florets.task.wire import kinds
-from florets.task.wire.introduction import read_introduction
+from florets.task.wire import codec, kinds
+from florets.task.wire.introduction import Introduction
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])
@@ -238,7 +238,7 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
     context = Context(run_id=1, node_id=2, node_config=dict(node), state=RecordDict(), run_config={})
     LocalGrid(app, 1)  # lets messages be built
     message = Message(RecordDict({kinds.CONFIG: ConfigRecord(dict(settings))}), 2, kinds.HELLO)
-    told = read_introduction(app(message, context).content)
+    told = codec.read(Introduction, app(message, context).content)
     assert (told.cluster, told.num_examples, told.num_partitions) == (3, 6, 0)
     assert isinstance(build_models(config, build_task(config)), ArrayRecord)
 

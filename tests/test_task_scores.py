@@ -24,9 +24,9 @@ from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted, evaluate, evaluated, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
-from florets.task.wire import MalformedMessage, kinds, payload_bytes
-from florets.task.wire.replies import read_evaluation, read_losses
-from florets.task.wire.work import pack_work, read_work
+from florets.task.wire import MalformedMessage, codec, kinds, payload_bytes
+from florets.task.wire.replies import Losses, pack_work, read_work
+from florets.task.wire.scores import read_evaluation
 from florets.task.work import Work, total_work
 
 
@@ -178,10 +178,10 @@ def test_scores_are_beside_a_test_alone():
     content = RecordDict(
         {kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [0.5], kinds.NUM_EXAMPLES: 8, kinds.KEPT: 0})}
     )
-    assert read_losses(content, 1).num_examples == 8
+    assert codec.read(Losses, content, K=1).num_examples == 8
     content[kinds.SCORES] = ConfigRecord({"auc": 0.5})
     with pytest.raises(MalformedMessage, match="holds the records"):
-        read_losses(content, 1)
+        codec.read(Losses, content, K=1)
 
 
 def test_work_travels_beside_a_reply_and_is_no_traffic():

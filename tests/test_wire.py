@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
-from florets.task.wire.introduction import read_introduction
 from florets.task.wire.layout import PackedVector, largest_values, view_array, write_array
-from florets.task.wire.replies import (
-    MAX_EXAMPLES,
-    read_evaluation,
-    read_losses,
-    read_selected_update,
-    read_update,
-)
+from florets.task.wire.replies import read_update
 
 MODEL = {
     "weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),
@@ -35,16 +28,6 @@ def update(arrays: dict[str, Array] | None = None, **metrics: object) -> RecordD
             kinds.METRICS: MetricRecord(numbers),  # type: ignore[arg-type]
         }
     )
-
-
-def losses(**metrics: object) -> RecordDict:
-    numbers: dict[str, object] = {
-        kinds.MODEL_LOSSES: [1.0, 2.0],
-        kinds.NUM_EXAMPLES: 10,
-        kinds.KEPT: 0,
-        **metrics,
-    }
-    return RecordDict({kinds.METRICS: MetricRecord(numbers)})  # type: ignore[arg-type]
 
 
 def test_a_model_becomes_a_flat_vector_and_comes_back_in_its_own_dtypes() -> None:
@@ -166,100 +149,6 @@ def test_no_payload_of_bytes_raises_anything_else(payload: bytes) -> None:
     except MalformedMessage:
         return
     assert payload.startswith(b"\x93NUMPY")
-
-
-def test_a_good_update_is_read() -> None:
-    read = read_update(update(), LAYOUT, 3)
-    assert (read.model, read.num_examples, read.train_loss) == (3, 10, 0.5)
-    np.testing.assert_array_equal(read.vector, LAYOUT.flatten(MODEL))
-
-
-@pytest.mark.parametrize("count", [0, -1, MAX_EXAMPLES + 1, 2.0, [1]])
-def test_an_impossible_number_of_examples_is_refused(count: object) -> None:
-    with pytest.raises(MalformedMessage, match="num-examples"):
-        read_update(update(**{kinds.NUM_EXAMPLES: count}), LAYOUT, 0)
-
-
-def test_wrong_records_and_metrics_are_refused() -> None:
-    with pytest.raises(MalformedMessage, match="records"):
-        read_update(RecordDict(), LAYOUT, 0)
-    with pytest.raises(MalformedMessage, match="records"):
-        read_update(RecordDict({**update(), "more": MetricRecord()}), LAYOUT, 0)
-    with pytest.raises(MalformedMessage, match="metrics"):
-        read_update(update(extra=1.0), LAYOUT, 0)
-    with pytest.raises(MalformedMessage, match="ArrayRecord"):
-        read_update(RecordDict({kinds.ARRAYS: MetricRecord(), kinds.METRICS: update()[kinds.METRICS]}), LAYOUT, 0)
-    with pytest.raises(MalformedMessage, match="MetricRecord"):
-        read_losses(RecordDict({kinds.METRICS: ConfigRecord()}), 2)
-    with pytest.raises(MalformedMessage, match="train_loss"):
-        read_update(update(**{kinds.TRAIN_LOSS: float("nan")}), LAYOUT, 0)
-
-
-def test_a_declaration_of_stability_is_optional_and_checked() -> None:
-    assert not read_update(update(), LAYOUT, 0).stable
-    assert read_update(update(**{kinds.STABLE: 1}), LAYOUT, 0).stable
-    for wrong in (2, 0.5, [1]):
-        with pytest.raises(MalformedMessage, match="not 0 or 1"):
-            read_update(update(**{kinds.STABLE: wrong}), LAYOUT, 0)
-
-
-def test_loss_vectors_are_checked() -> None:
-    read = read_losses(losses(**{kinds.KEPT: 1}), 2)
-    np.testing.assert_array_equal(read.losses, [1.0, 2.0])
-    assert read.kept
-    for wrong, rule in (
-        ({kinds.MODEL_LOSSES: [1.0]}, "1 losses came, not 2"),
-        ({kinds.MODEL_LOSSES: 1.0}, "no losses came"),
-        ({kinds.MODEL_LOSSES: [1.0, float("inf")]}, "NaN, negative or larger"),
-        ({kinds.MODEL_LOSSES: [1.0, float("nan")]}, "NaN, negative or larger"),
-        ({kinds.MODEL_LOSSES: [1.0, -0.1]}, "NaN, negative or larger"),
-        ({kinds.MODEL_LOSSES: [1e200, 1e300]}, "NaN, negative or larger"),
-        ({kinds.KEPT: 2}, "not 0 or 1"),
-    ):
-        with pytest.raises(MalformedMessage, match=rule):
-            read_losses(losses(**wrong), 2)
-
-
-def test_the_loss_of_a_model_that_diverged_is_infinite_for_the_server() -> None:
-    assert read_losses(losses(**{kinds.MODEL_LOSSES: [1.0, kinds.DIVERGED]}), 2).losses.tolist() == [1.0, np.inf]
-
-
-def test_the_chosen_model_must_exist() -> None:
-    good = update(**{kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]})
-    assert read_selected_update(good, LAYOUT, 2).model == 1
-    for chosen in (2, -1, 0.0):
-        bad = update(**{kinds.CHOSEN_MODEL: chosen, kinds.MODEL_LOSSES: [2.0, 1.0]})
-        with pytest.raises(MalformedMessage, match="chosen model"):
-            read_selected_update(bad, LAYOUT, 2)
-
-
-def test_an_evaluation_without_accuracy_is_legal_and_one_above_1_is_not() -> None:
-    plain = RecordDict({kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: 0.1, kinds.NUM_EXAMPLES: 5})})
-    assert read_evaluation(plain).accuracy is None
-    plain[kinds.METRICS][kinds.EVAL_ACCURACY] = 1.5  # type: ignore[index]
-    with pytest.raises(MalformedMessage, match="between 0 and 1"):
-        read_evaluation(plain)
-
-
-def test_an_introduction_is_checked() -> None:
-    def hello(key: str, cluster: int) -> RecordDict:
-        texts = {kinds.CLIENT_KEY: key, kinds.DEVICE: "cpu", kinds.FINGERPRINT: "f"}
-        numbers = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: cluster, kinds.NUM_PARTITIONS: 3}
-        return RecordDict({kinds.CONFIG: ConfigRecord(dict(texts)), kinds.METRICS: MetricRecord(dict(numbers))})
-
-    assert read_introduction(hello("07", kinds.NO_CLUSTER)).cluster is None
-    assert read_introduction(hello("07", 2)).cluster == 2
-    with pytest.raises(MalformedMessage, match="1 to 200 characters"):
-        read_introduction(hello("", 2))
-    for key in ("two\nlines", "\x1b[2J", "=1+1", "@cmd"):
-        with pytest.raises(MalformedMessage, match=r"client-key=.* must"):
-            read_introduction(hello(key, 2))
-    assert read_introduction(hello(kinds.NO_KEY, 2)).key == kinds.NO_KEY
-    assert read_introduction(hello("Universitätsklinik (Süd) <1>", 2)).key == "Universitätsklinik (Süd) <1>"
-    with pytest.raises(MalformedMessage, match="integers"):
-        read_introduction(hello("07", -5))
-    with pytest.raises(MalformedMessage, match="settings"):
-        read_introduction(RecordDict({kinds.METRICS: MetricRecord()}))
 
 
 def test_payload_is_counted_in_bytes() -> None:

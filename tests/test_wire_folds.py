@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.strategies.shared.fold_round import FoldPlan
-from florets.task.wire import Layout, MalformedMessage, kinds, payload_bytes
-from florets.task.wire.folds import RowForm, read_fold_rows, read_fold_update
+from florets.task.wire import kinds, payload_bytes
+from florets.task.wire.folds import RowForm
 
 
 def rng() -> np.random.Generator:
@@ -69,63 +69,6 @@ def test_a_projection_that_saves_nothing_is_the_row_itself() -> None:
     assert RowForm.of("projection", 64, 4810, 4) == RowForm("projection", 64, 4810)
     assert RowForm.of("signs", None, 4810, 4) == RowForm("signs", 1024, 4810)
     assert RowForm.of("signs", None, 100, 4) == RowForm("signs", 100, 100)
-
-
-def reply(rows: np.ndarray | None, record: str = kinds.FOLDS, **arrays: Array) -> RecordDict:
-    numbers: dict[str, float | int] = {kinds.NUM_EXAMPLES: 10}
-    content = RecordDict()
-    if arrays:
-        content[kinds.ARRAYS] = ArrayRecord(arrays)
-        numbers[kinds.TRAIN_LOSS] = 0.5
-    content[kinds.METRICS] = MetricRecord(numbers)  # type: ignore[arg-type]
-    if rows is not None:
-        content[record] = ArrayRecord({kinds.FOLDS: Array(rows)})
-    return content
-
-
-GOOD = np.array([[0.6, 0.8], [0.0, 1.0]], dtype=np.float32)
-FULL = RowForm("full", 2, 2)
-
-
-def test_rows_and_update_are_read() -> None:
-    np.testing.assert_array_equal(read_fold_rows(reply(GOOD), FULL, 2).rows, GOOD)
-    model = Array(np.array([1.0, 2.0], dtype=np.float32))
-    update = read_fold_update(reply(GOOD, w=model), Layout.of({"w": model}), 3, FULL, 2)
-    assert (update.model, update.num_examples, update.train_loss) == (3, 10, 0.5)
-    np.testing.assert_array_equal(update.vector, [1.0, 2.0])
-    np.testing.assert_array_equal(update.others, GOOD.ravel())
-
-
-def test_data_that_cannot_be_divided_are_one_row() -> None:
-    np.testing.assert_array_equal(read_fold_rows(reply(GOOD[:1]), FULL, 2).rows, GOOD[:1])
-
-
-WRONG = {
-    "must hold one array 'folds'": reply(None),
-    "must hold one array": reply(GOOD, record="rows"),
-    "is float64": reply(GOOD.astype(np.float64)),
-    r"\[3, 2\]": reply(np.ones((3, 2), dtype=np.float32)),
-    r"\[1, 1\]": reply(GOOD[:1, :1]),
-    "NaN or infinite": reply(np.array([[np.nan, 1.0], [0.0, 1.0]], dtype=np.float32)),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_other_rows_are_refused(message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_fold_rows(WRONG[message], FULL, 2)
-
-
-def test_signs_that_are_all_alike_are_no_row() -> None:
-    assert read_fold_rows(reply(np.array([[0, 0]], dtype=np.uint8)), RowForm("signs", 9, 40), 1).rows.shape == (0, 9)
-
-
-def test_rows_of_folds_on_which_nothing_was_learned_are_left_out() -> None:
-    form = RowForm("full", 2, 2)
-    rows = np.array([[0.6, 0.8], [0.0, 0.0], [2.0, 0.0]], dtype=np.float32)
-    # The mean of the others' directions, as of a client with too few samples for folds.
-    np.testing.assert_allclose(read_fold_rows(reply(rows), form, 3).rows, [[0.8, 0.4]])
-    assert read_fold_rows(reply(0 * rows), form, 3).rows.shape == (0, 2)
 
 
 @pytest.mark.parametrize(("upload", "width"), [("other", 2), ("full", 3), ("signs", 0), (None, 1)])

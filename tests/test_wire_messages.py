@@ -5,7 +5,7 @@ from flwr.app import ConfigRecord, Message, Metadata, RecordDict
 
 from florets.engines.local_grid import as_flowers_process
 from florets.task.wire import kinds
-from florets.task.wire.messages import new_message, reply_message
+from florets.task.wire.records import new_message, reply_message
 
 CONTENT = RecordDict({"config": ConfigRecord({"rate": 0.5})})
 

@@ -1,14 +1,12 @@
 """Compression of what clients send, and the reader of `train.probe`."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array
 
-from florets.task.wire import Layout, MalformedMessage, kinds
-from florets.task.wire.compression import coordinates, quantise
-from florets.task.wire.probe import read_probe_update
+from florets.client_app.messages import quantise
+from florets.strategies.cfl_gp.messages import coordinates
+from florets.task.wire import Layout
 
 MODEL = {
     "first.weight": Array(np.zeros((3, 2), dtype=np.float32)),
@@ -61,48 +59,3 @@ def test_decimals_are_rounded_or_cut_off() -> None:
     assert quantise(np.float32([3e38]), "round", 4) == np.float32(3e38)
     with pytest.raises(ValueError, match="quantise='up'"):
         quantise(values, "up", 2)
-
-
-def reply(profile: np.ndarray | None = None) -> RecordDict:
-    profile = np.array([1.0, 2.0], dtype=np.float32) if profile is None else profile
-    return RecordDict(
-        {
-            kinds.ARRAYS: ArrayRecord(MODEL),
-            kinds.METRICS: MetricRecord({kinds.TRAIN_LOSS: 0.5, kinds.NUM_EXAMPLES: 10}),
-            kinds.PROFILE: ArrayRecord({kinds.PROFILE: Array(profile)}),
-        }
-    )
-
-
-def test_a_whole_reply_is_read() -> None:
-    read = read_probe_update(reply(), LAYOUT, 3, 2)
-    assert (read.model, read.num_examples, read.train_loss) == (3, 10, 0.5)
-    assert (read.profile.tolist(), read.profile.dtype) == ([1.0, 2.0], np.float32)
-
-
-def without(content: RecordDict, record: str) -> RecordDict:
-    del content[record]
-    return content
-
-
-def renamed(content: RecordDict) -> RecordDict:
-    content[kinds.PROFILE] = ArrayRecord({"other": content.array_records[kinds.PROFILE][kinds.PROFILE]})
-    return content
-
-
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (lambda: reply(np.zeros(3, dtype=np.float32)), r"float32\[3\]"),
-        (lambda: reply(np.zeros(2)), "float64"),
-        (lambda: reply(np.array([1, np.nan], dtype=np.float32)), "NaN"),
-        (lambda: without(reply(), kinds.PROFILE), "must hold one array 'profile'"),
-        (lambda: without(reply(), kinds.ARRAYS), "holds the records"),
-        (lambda: renamed(reply()), "must hold one array 'profile'"),
-        (lambda: RecordDict({**reply(), "more": MetricRecord()}), "holds the records"),
-        (lambda: RecordDict({**reply(), kinds.PROFILE: MetricRecord()}), "must hold one array 'profile'"),
-    ],
-)
-def test_a_reply_that_breaks_a_rule_is_refused(broken: Callable[[], RecordDict], message: str) -> None:
-    with pytest.raises(MalformedMessage, match=message):
-        read_probe_update(broken(), LAYOUT, 0, 2)

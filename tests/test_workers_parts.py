@@ -16,7 +16,7 @@ from florets.client_app.client import Client
 from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 from florets.engines import cores
 from florets.engines.cores import num_workers
 from florets.engines.local_grid import LocalGrid

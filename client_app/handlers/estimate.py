@@ -8,13 +8,15 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply, reported
+from florets.client_app.messages import reported
 from florets.client_app.training import update
 from florets.task.device import one_thread
 from florets.task.layers import is_of_layer
 from florets.task.randomness import Purpose
 from florets.task.training.losses import mean_loss
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def estimate(client: Client) -> RecordDict:
@@ -28,16 +30,18 @@ def estimate(client: Client) -> RecordDict:
         If least squares are asked for of a model that is no linear regression.
     """
     if client.config.get(kinds.ESTIMATE) != kinds.ESTIMATE_LEAST_SQUARES:
-        arrays, metrics = update(client, client.states()[0], Purpose.ESTIMATE)
+        own = update(client, client.states()[0], Purpose.ESTIMATE)
         if layers := client.names(kinds.SENT_LAYERS):
-            named = {name: arrays[name] for name in arrays if any(is_of_layer(name, layer) for layer in layers)}
-            arrays = ArrayRecord(named)
-        return reply(arrays, metrics)
+            arrays = own["values"]
+            own["values"] = {
+                name: arrays[name] for name in arrays if any(is_of_layer(name, layer) for layer in layers)
+            }
+        return pack(Update, **own)
     data, module = client.data, client.module
     fit_linear_model(module, data.x_train, data.y_train)
     loss = mean_loss(module, data.x_train, data.y_train, client.loss)
-    figures = {kinds.TRAIN_LOSS: reported(loss), kinds.NUM_EXAMPLES: client.num_examples}
-    return reply(ArrayRecord(module.state_dict()), figures)
+    values = ArrayRecord(module.state_dict())
+    return pack(Update, values=values, train_loss=reported(loss), num_examples=client.num_examples)
 
 
 def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:

@@ -3,17 +3,17 @@
 import math
 
 import torch
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import Context, RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.custom import handler_of
-from florets.client_app.messages import reply
 from florets.client_app.session import device_of, partition_id
 from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
-from florets.task.wire.magnitude import Magnitude
+from florets.task.wire.introduction import Introduction, rounded_magnitude
 
 
 def hello(client: Client) -> RecordDict:
@@ -30,26 +30,26 @@ def hello(client: Client) -> RecordDict:
         handler_of(client, handler)
     augmentation(client)
     task, nodes = client.task, client.num_partitions
-    numbers = {kinds.NUM_EXAMPLES: 1, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: nodes}
+    examples, cluster = 1, kinds.NO_CLUSTER
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
     if nodes in (0, task.spec.num_clients) or task.is_own:
-        numbers[kinds.NUM_EXAMPLES] = _count(client)
+        examples = _count(client)
         # Truth is for simulations: a real node tells it only where its owner wrote it into the node config.
-        numbers[kinds.CLUSTER] = _stated_cluster(client.context)
+        cluster = _stated_cluster(client.context)
         if nodes and task.spec.num_clusters and not task.is_own:
-            numbers[kinds.CLUSTER] = task.cluster_of(partition_id(client.context))
-    content = reply(None, numbers)
-    texts = ConfigRecord(
-        {
-            kinds.CLIENT_KEY: client.key,
-            kinds.DEVICE: str(device_of(client.config, client.context)),
-            kinds.FINGERPRINT: code_fingerprint(tuple(handlers)),
-        }
+            cluster = task.cluster_of(partition_id(client.context))
+    scaled = task.data.scaled if task.is_own else None
+    return pack(
+        Introduction,
+        key=client.key,
+        num_examples=examples,
+        device=str(device_of(client.config, client.context)),
+        fingerprint=code_fingerprint(tuple(handlers)),
+        true_cluster=cluster,
+        num_partitions=nodes,
+        root_mean_square=None if scaled is None else rounded_magnitude(_root_mean_square(client.data.x_train)),
+        scaled=scaled,
     )
-    if task.is_own and task.data.scaled is not None:
-        Magnitude(_root_mean_square(client.data.x_train), task.data.scaled).pack(texts)
-    content[kinds.CONFIG] = texts
-    return content
 
 
 def describe(client: Client) -> RecordDict:

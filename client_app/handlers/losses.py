@@ -3,10 +3,10 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
 from florets.client_app.session import session
 from florets.client_app.training import model_losses
-from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Losses
 
 
 def losses(client: Client) -> RecordDict:
@@ -14,9 +14,9 @@ def losses(client: Client) -> RecordDict:
 
     Source: CLoVE Alg. 1, l. 7 and 8.
     """
-    metrics = {
-        kinds.MODEL_LOSSES: model_losses(client).tolist(),
-        kinds.NUM_EXAMPLES: client.num_examples,
-        kinds.KEPT: int(session.keep(client.config, client.arrays(), client.context)),
-    }
-    return reply(None, metrics)
+    return pack(
+        Losses,
+        losses=model_losses(client),
+        num_examples=client.num_examples,
+        kept=session.keep(client.config, client.arrays(), client.context),
+    )

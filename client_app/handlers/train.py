@@ -3,11 +3,13 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply, reported
+from florets.client_app.messages import reported
 from florets.client_app.session import session
 from florets.client_app.training import model_losses, update
 from florets.task.training.losses import in_parts, recorded
 from florets.task.wire import is_stable, kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import SelectedUpdate, TracedUpdate, Update
 
 
 def train(client: Client) -> RecordDict:
@@ -24,14 +26,13 @@ def train(client: Client) -> RecordDict:
     parts = int(client.number(kinds.STEP_LOSSES, 0))
     if parts:
         with recorded() as losses:
-            arrays, metrics = update(client, state)
-        metrics[kinds.STEP_LOSSES] = reported(in_parts(losses, parts)).tolist()
-    else:
-        arrays, metrics = update(client, state)
+            own = update(client, state)
+        return pack(TracedUpdate, **own, step_losses=reported(in_parts(losses, parts)))
+    stable = None
     if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
         history = client.config.get(kinds.HISTORY, [])
-        metrics[kinds.STABLE] = int(is_stable(history if isinstance(history, list) else [], rounds))
-    return reply(arrays, metrics)
+        stable = is_stable(history if isinstance(history, list) else [], rounds)
+    return pack(Update, **update(client, state), stable=stable)
 
 
 def train_select(client: Client) -> RecordDict:
@@ -41,5 +42,4 @@ def train_select(client: Client) -> RecordDict:
     """
     losses = model_losses(client)
     chosen = int(losses.argmin())
-    arrays, metrics = update(client, client.states()[chosen])
-    return reply(arrays, {**metrics, kinds.CHOSEN_MODEL: chosen, kinds.MODEL_LOSSES: losses.tolist()})
+    return pack(SelectedUpdate, **update(client, client.states()[chosen]), model=chosen, losses=losses)

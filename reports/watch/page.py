@@ -392,16 +392,9 @@ def _curves(state: RunState) -> list[tuple[str, bool, Markup]]:
 
 
 def curve(points: Points, quantity: Quantity, last_round: int, spread: dict[int, float]) -> Markup:
-    """Return a curve over the rounds as an SVG element.
+    """Return a curve over the rounds as an SVG element, with a band of the standard deviation by round.
 
-    Parameters
-    ----------
-    points
-        Round and value; at least one.
-    last_round
-        Of the axis: the run's last round, where that is known.
-    spread
-        Standard deviation by round, drawn as a band.
+    The axis ends at `last_round`, or at the last point.
     """
     low, high = _limits([value for _, value in points], quantity.at_most is not None)
     last, text = max(last_round, points[-1][0], 2), quantity.text

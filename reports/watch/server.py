@@ -24,14 +24,7 @@ _POLICY = (
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serve the page of a run at ``http://127.0.0.1:<port>/``.
-
-    Parameters
-    ----------
-    watched
-        The run's folder.
-    port
-        0: a free one.
+    """Serve the page of a run at ``http://127.0.0.1:<port>/``; port 0 is a free one.
 
     Raises
     ------

@@ -46,22 +46,7 @@ class _Losses:
 
 
 class ClientHistory:
-    """Follow the file of a run that may be going on; only what is new in it is read.
-
-    Parameters
-    ----------
-    folder
-        The run's; its file may be missing, now or for ever.
-
-    Attributes
-    ----------
-    clusters
-        Model of each client that has one.
-    moves
-        The last ones, oldest first. A client's first model is no move.
-    troubles
-        Number of each client's replies that failed, were missing or were invalid.
-    """
+    """Follow the clients of a run that may be going on, over its rounds; only what is new in their file is read."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / CLIENTS_OVER_ROUNDS
@@ -71,8 +56,11 @@ class ClientHistory:
         self._inode, self._offset = inode, 0
         self._head: list[str] = []
         self.clusters: dict[str, int] = {}
+        """Model of each client that has one."""
         self.moves: deque[Move] = deque(maxlen=_MOST_MOVES)
+        """The last ones, oldest first; a client's first model is no move."""
         self.troubles: dict[str, int] = {}
+        """Number of each client's replies that failed, were missing or were invalid."""
         self._losses: dict[str, _Losses] = {}
 
     def update(self) -> None:
@@ -138,6 +126,8 @@ def _number(text: str) -> float:
 
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
+"""waiting: there is no run yet; starting: no round is over; silent: no round for long, it may have been killed;
+ended: it failed or was interrupted."""
 OVER = ("ended", "finished")
 
 _RECENT = 5
@@ -158,28 +148,18 @@ class Names:
 
 @dataclass(frozen=True)
 class RunState:
-    """A run as it is now.
-
-    Attributes
-    ----------
-    status
-        waiting (there is no run yet), starting (no round is over), running, silent (no round for long: it may have
-        been killed), ended (it failed or was interrupted), finished.
-    total
-        Rounds that the run has in all, None where that is not known.
-    age
-        Seconds since the last round.
-    reason
-        Why it ended early.
-    """
+    """A run as it is now."""
 
     folder: Path
     status: Status
     names: Names = field(default_factory=Names)
     lines: Sequence[RoundLine] = ()
     total: int | None = None
+    """Rounds that the run has in all, None where that is not known."""
     age: float = 0.0
+    """Seconds since the last round."""
     reason: str = ""
+    """Why it ended early."""
     summary: RunSummary | None = None
 
     @property
@@ -197,13 +177,7 @@ class RunState:
 
 
 class Watched:
-    """A run's folder under observation.
-
-    Parameters
-    ----------
-    folder
-        The run's; it need not exist yet.
-    """
+    """A run's folder under observation; it need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

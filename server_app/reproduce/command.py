@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute
+from florets.conf.saved import absolute
 from florets.engines.cores import crowded
 from florets.engines.go_on import Engine
 from florets.reports.console import counted, say

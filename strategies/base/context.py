@@ -20,22 +20,19 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.strategies.core.sketch import Vectors, sketched
 from florets.task.randomness import Purpose, generator
-from florets.task.wire import is_stable, kinds
-from florets.task.wire.messages import new_message
-from florets.task.wire.records import Record, filled, record_dict
+from florets.task.wire import codec, is_stable, kinds
+from florets.task.wire.records import Record, filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     Losses,
-    TestResult,
+    SelectedUpdate,
     Update,
     check_examples,
     largest_of,
     read_answer,
-    read_evaluation,
-    read_losses,
-    read_selected_update,
     read_update,
 )
+from florets.task.wire.scores import TestResult, read_evaluation
 
 R = TypeVar("R", covariant=True)
 Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
@@ -290,7 +287,7 @@ class Round:
         requests = [
             self.request(kinds.TRAIN_SELECT, client, self.models.record, config) for client in self.participants
         ]
-        return Plan(requests, lambda _, content: read_selected_update(content, layout, count))
+        return Plan(requests, lambda _, content: codec.read(SelectedUpdate, content, layout=layout, K=count))
 
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
@@ -330,7 +327,7 @@ class Round:
         if all_samples and kinds.LOSS_BATCH in self.config:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
-        return self.ask(requests, lambda _, content: read_losses(content, models.count))
+        return self.ask(requests, lambda _, content: codec.read(Losses, content, K=models.count))
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""

@@ -8,8 +8,7 @@ from florets.strategies.base.federation import Federation, FederationError, clie
 from florets.task.data.tables.description import Description
 from florets.task.wire import kinds
 from florets.task.wire.description import read_description
-from florets.task.wire.messages import new_message
-from florets.task.wire.records import record_dict
+from florets.task.wire.records import new_message, record_dict
 
 
 def describe_sites(

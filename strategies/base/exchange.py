@@ -12,7 +12,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.work import read_work
+from florets.task.wire.replies import read_work
 from florets.task.work import Work
 
 _SECONDS = 60.0

@@ -17,11 +17,9 @@ from flwr.serverapp import Grid
 from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined, named
 from florets.strategies.base.report import Client
 from florets.task.randomness import client_number
-from florets.task.wire import kinds
-from florets.task.wire.introduction import Introduction, key_problem, read_introduction
-from florets.task.wire.magnitude import Magnitude
-from florets.task.wire.messages import new_message
-from florets.task.wire.records import record_dict
+from florets.task.wire import codec, kinds
+from florets.task.wire.introduction import Introduction, Magnitude, key_problem
+from florets.task.wire.records import new_message, record_dict
 
 MOST_TIMES_MEDIAN = 1000
 """Most examples that a client may claim, in those of the median client.
@@ -407,7 +405,7 @@ class Federation:
             requests = [Request(name, _hello(called[name], config, left)) for name in some]
             patience = Patience(left)
             parts.append(
-                exchange(grid, requests, lambda _, content: read_introduction(content), patience, warn=False)
+                exchange(grid, requests, lambda _, content: codec.read(Introduction, content), patience, warn=False)
             )
         return joined(parts)
 

@@ -6,12 +6,12 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply
 from florets.client_app.training import augmentation, sample_weights, values_of
 from florets.task.randomness import Purpose
 from florets.task.training.loop import train
 from florets.task.training.modules import load
-from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def train_pooled(client: Client) -> RecordDict:
@@ -35,4 +35,4 @@ def train_pooled(client: Client) -> RecordDict:
     objective = replace(client.objective, weights=weights, augment=augment)
     rng = client.random(Purpose.LOCAL_TRAINING)
     mean = train(client.module, x, y, client.loss, client.training, rng, objective)
-    return reply(packed(values_of(client.module)), {kinds.TRAIN_LOSS: mean, kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Update, values=values_of(client.module), train_loss=mean, num_examples=client.num_examples)

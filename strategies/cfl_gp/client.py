@@ -1,15 +1,15 @@
 """`train.probe`: a client's update of its own model, and its compressed gradient on another one."""
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
 from florets.client_app.training import changes, sends_gradient, update, work
+from florets.strategies.cfl_gp.messages import ProbeUpdate, coordinates
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import Layout, kinds
-from florets.task.wire.compression import coordinates
+from florets.task.wire.codec import pack
 
 
 def train_probe(client: Client) -> RecordDict:
@@ -19,9 +19,8 @@ def train_probe(client: Client) -> RecordDict:
 
     Source: CFL-GP Alg. 1, l. 3 and 7; Alg. 4, l. 4 and 8.
     """
-    arrays, metrics = update(client, client.states()[0])
-    profile = ArrayRecord({kinds.PROFILE: Array(_on_probe(client))})
-    return reply(arrays, metrics, **{kinds.PROFILE: profile})
+    own = update(client, client.states()[0])
+    return pack(ProbeUpdate, **own, profile=_on_probe(client))
 
 
 def _on_probe(client: Client) -> NDArray[np.float32]:

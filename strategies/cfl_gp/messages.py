@@ -1,3 +1,82 @@
 """CFL-GP: the messages that it alone sends."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+
+from florets.task.wire import Layout, kinds
+from florets.task.wire.codec import Tensor
+from florets.task.wire.replies import Update
+
 TRAIN_PROBE = "florets.strategies.cfl_gp.client:train_probe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeUpdate(Update):
+    """Reply to `TRAIN_PROBE`.
+
+    Attributes
+    ----------
+    profile
+        The client's gradient on the probe, or what local training changes in it, float32 (d,).
+    """
+
+    profile: Annotated[npt.NDArray[np.float32], Tensor("d", name=kinds.PROFILE, record=kinds.PROFILE)]
+
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """The profile vector."""
+        return self.profile
+
+
+def coordinates(
+    layout: Layout, layers: Sequence[str], ratio: float, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Return which entries of a model's flat vector make a client's profile vector.
+
+    Client and server call it with equal arguments and generators of equal seed, so that no index travels.
+
+    Parameters
+    ----------
+    layout
+        Of the model; only its trainable parameters can be among the entries: running statistics and counters would
+        outweigh them by orders of magnitude.
+    layers
+        Name prefixes of the layers that count; none: all.
+    ratio
+        d / d_hat: one entry in so many is drawn, without replacement; 1 takes all.
+    rng
+        Draws the entries.
+
+    Returns
+    -------
+    ndarray
+        int64 (d_hat,), rising.
+
+    Raises
+    ------
+    ValueError
+        If a prefix fits no layer, the layers hold no trainable parameter, or `ratio` is below 1 or leaves less
+        than one entry.
+
+    Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
+    """
+    if not ratio >= 1:
+        raise ValueError(f"compression={ratio} is below 1: it is the number of entries for each one that is sent.")
+    wanted = layout.trained
+    if layers:
+        wanted &= layout.mask(layers)
+    places = np.flatnonzero(wanted)
+    if not len(places):
+        raise ValueError(f"profile_layers={list(layers)} hold no parameter: name a layer with weights.")
+    if ratio > len(places):
+        raise ValueError(
+            f"compression={ratio:g}: one in so many of {len(places)} parameters is none; use at most {len(places)}, "
+            "better much less."
+        )
+    if ratio == 1:
+        return places
+    return np.sort(rng.choice(places, size=round(len(places) / ratio), replace=False))

@@ -12,7 +12,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, SPECTRUM, Detail
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.cfl_gp.messages import TRAIN_PROBE
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate, coordinates
 from florets.strategies.cfl_gp.profile import ClientProfiles, GradientProfile
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.core import FloatArray, IntArray
@@ -22,9 +22,7 @@ from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
 from florets.strategies.shared.first_rounds import StartState, draw_models, start_from_updates, starts_from_updates
 from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
-from florets.task.wire import Layout, kinds
-from florets.task.wire.compression import coordinates
-from florets.task.wire.probe import ProbeUpdate, read_probe_update
+from florets.task.wire import Layout, codec, kinds
 from florets.task.wire.replies import Update, read_update
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
@@ -360,7 +358,7 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
         def read(key: str, content: RecordDict) -> Update:
             if ready[key] == probe:
                 return read_update(content, layout, probe)
-            return read_probe_update(content, layout, ready[key], len(self.state.entries))
+            return codec.read(ProbeUpdate, content, layout=layout, model=ready[key], d=len(self.state.entries))
 
         def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
             # The step first: it belongs to the old groups (l. 4), and the new ones count from the next round on.

@@ -12,12 +12,12 @@ from florets.strategies.base.personal import PersonalMethod, of_groups
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
-from florets.strategies.shared.messages import TRAIN_BILEVEL
+from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
                 requests.append(context.request_custom(TRAIN_BILEVEL, client, own.one(0), settings, shared))
 
         def read(key: str, content: RecordDict) -> Update:
-            return read_bilevel_update(content, models.layout, groups[key])
+            return codec.read(BilevelUpdate, content, layout=models.layout, model=groups[key])
 
         return Plan(requests, read, keep=self._keep)
 

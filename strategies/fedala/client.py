@@ -1,12 +1,15 @@
 """`train.mixed`: a client trains from its own mixture of the global model and its upper layers, for FedALA."""
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply
+from florets.client_app.messages import packed
 from florets.client_app.mixing import mixed
 from florets.client_app.training import trained
+from florets.strategies.fedala.messages import MixedUpdate
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def train_mixed(client: Client) -> RecordDict:
@@ -16,9 +19,11 @@ def train_mixed(client: Client) -> RecordDict:
 
     Source: Zhang et al. 2023 (FedALA), Alg. 1: the clients' part.
     """
-    start, others = client.states()[0], dict[str, ArrayRecord]()
-    if kinds.OWN in client.content:
-        start, weights = mixed(client)
-        others[kinds.MIX] = packed({name: value.numpy() for name, value in weights.items()})
+    n = client.num_examples
+    if kinds.OWN not in client.content:
+        arrays, loss = trained(client, client.states()[0])
+        return pack(Update, values=arrays, train_loss=loss, num_examples=n)
+    start, weights = mixed(client)
+    mix = packed({name: value.numpy() for name, value in weights.items()})
     arrays, loss = trained(client, start)
-    return reply(packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples}, **others)
+    return pack(MixedUpdate, values=arrays, train_loss=loss, num_examples=n, mix=mix)

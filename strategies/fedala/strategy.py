@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
@@ -12,14 +12,14 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import BoolArray, FloatArray
-from florets.strategies.fedala.messages import TRAIN_MIXED
+from florets.strategies.fedala.messages import TRAIN_MIXED, MixedUpdate, mix_layout
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.mixed import MixedUpdate, mix_layout, read_mixed_update
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update, read_update
+from florets.task.wire.scores import TestResult
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
 
@@ -85,15 +85,18 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
         ]
 
         def read(key: str, content: RecordDict) -> Update:
-            mix = mix_layout(layers) if key in asked else None
-            return read_mixed_update(content, models.layout, groups[key], mix)
+            if key not in asked:
+                return read_update(content, models.layout, groups[key])
+            return codec.read(
+                MixedUpdate, content, layout=models.layout, model=groups[key], mix_layout=mix_layout(layers)
+            )
 
         def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
             upper = self._upper(models)
             for key, update in updates:
                 self.kept.upper[key] = update.vector[upper]
-                if (mix := cast(MixedUpdate, update).mix) is not None:
-                    self.kept.mixes[key] = mix
+                if isinstance(update, MixedUpdate):
+                    self.kept.mixes[key] = update.mix
             return updates
 
         return Plan(requests, read, keep=keep)
@@ -173,7 +176,7 @@ class FedALA(OneGroup[FedALASettings, FedALAState]):
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, 80 % of the data and the last layer are the
     released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no weights in
-    that round; passes are capped; see `florets.task.training.local_aggregation`.
+    that round; passes are capped; see `florets.client_app.mixing`.
     """
 
     Settings = FedALASettings

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from flwr.app import Array, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
-from florets.client_app.messages import Number, packed, reply, reported
+from florets.client_app.messages import reported
 from florets.client_app.session import State
 from florets.client_app.training import sample_weights, trained
+from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Evaluated
@@ -25,7 +26,7 @@ from florets.task.training.mixture import (
 )
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
-from florets.task.wire.layout import write_array
+from florets.task.wire.codec import pack
 
 _TOLERANCE = 1e-6
 
@@ -53,17 +54,11 @@ def train_mixture(client: Client) -> RecordDict:
     Source: Marfoq et al. 2021 (FedEM), Alg. 1, and Guo et al. 2024 (FedRC): the client's steps.
     """
     step = _step(client, Purpose.LOCAL_TRAINING, client.training)
-    models: dict[str, Array] = {}
-    for index, arrays in enumerate(step.models):
-        models.update({f"{index}/{name}": write_array(values) for name, values in arrays.items()})
-    metrics: dict[str, Number] = {
-        kinds.TRAIN_LOSS: reported(step.loss),
-        kinds.NUM_EXAMPLES: client.num_examples,
-        kinds.SHARES: step.shares.tolist(),
-    }
-    if step.class_sums is not None:
-        metrics[kinds.CLASS_SUMS] = step.class_sums.ravel().tolist()
-    return reply(packed(models), metrics)
+    loss, n = reported(step.loss), client.num_examples
+    found = {"vectors": step.models, "train_loss": loss, "num_examples": n, "shares": step.shares}
+    if step.class_sums is None:
+        return pack(MixtureUpdate, **found)
+    return pack(ClassMixtureUpdate, **found, class_sums=step.class_sums)
 
 
 def evaluate_mixture(client: Client) -> RecordDict:

@@ -13,11 +13,11 @@ from florets.strategies.base.report import Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE
+from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate
 from florets.strategies.settings import SharedLayers
-from florets.task.wire import kinds
-from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         return {kinds.SHARES: shares.tolist()}
 
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
-        return read_mixture_update(content, models.layout, models.count)
+        return codec.read(MixtureUpdate, content, layout=models.layout, K=models.count)
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average each model over all participants, and keep their shares."""

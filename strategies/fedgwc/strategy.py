@@ -24,9 +24,8 @@ from florets.strategies.fedgwc.interactions import (
 )
 from florets.strategies.settings import Compared, Experiment, SharedLayers
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.replies import Update
-from florets.task.wire.step_losses import TracedUpdate, read_traced_update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import TracedUpdate, Update
 
 LEAST_PARTICIPANTS = 3
 """Of two clients both are equally far from their mean: their rewards are equal, whatever their losses."""
@@ -178,7 +177,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         layout, number = context.models.layout, self.settings.reward_losses
 
         def read(key: str, content: RecordDict) -> Update:
-            return read_traced_update(content, layout, places[key], number)
+            return codec.read(TracedUpdate, content, layout=layout, model=places[key], S=number)
 
         plan = context.train_assigned(places, {kinds.STEP_LOSSES: number})
         return replace(plan, read=read, combine=self._combine)

@@ -4,18 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply
+from florets.client_app.messages import packed
 from florets.client_app.training import sample_weights, trained
+from florets.strategies.fedpac.messages import SplitUpdate
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features, shares_and_spread
 from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 
 
 def train_split(client: Client) -> RecordDict:
@@ -50,14 +52,16 @@ def train_split(client: Client) -> RecordDict:
         found.clear()
     model = packed(arrays)
     means, counts = class_means(own_features(client, copied(arrays), head), labels, classes)
-    metrics = {
-        kinds.TRAIN_LOSS: loss,
-        kinds.NUM_EXAMPLES: client.num_examples,
-        kinds.LABEL_COUNTS: counts.tolist(),
-        kinds.SPREAD: spread,
-    }
-    records = {kinds.PROTOTYPES: means, kinds.STATISTICS: statistics}
-    return reply(model, metrics, **{name: ArrayRecord({name: Array(rows)}) for name, rows in records.items()})
+    return pack(
+        SplitUpdate,
+        values=model,
+        train_loss=loss,
+        num_examples=client.num_examples,
+        counts=counts,
+        rows=means,
+        shares=statistics,
+        spread=spread,
+    )
 
 
 def _prototypes(

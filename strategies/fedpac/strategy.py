@@ -12,14 +12,14 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.fedpac.messages import TRAIN_SPLIT
+from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate
+from florets.strategies.shared.messages import pack_prototypes
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.prototypes import pack_prototypes
-from florets.task.wire.replies import TestResult, Update
-from florets.task.wire.split import SplitUpdate, read_split_update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,9 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
         return Plan(
             requests,
-            lambda key, content: read_split_update(content, models.layout, self.assignment[key], classes, width),
+            lambda key, content: codec.read(
+                SplitUpdate, content, layout=models.layout, model=self.assignment[key], C=classes, D=width
+            ),
             combine,
         )
 

@@ -3,15 +3,17 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed, reply
+from florets.client_app.messages import packed
 from florets.client_app.training import sample_weights, trained
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features
+from florets.strategies.shared.messages import PrototypeUpdate
 from florets.task.training.features import NearPrototypes, head_inputs
 from florets.task.training.objective import Objective
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 
 
 def train_prototypes(client: Client) -> RecordDict:
@@ -42,9 +44,5 @@ def train_prototypes(client: Client) -> RecordDict:
     # Packed before the features are computed: the arrays may be the memory of the one module.
     model = packed(arrays)
     means, counts = class_means(own_features(client, copied(arrays), head), labels, client.task.num_outputs)
-    metrics = {
-        kinds.TRAIN_LOSS: loss,
-        kinds.NUM_EXAMPLES: client.num_examples,
-        kinds.LABEL_COUNTS: counts.tolist(),
-    }
-    return reply(model, metrics, **{kinds.PROTOTYPES: ArrayRecord({kinds.PROTOTYPES: Array(means)})})
+    n = client.num_examples
+    return pack(PrototypeUpdate, values=model, train_loss=loss, num_examples=n, counts=counts, rows=means)

@@ -12,12 +12,13 @@ from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
+from florets.strategies.shared.messages import PrototypeUpdate, pack_prototypes
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.prototypes import PrototypeUpdate, pack_prototypes, read_prototype_update
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
 
         def read(key: str, content: RecordDict) -> Update:
-            return read_prototype_update(content, models.layout, groups[key], classes, width)
+            return codec.read(PrototypeUpdate, content, layout=models.layout, model=groups[key], C=classes, D=width)
 
         def keep(updates: Sequence[tuple[str, Update]]) -> Sequence[tuple[str, Update]]:
             for key, update in updates:

@@ -9,10 +9,10 @@ from flwr.app import RecordDict
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import ClassShares
 from florets.strategies.core import FloatArray
+from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.strategies.fedem.strategy import FedEM, FedEMSettings, FedEMState
 from florets.strategies.settings import Experiment
-from florets.task.wire import kinds
-from florets.task.wire.mixture import MixtureUpdate, read_mixture_update
+from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 
 
@@ -96,7 +96,7 @@ class FedRC(FedEM):
         return {**super()._told(shares), kinds.CLASS_SHARES: told}
 
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
-        return read_mixture_update(content, models.layout, models.count, self.num_outputs)
+        return codec.read(ClassMixtureUpdate, content, layout=models.layout, K=models.count, C=self.num_outputs)
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         for key, update in updates:

@@ -4,10 +4,11 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
+from florets.strategies.fedsoft.messages import ClosestCounts
 from florets.strategies.shared.client import trained_near
 from florets.task.training.mixture import sample_losses
-from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.replies import Update
 
 
 def train_anchored(client: Client) -> RecordDict:
@@ -15,8 +16,7 @@ def train_anchored(client: Client) -> RecordDict:
 
     Source: Ruan and Joe-Wong 2022 (FedSoft), the clients' proximal problem.
     """
-    arrays, metrics = trained_near(client)
-    return reply(arrays, metrics)
+    return pack(Update, **trained_near(client))
 
 
 def closest(client: Client) -> RecordDict:
@@ -28,4 +28,4 @@ def closest(client: Client) -> RecordDict:
     losses = sample_losses(client.module, client.states(), data.x_train, data.y_train, client.loss)
     best = np.argmin(np.where(np.isnan(losses), np.inf, losses), axis=1)
     counts = np.bincount(best, minlength=losses.shape[1])
-    return reply(None, {kinds.CLOSEST_COUNTS: counts.tolist(), kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(ClosestCounts, counts=counts, num_examples=client.num_examples)

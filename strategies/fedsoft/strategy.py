@@ -13,14 +13,14 @@ from florets.strategies.base.report import Client, Detail
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
+from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED, ClosestCounts
 from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire import kinds
-from florets.task.wire.closest import read_closest
-from florets.task.wire.replies import TestResult, Update, read_update
+from florets.task.wire import codec, kinds
+from florets.task.wire.replies import Update, read_update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
             context.request_custom(CLOSEST, client, context.models.record, {}, category="evaluate") for client in due
         ]
         with context.meter.part("losses"):
-            replies = context.ask(requests, lambda _, content: read_closest(content, count))
+            replies = context.ask(requests, lambda _, content: codec.read(ClosestCounts, content, K=count))
         for key, reply in replies.ok:
             weights = importance(reply.counts, self.settings.smoothing)
             found[key] = Estimate(weights, reply.num_examples, context.server_round)

@@ -4,8 +4,8 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
-from florets.task.wire import kinds
+from florets.strategies.flexcfl.messages import LabelCounts
+from florets.task.wire.codec import pack
 
 
 def labels(client: Client) -> RecordDict:
@@ -19,4 +19,4 @@ def labels(client: Client) -> RecordDict:
     if client.loss != "cross_entropy":
         raise ValueError(f"labels can be counted of a classification alone, not with task.loss={client.loss}")
     counts = torch.bincount(client.data.y_train, minlength=client.task.num_outputs)
-    return reply(None, {kinds.LABEL_COUNTS: counts.tolist()})
+    return pack(LabelCounts, counts=counts)

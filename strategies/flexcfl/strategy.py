@@ -16,12 +16,12 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids
 from florets.strategies.flexcfl.measures import group_updates, label_shift, mix_groups, nearest_direction
-from florets.strategies.flexcfl.messages import LABELS
+from florets.strategies.flexcfl.messages import LABELS, LabelCounts
 from florets.strategies.settings import Experiment, SharedLayers
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire.labels import read_label_counts
+from florets.task.wire import codec
 from florets.task.wire.replies import Update
 
 
@@ -228,7 +228,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
             for _, client in sorted(clients.items())
         ]
         with context.meter.part("labels"):
-            replies = context.ask(requests, lambda _, content: read_label_counts(content, self.num_outputs))
+            replies = context.ask(requests, lambda _, content: codec.read(LabelCounts, content, C=self.num_outputs))
         return {key: reply.counts for key, reply in replies.ok}
 
     def _shifted(self, counts: Mapping[str, IntArray]) -> set[str]:

@@ -1,14 +1,14 @@
 """`query.descriptor`: mean and spread of this client's features in one model, for FLUX."""
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
+from florets.strategies.flux.messages import Descriptor
 from florets.task.descriptors import describe, projection
 from florets.task.randomness import Purpose
 from florets.task.training.features import features
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 
 
 def descriptor(client: Client) -> RecordDict:
@@ -26,5 +26,4 @@ def descriptor(client: Client) -> RecordDict:
     rows = describe(
         found, labels, int(client.number(kinds.CLASSES)), directions, epsilon, client.random(Purpose.DESCRIPTOR_NOISE)
     )
-    record = ArrayRecord({kinds.DESCRIPTOR: Array(rows.astype(np.float32))})
-    return reply(record, {kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Descriptor, rows=rows, num_examples=client.num_examples)

@@ -19,13 +19,12 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
-from florets.strategies.flux.messages import DESCRIPTOR
+from florets.strategies.flux.messages import DESCRIPTOR, Descriptor, read_descriptor
 from florets.strategies.settings import Compared, Experiment, Settings, idle
 from florets.strategies.shared.linked_groups import problems_of_k
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
-from florets.task.wire.descriptor import Descriptor, read_descriptor
 from florets.task.wire.replies import Update
 
 _ROUND_KEYS = ("slope", "least_rounds", "latest")

@@ -6,12 +6,12 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
 from florets.client_app.training import sample_weights
+from florets.strategies.intercept.messages import Intercept, offset_basis
 from florets.task.training.losses import evaluated
 from florets.task.training.modules import load
 from florets.task.wire import kinds
-from florets.task.wire.intercept import offset_basis
+from florets.task.wire.codec import pack
 from florets.task.wire.sums import MIN_RECORDS
 
 FloatArray = NDArray[np.float64]
@@ -60,13 +60,11 @@ def intercept(client: Client) -> RecordDict:
         else:
             residuals = targets.to(torch.float64).numpy() - outputs[:, 0]
             offsets, variances = value_offset(residuals)
-    return reply(
-        None,
-        {
-            kinds.OFFSETS: np.clip(offsets, -kinds.DIVERGED, kinds.DIVERGED).tolist(),
-            kinds.VARIANCES: np.minimum(variances, kinds.DIVERGED).tolist(),
-            kinds.NUM_EXAMPLES: client.num_examples,
-        },
+    return pack(
+        Intercept,
+        offsets=np.clip(offsets, -kinds.DIVERGED, kinds.DIVERGED),
+        variances=np.minimum(variances, kinds.DIVERGED),
+        num_examples=client.num_examples,
     )
 
 

@@ -9,13 +9,13 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray
-from florets.strategies.intercept.messages import INTERCEPT
+from florets.strategies.intercept.messages import INTERCEPT, Intercept, offset_basis
 from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.estimates import last_layer
-from florets.task.wire import kinds
-from florets.task.wire.intercept import offset_basis, read_intercept
+from florets.task.wire import codec, kinds
 from florets.task.wire.layout import Entry
-from florets.task.wire.replies import TestResult, Update
+from florets.task.wire.replies import Update
+from florets.task.wire.scores import TestResult
 
 _HALVINGS = 200
 NO_INFORMATION = 1e30
@@ -171,7 +171,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
             context.request_custom(INTERCEPT, client, models.one(groups[client.key]), settings, category="query")
             for client in testers
         ]
-        for key, found in context.ask(requests, lambda _, content: read_intercept(content, width)).ok:
+        for key, found in context.ask(requests, lambda _, content: codec.read(Intercept, content, W=width)).ok:
             kept.estimates[key], kept.variances[key] = found.offsets, found.variances
             kept.counts[key], kept.groups[key] = found.num_examples, groups[key]
         own = self.own_models(models, groups)

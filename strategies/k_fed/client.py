@@ -5,15 +5,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
+from florets.strategies.k_fed.messages import LocalCentres
 from florets.task.device import one_thread
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 
 FEATURES = ("inputs", "inputs_and_targets")
 METHODS = ("kmeans", "awasthi_sheffet")
@@ -30,7 +31,7 @@ def kmeans(client: Client) -> RecordDict:
     most = int(client.number(kinds.LOCAL_CLUSTERS, 1))
     method = str(client.config.get(kinds.LOCAL_METHOD, "kmeans"))
     centres, sizes = local_centres(rows, most, client.random(Purpose.LOCAL_KMEANS), method)
-    return reply(ArrayRecord({kinds.CENTRES: Array(centres)}), {kinds.SIZES: sizes.tolist()})
+    return pack(LocalCentres, sizes=sizes, centres=centres)
 
 
 def num_features(input_shape: tuple[int, ...], num_outputs: int, features: str) -> int:

@@ -15,13 +15,12 @@ from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
-from florets.strategies.k_fed.messages import KMEANS
+from florets.strategies.k_fed.messages import KMEANS, LocalCentres
 from florets.strategies.settings import Experiment, ManyModels, idle
 from florets.strategies.shared.fixed_groups import FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire import kinds
-from florets.task.wire.kmeans import LocalCentres, read_centres
+from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 
 
@@ -171,7 +170,7 @@ class KFED(Strategy[KFEDSettings, FixedGroups]):
             settings[kinds.LOCAL_METHOD] = own.local_method
 
         def read(_: str, content: RecordDict) -> LocalCentres:
-            return read_centres(content, length, own.local_clusters)
+            return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))
 
         replies = context.ask(
             [context.request_custom(KMEANS, client, None, settings, category="query") for client in clients], read

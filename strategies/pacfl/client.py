@@ -1,13 +1,14 @@
 """PACFL's clients: principal vectors of their inputs."""
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reply
+from florets.strategies.pacfl.messages import PrincipalVectors
 from florets.task.device import one_thread
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 
 _NOTHING = 1e-9
 """Relative to the largest singular value: below it a vector is rounding error, and any direction would do."""
@@ -23,8 +24,7 @@ def principal_vectors(client: Client) -> RecordDict:
     if client.config.get(kinds.VECTORS_OF) != "class" or client.loss != "cross_entropy":
         labels = np.zeros(len(inputs), dtype=np.int64)
     vectors, places = principal_directions(inputs, labels, int(client.number(kinds.VECTORS)))
-    record = ArrayRecord({kinds.PRINCIPAL: Array(vectors.astype(np.float32))})
-    return reply(record, {kinds.PLACES: places.tolist()})
+    return pack(PrincipalVectors, places=places, principal=vectors)
 
 
 def principal_directions(

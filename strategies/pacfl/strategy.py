@@ -13,11 +13,10 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
+from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
 from florets.strategies.shared.linked_groups import LinkedGroups, TreeSettings
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.principal_vectors import read_principal_vectors
+from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 
 
@@ -165,7 +164,8 @@ class PACFL(Strategy[PACFLSettings, LinkedGroups]):
         settings = {kinds.VECTORS: own.vectors, kinds.VECTORS_OF: own.vectors_of}
 
         def read(_: str, content: RecordDict) -> Directions:
-            return Directions(*read_principal_vectors(content, length, most))
+            found = codec.read(PrincipalVectors, content, D=length, m=range(1, most + 1), most=most)
+            return Directions(found.principal, found.places)
 
         requests = [
             context.request_custom(PRINCIPAL_VECTORS, client, None, settings, category="query") for client in clients

@@ -11,7 +11,8 @@ from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.settings import OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
-from florets.task.wire.replies import TestResult, Update, read_update
+from florets.task.wire.replies import Update, read_update
+from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)

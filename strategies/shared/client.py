@@ -1,22 +1,25 @@
 """Client handlers that several algorithms share: folds for discovery, two-level training, and features of classes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import Number, packed, reply
+from florets.client_app.messages import packed
 from florets.client_app.session import State
 from florets.client_app.training import augmentation, trained, update
+from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
 from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes, on_folds
 from florets.task.training.modules import load
 from florets.task.training.objective import Anchored, Objective
 from florets.task.wire import kinds
+from florets.task.wire.codec import pack
 from florets.task.wire.folds import RowForm
 
 
@@ -25,18 +28,17 @@ def train_folds(client: Client) -> RecordDict:
 
     The common model is the one to train, or the record `common` where the federation has trained on since.
     """
-    arrays, metrics = update(client, client.states()[0])
+    own = update(client, client.states()[0])
     common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
-    return reply(arrays, metrics, **{kinds.FOLDS: _rows(client, common)})
+    return pack(FoldUpdate, **own, rows=_rows(client, common))
 
 
 def query_folds(client: Client) -> RecordDict:
     """Send what the folds change in the model that came, and nothing else."""
-    rows = {kinds.FOLDS: _rows(client, kinds.ARRAYS)}
-    return reply(None, {kinds.NUM_EXAMPLES: client.num_examples}, **rows)
+    return pack(FoldRows, rows=_rows(client, kinds.ARRAYS), num_examples=client.num_examples)
 
 
-def _rows(client: Client, record: str) -> ArrayRecord:
+def _rows(client: Client, record: str) -> NDArray[Any]:
     """Return the compressed change of the trainable parameters on each fold, (m, columns).
 
     One row, of all data, where there are fewer different records than folds, and where the message asks for it of a
@@ -65,7 +67,7 @@ def _rows(client: Client, record: str) -> ArrayRecord:
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
-    return ArrayRecord({kinds.FOLDS: Array(form.pack(changes, rng))})
+    return form.pack(changes, rng)
 
 
 def train_bilevel(client: Client) -> RecordDict:
@@ -76,17 +78,20 @@ def train_bilevel(client: Client) -> RecordDict:
     Source: Zeng et al. 2023 (StoCFL), the clients' part of the bi-level optimisation; Li et al. 2021 (Ditto), Alg. 1.
     """
     # Packed at once: the arrays may be the memory of the one module that the global model is loaded into.
-    mine, metrics = trained_near(client)
+    mine = trained_near(client)
     both, _ = trained(client, client.states(kinds.GLOBAL)[0])
-    return reply(mine, metrics, **{kinds.GLOBAL: packed(both)})
+    return pack(BilevelUpdate, **mine, shared=both)
 
 
-def trained_near(client: Client) -> tuple[ArrayRecord, dict[str, Number]]:
-    """Train the model that came, with the term mu/2 |w - other|^2 towards the message's other one."""
+def trained_near(client: Client) -> dict[str, Any]:
+    """Return the fields of an `Update`: the model that came, trained with the term mu/2 |w - other|^2.
+
+    The other model is the message's second one.
+    """
     mu = client.number(kinds.GLOBAL_MU)
     objective = Objective(terms=(Anchored(mu, client.states(kinds.GLOBAL)[0]),)) if mu else None
     arrays, loss = trained(client, client.states()[0], objective=objective)
-    return packed(arrays), {kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: client.num_examples}
+    return {"values": packed(arrays), "train_loss": loss, "num_examples": client.num_examples}
 
 
 def class_labels(client: Client) -> NDArray[np.int64]:

@@ -16,11 +16,11 @@ from florets.strategies.base.report import Client
 from florets.strategies.core.folds import discover
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.evidence import Evidence
-from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
+from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
-from florets.task.wire import kinds
-from florets.task.wire.folds import FoldRows, FoldUpdate, RowForm, Upload, read_fold_rows, read_fold_update
+from florets.task.wire import codec, kinds
+from florets.task.wire.folds import RowForm, Upload
 from florets.task.wire.replies import Update, read_update
 
 FEW_CLIENTS = 6
@@ -255,7 +255,9 @@ class FoldRound:
 
         def read(key: str, content: RecordDict) -> Update:
             if key in new:
-                return read_fold_update(content, layout, 0, self.form, self._folds(new[key]))
+                return codec.read(
+                    FoldUpdate, content, layout=layout, model=0, form=self.form, folds=self._folds(new[key])
+                )
             return read_update(content, layout, 0)
 
         return requests, read
@@ -273,7 +275,10 @@ class FoldRound:
             )
             for client in clients
         ]
-        return context.ask(requests, lambda key, content: read_fold_rows(content, self.form, self._folds(sizes[key])))
+        return context.ask(
+            requests,
+            lambda key, content: codec.read(FoldRows, content, form=self.form, folds=self._folds(sizes[key])),
+        )
 
     def take(self, replies: Sequence[tuple[str, Update | FoldRows]]) -> None:
         """Keep the rows that came."""

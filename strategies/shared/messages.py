@@ -1,5 +1,150 @@
 """Messages that several algorithms send."""
 
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord
+
+from florets.task.wire import kinds
+from florets.task.wire.bank import Bank
+from florets.task.wire.codec import Item, Models, Numbers, Sizes, Tensor
+from florets.task.wire.codec import Vector as FlatModel
+from florets.task.wire.folds import Float32, RowForm, without_empty
+from florets.task.wire.layout import Entry, MalformedMessage, Vector, read_array, write_array
+from florets.task.wire.replies import Examples, Update
+
 TRAIN_FOLDS = "florets.strategies.shared.client:train_folds"
 QUERY_FOLDS = "florets.strategies.shared.client:query_folds"
 TRAIN_BILEVEL = "florets.strategies.shared.client:train_bilevel"
+
+NEGLIGIBLE = 1e-9
+"""A weight whose steps would vanish in float32: the model is returned as it came."""
+_TOLERANCE = 1e-6
+
+
+class Rows(Item):
+    """A client's rows of its folds in a `RowForm`: `form` and the number of `folds` are given."""
+
+    record = name = kinds.FOLDS
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> Float32:
+        """Return the rows, see `without_empty`; one row of data that cannot be divided."""
+        form: RowForm = sizes["form"]
+        count = 1 if tuple(value.shape) == (1, form.columns) else sizes["folds"]
+        return without_empty(form.unpack(read_array(value, Entry(name, (count, form.columns), form.dtype, 0))))
+
+    def packed(self, value: Any) -> Array:
+        """Return them as they are sent."""
+        return write_array(value)
+
+
+@dataclass(frozen=True)
+class FoldRows:
+    """Reply to `QUERY_FOLDS`: rows (m, width), float32.
+
+    (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of
+    one that learned nothing on any.
+    """
+
+    rows: Annotated[Float32, Rows()]
+    num_examples: Examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldUpdate(Update):
+    """Reply to `TRAIN_FOLDS`: an update, and rows as in `FoldRows`."""
+
+    rows: Annotated[Float32, Rows()]
+
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """The rows, flat."""
+        return self.rows.ravel()
+
+
+@dataclass(frozen=True)
+class BilevelUpdate(Update):
+    """Reply to `TRAIN_BILEVEL`: an update of `model`, and the global model (R,) after this client's training."""
+
+    shared: Annotated[Vector, FlatModel(record=kinds.GLOBAL)] = field(kw_only=True)
+
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """The global model, which the server averages as well."""
+        return self.shared
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypeUpdate(Update):
+    """An update, the mean features (P, D) of the classes that a client has, and its samples of all classes (C,)."""
+
+    counts: Annotated[npt.NDArray[np.int64], Numbers("C", name=kinds.LABEL_COUNTS, integer=True, least=0)]
+    rows: Annotated[npt.NDArray[np.float32], Tensor("P", "D", name=kinds.PROTOTYPES, record=kinds.PROTOTYPES)]
+
+    @property
+    def prototypes(self) -> Vector:
+        """The prototype of each class (C, D), 0 of those that the client does not have."""
+        return self._by_class(self.rows)
+
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """The prototypes, which the server averages."""
+        return self.rows
+
+    def _by_class(self, rows: npt.NDArray[np.float32]) -> Vector:
+        found = np.zeros((len(self.counts), rows.shape[1]))
+        found[self.counts > 0] = rows
+        return found
+
+    def check(self) -> None:
+        """Hold the counts to the examples, and the rows to the classes."""
+        if int(self.counts.sum()) != self.num_examples:
+            raise MalformedMessage(f"{kinds.LABEL_COUNTS} do not sum to the {self.num_examples} examples")
+        if (classes := np.count_nonzero(self.counts)) != len(self.rows):
+            raise MalformedMessage(f"{len(self.rows)} {kinds.PROTOTYPES} came of {classes} classes")
+
+
+def pack_prototypes(prototypes: Vector, classes: npt.NDArray[np.int64]) -> ArrayRecord:
+    """Return the global prototypes (P, D) of these classes (P,) as they are sent."""
+    return ArrayRecord(
+        {kinds.PROTOTYPES: Array(prototypes.astype(np.float32)), kinds.CLASSES: Array(classes.astype(np.int64))}
+    )
+
+
+class Shares(Numbers):
+    """Numbers from 0 that sum to 1."""
+
+    def __init__(self, *shape: str, name: str = "") -> None:
+        super().__init__(*shape, name=name, least=0.0, most=1 + _TOLERANCE)
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[np.float64]:
+        """Return the shares."""
+        shares = super().checked(name, value, sizes)
+        if not abs(sum(value) - 1) <= _TOLERANCE:
+            raise MalformedMessage(f"{name} do not sum to 1")
+        return shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllModelsUpdate(Update):
+    """All K models as a client trained them, (K, R), and its share of each, (K,), which sum to 1.
+
+    `model` is the one with the largest share, `vector` its parameters.
+    """
+
+    model: int = 0
+    values: Vector = field(default_factory=lambda: np.zeros(0))
+    vectors: Annotated[Bank, Models()]
+    shares: Annotated[npt.NDArray[np.float64], Shares("K")]
+
+    def __post_init__(self) -> None:
+        """Take the model with the largest share."""
+        object.__setattr__(self, "model", int(np.argmax(self.shares)))
+        object.__setattr__(self, "values", self.vectors[self.model])
+
+    @property
+    def others(self) -> npt.NDArray[np.floating]:
+        """All K models."""
+        return self.vectors

@@ -17,10 +17,9 @@ from florets.strategies.core.cluster import canonical
 from florets.strategies.core.threads import one_thread
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import ask_estimates, usual_size
-from florets.strategies.shared.messages import TRAIN_BILEVEL
+from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.task.keys import setting
-from florets.task.wire import kinds
-from florets.task.wire.bilevel import BilevelUpdate, read_bilevel_update
+from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 
 
@@ -143,7 +142,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         ]
         return Plan(
             requests,
-            lambda key, content: read_bilevel_update(content, layout, self.assignment[key]),
+            lambda key, content: codec.read(BilevelUpdate, content, layout=layout, model=self.assignment[key]),
             models=models,
         )
 

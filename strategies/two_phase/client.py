@@ -5,20 +5,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florets.client_app.client import Client
-from florets.client_app.messages import Number, packed, reply, reported
+from florets.client_app.messages import reported
 from florets.client_app.session import session
 from florets.client_app.training import model_losses, trained
+from florets.strategies.shared.messages import NEGLIGIBLE
+from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, SoftUpdate, Term, TwoSidedFactors
 from florets.task.layers import untrained_entries
 from florets.task.training.losses import mean_loss
 from florets.task.training.sample_gradients import LARGEST_BLOCK, Float32, sample_moments
 from florets.task.wire import Layout, kinds
+from florets.task.wire.codec import pack
 from florets.task.wire.layout import write_array
-from florets.task.wire.soft import NEGLIGIBLE
 
 Pairing = Literal["all", "halves", "single"]
 Float64 = NDArray[np.float64]
@@ -182,8 +184,9 @@ def factors(client: Client) -> RecordDict:
     """
     moments, (left, right) = local_moments(client), estimates(client)
     one, two = moments.factors(left, right)
-    arrays = {kinds.LEFT: one} if two is None else {kinds.LEFT: one, kinds.RIGHT: two}
-    return reply(packed(arrays), {kinds.NUM_EXAMPLES: client.num_examples})
+    if two is None:
+        return pack(LocalFactors, left=one, num_examples=client.num_examples)
+    return pack(TwoSidedFactors, left=one, right=two, num_examples=client.num_examples)
 
 
 def subspace(client: Client) -> RecordDict:
@@ -194,7 +197,7 @@ def subspace(client: Client) -> RecordDict:
     moments, (left, right) = local_moments(client), estimates(client)
     bases = session.arrays(client.arrays(kinds.BASES))[kinds.BASES]
     terms = moments.term(left, right, bases, transposed=bool(client.number(kinds.TRANSPOSED, 0)))
-    return reply(packed({kinds.TERMS: terms}), {kinds.NUM_EXAMPLES: client.num_examples})
+    return pack(Term, terms=terms, num_examples=client.num_examples)
 
 
 def moment_descent(client: Client) -> RecordDict:
@@ -217,14 +220,10 @@ def moment_descent(client: Client) -> RecordDict:
     step, residual = anchor_step(projected, moments.pairing, settings)
     moments.module.load_state_dict(client.states()[0])
     loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
-    numbers: dict[str, Number] = {
-        kinds.TRAIN_LOSS: reported(loss),
-        kinds.NUM_EXAMPLES: len(moments.x),
-        kinds.RESIDUAL: residual,
-    }
     # Buffers have no moments, but a basis can lean on them: all of it where the moments span too little.
     moved = layout.arrays(estimate + np.where(layout.trained, basis.astype(np.float64) @ step, 0.0))
-    return reply(ArrayRecord(moved), numbers)
+    loss = reported(loss)
+    return pack(AnchorUpdate, values=moved, train_loss=loss, num_examples=len(moments.x), residual=residual)
 
 
 def train_soft(client: Client) -> RecordDict:
@@ -234,7 +233,7 @@ def train_soft(client: Client) -> RecordDict:
     """
     losses = model_losses(client)
     weights = memberships(losses, client.num_examples, client.number(kinds.TEMPERATURE))
-    models: dict[str, Array] = {}
+    models: list[dict[str, Array]] = []
     total = 0.0
     for index, state in enumerate(client.states()):
         update = {name: value.numpy() for name, value in state.items()}
@@ -244,14 +243,15 @@ def train_soft(client: Client) -> RecordDict:
         # A model that diverged has no weight: 0 times infinity would be no number.
         total += float(weights[index]) * loss if weights[index] > 0 else 0.0
         # Written at once: the arrays may be the memory of the one module that the next model is loaded into.
-        models.update({f"{index}/{name}": write_array(values) for name, values in update.items()})
-    metrics = {
-        kinds.TRAIN_LOSS: reported(total),
-        kinds.NUM_EXAMPLES: client.num_examples,
-        kinds.MEMBERSHIPS: weights.tolist(),
-        kinds.MODEL_LOSSES: losses.tolist(),
-    }
-    return reply(packed(models), metrics)
+        models.append({name: write_array(values) for name, values in update.items()})
+    return pack(
+        SoftUpdate,
+        vectors=models,
+        train_loss=reported(total),
+        num_examples=client.num_examples,
+        shares=weights,
+        losses=losses,
+    )
 
 
 def memberships(losses: NDArray[np.float64], num_examples: int, temperature: float) -> NDArray[np.float64]:

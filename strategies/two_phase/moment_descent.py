@@ -16,12 +16,11 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut
-from florets.strategies.two_phase.messages import MOMENT_DESCENT
+from florets.strategies.two_phase.messages import MOMENT_DESCENT, AnchorUpdate
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.strategies.two_phase.subspace import MomentScale, find_bases
 from florets.task.randomness import Purpose
-from florets.task.wire import kinds
-from florets.task.wire.moments import AnchorUpdate, read_anchor_update
+from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 
 
@@ -189,7 +188,11 @@ class MomentDescent:
         taking_part = {client.key: client for client in (*clients, *movers)}
         participants = [client for _, client in sorted(taking_part.items())]
         if not movers:
-            return Plan([], lambda _, content: read_anchor_update(content, layout), participants=participants)
+            return Plan(
+                [],
+                lambda _, content: codec.read(AnchorUpdate, content, layout=layout, model=0),
+                participants=participants,
+            )
         bases = find_bases(context, clients, self.state.estimates[moving], self.settings, self.state.scale)
         settings = {
             kinds.PAIRING: self.settings.pairing,
@@ -209,7 +212,7 @@ class MomentDescent:
         ]
         return Plan(
             requests,
-            lambda _, content: read_anchor_update(content, layout),
+            lambda _, content: codec.read(AnchorUpdate, content, layout=layout, model=0),
             lambda updates: self._combine(context, updates),
             participants=participants,
         )

@@ -14,13 +14,12 @@ from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, De
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray
-from florets.strategies.two_phase.messages import TRAIN_SOFT
+from florets.strategies.two_phase.messages import TRAIN_SOFT, SoftUpdate, read_soft_update
 from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent, num_anchors
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
-from florets.task.wire.soft import SoftUpdate, read_soft_update
 
 
 def average_soft(
@@ -93,7 +92,7 @@ def plan_refinement(settings: TwoPhaseSettings, context: Round) -> Plan[Update]:
         return average_soft(
             sent,
             np.stack([update.vectors for update in soft]),
-            np.stack([update.memberships for update in soft]),
+            np.stack([update.shares for update in soft]),
             np.array([update.num_examples for update in soft], dtype=np.float64),
             settings.weighting,
             layout.integers,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, svds
 
@@ -14,11 +14,10 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
 from florets.strategies.core.threads import one_thread
-from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
+from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE, LocalFactors, Term, TwoSidedFactors
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.randomness import Purpose, generator
-from florets.task.wire import kinds
-from florets.task.wire.moments import read_factors, read_term
+from florets.task.wire import codec, kinds
 
 MOMENT_FACTOR = UPDATE_FACTOR**2
 """Multiple of the median client's moments above which moments are outliers: gradients all over 1000 times as large.
@@ -274,12 +273,12 @@ def _iterate(
             )
             for client in clients
         ]
-        replies = context.ask(requests, lambda _, content: read_term(content, size))
+        replies = context.ask(requests, lambda _, content: codec.read(Term, content, A=size[0], R=size[1], k=size[2]))
         unit = longest_columns(bases)
-        replies = _reject_outliers(context, replies, [term_size(term.values, unit) for _, term in replies.ok], scale)
+        replies = _reject_outliers(context, replies, [term_size(term.terms, unit) for _, term in replies.ok], scale)
         context.require(replies, "term of the moments")
         weights = _weights([term.num_examples for _, term in replies.ok], settings)
-        mean = weighted_mean((term.values for _, term in replies.ok), weights)
+        mean = weighted_mean((term.terms for _, term in replies.ok), weights)
         bases = mean if transposed else orthonormal_columns(mean)
     return bases
 
@@ -304,9 +303,12 @@ def _direct(
         )
         for client in clients
     ]
-    replies = context.ask(
-        requests, lambda key, content: read_factors(content, (shape[0], rows[key], shape[1]), symmetric)
-    )
+
+    def read(key: str, content: RecordDict) -> LocalFactors | TwoSidedFactors:
+        kind: type[LocalFactors | TwoSidedFactors] = LocalFactors if symmetric else TwoSidedFactors
+        return codec.read(kind, content, A=shape[0], p=rows[key], R=shape[1])
+
+    replies = context.ask(requests, read)
     sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
     replies = _reject_outliers(context, replies, sizes, scale)
     context.require(replies, "set of moments")

@@ -1,7 +1,7 @@
 """Local training of a model on a client's data, and its gradient."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def train(
     module
         Holds the start parameters, and the trained ones afterwards (in train mode).
     x, y
-        Inputs (n, *input_shape) and targets (n,), on the module's device.
+        Inputs (n, *input_shape) and targets (n,), at least one, on the module's device.
     loss
         See `florets.task.training.losses.per_sample_losses`.
     training
@@ -56,30 +56,22 @@ def train(
     rng
         Shuffles once an epoch, and seeds dropout.
     objective
-        What stands beside the loss.
+        Further terms, weights of samples, and so on.
 
     Returns
     -------
     float
         Mean loss over the samples seen in the last epoch begun, each before its step; without weights and terms.
 
-    Raises
-    ------
-    ValueError
-        If there is no sample, or the objective's weights are not one a sample.
-
     Source: CLoVE Alg. 1, l. 19 (LocalUpdate), with a fresh optimiser each round as the published code has it.
     """
     if len(x) == 0:
         raise ValueError("training on no samples is not defined: give every client at least one sample.")
     set_mode(module, True)
-    batches = _batches(len(x), training.batch_size, joined=normalises(module))
+    batches = _batches(module, len(x), training.batch_size)
     left, in_epoch, passes = training.num_steps(len(batches)), 0, 0
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
-    with (
-        _seeded(module, objective, rng),
-        frozen_layers(module, objective.frozen) if objective.frozen else nullcontext(),
-    ):
+    with _computing(module, objective, rng):
         trainable = objective.begin(module, len(x))
         optimizer = new_optimizer(trainable, training)
         while left > 0:
@@ -116,14 +108,14 @@ def train(
 
 def steps_of(module: Module, num_samples: int, training: Training) -> int:
     """Return the number of steps that `train` takes."""
-    return training.num_steps(len(_batches(num_samples, training.batch_size, joined=normalises(module))))
+    return training.num_steps(len(_batches(module, num_samples, training.batch_size)))
 
 
 def training_batches(
     module: Module, x: Tensor, y: Tensor, training: Training, rng: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield inputs and targets of each step that `train` takes, in its order; see there."""
-    batches = _batches(len(x), training.batch_size, joined=normalises(module))
+    batches = _batches(module, len(x), training.batch_size)
     left = training.num_steps(len(batches))
     torch_seed(rng)
     while left > 0:
@@ -133,12 +125,17 @@ def training_batches(
         left -= len(batches)
 
 
-def _seeded(module: Module, objective: Objective, rng: np.random.Generator) -> AbstractContextManager[None]:
-    """Return the context that local computation draws in; where nothing draws, the seed is drawn and not used."""
-    if draws(module) or objective.terms:
-        return torch_random(rng)
-    torch_seed(rng)
-    return nullcontext()
+@contextmanager
+def _computing(module: Module, objective: Objective, rng: np.random.Generator) -> Iterator[None]:
+    """Freeze layers, and seed what the module draws; where nothing draws, the seed is drawn and not used."""
+    with ExitStack() as stack:
+        if draws(module) or objective.terms:
+            stack.enter_context(torch_random(rng))
+        else:
+            torch_seed(rng)
+        if objective.frozen:
+            stack.enter_context(frozen_layers(module, objective.frozen))
+        yield
 
 
 def samples(x: Tensor, places: Tensor) -> Tensor:
@@ -150,35 +147,22 @@ def samples(x: Tensor, places: Tensor) -> Tensor:
     return x[places]
 
 
-def _batches(num_samples: int, size: int, joined: bool) -> list[tuple[int, int]]:
-    """Return begin and end of each batch; with `joined`, a last batch of one sample becomes part of the one before.
+def _batches(module: Module, num_samples: int, size: int) -> list[tuple[int, int]]:
+    """Return begin and end of each batch; a last one of one sample may become part of the one before.
 
     Batch normalisation has no variance over one sample, and PyTorch refuses to train on it.
     """
     starts = list(range(0, num_samples, size))
-    if joined and num_samples % size == 1 and len(starts) > 1:
+    if num_samples % size == 1 and len(starts) > 1 and normalises(module):
         starts.pop()
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
 def new_optimizer(parameters: Sequence[Tensor], training: Training) -> Sgd | Adam | Optimizer:
-    """Return the optimiser of one local training.
-
-    Raises
-    ------
-    ValueError
-        If its class takes no such options.
-    """
+    """Return the optimiser of one local training; raise ValueError if its class takes no such options."""
     if training.optimizer in ("adam", "sgd") and not training.optimizer_options:
         return plain_optimizer(parameters, training)
-    return torch_optimizer(
-        training.optimizer,
-        parameters,
-        training.learning_rate,
-        training.momentum,
-        training.weight_decay,
-        training.optimizer_options,
-    )
+    return torch_optimizer(parameters, training)
 
 
 def check_optimizer(training: Training) -> None:
@@ -212,7 +196,7 @@ def gradient(
     module
         The model; its parameters do not change, and it is left in train mode without gradients. Its running
         statistics are brought up to date.
-    x, y, loss
+    x, y, loss, objective
         See `train`.
     batch
         Samples drawn without replacement for a stochastic gradient; None, or more than there are: all.
@@ -220,8 +204,6 @@ def gradient(
         Draws the batch, and seeds dropout.
     training
         Its clipping, of the gradient that is returned, and its precision.
-    objective
-        Weights of samples, further terms, and so on.
     untrained
         Names of the entries whose values after the pass are returned in place of a gradient.
     chunk
@@ -233,11 +215,6 @@ def gradient(
     dict, float
         One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without
         gradient, have zeros. The mean loss over the samples that the gradient was taken on.
-
-    Raises
-    ------
-    ValueError
-        If there is no sample, or `batch` is not positive.
 
     Source: CLoVE Alg. 1, l. 21-22 (option II).
     """
@@ -252,14 +229,11 @@ def gradient(
         weights = None if weights is None else weights[drawn]
     set_mode(module, True)
     parameters = named_parameters(module)
-    _let_go(parameters.values())
+    _drop_gradients(parameters.values())
     total = torch.zeros((), dtype=torch.float64, device=x.device)
-    with (
-        _seeded(module, objective, rng),
-        frozen_layers(module, objective.frozen) if objective.frozen else nullcontext(),
-    ):
+    with _computing(module, objective, rng):
         trained = objective.begin(module, num_samples)
-        for begin, end in _batches(len(x), chunk, joined=normalises(module)):
+        for begin, end in _batches(module, len(x), chunk):
             x_part, y_part = x[begin:end], y[begin:end]
             if objective.augment is not None:
                 x_part = objective.augment(x_part)
@@ -284,13 +258,12 @@ def gradient(
         else:
             # Not copied: the module lets go of its gradients below.
             found[name] = torch.zeros_like(value) if grad is None else grad
-    _let_go(parameters.values())
+    _drop_gradients(parameters.values())
     *values, summed = on_host(*found.values(), total)
     gradients = {name: value.detach().numpy() for name, value in zip(found, values, strict=True)}
     return gradients, summed.item() / len(x)
 
 
-def _let_go(parameters: Iterable[Parameter]) -> None:
-    """Let parameters go of their gradients."""
+def _drop_gradients(parameters: Iterable[Parameter]) -> None:
     for parameter in parameters:
         parameter.grad = None

@@ -51,12 +51,7 @@ class Term:
 
 
 class Proximal(Term):
-    """FedProx's term mu/2 ||theta - theta_start||^2.
-
-    Parameters
-    ----------
-    mu
-        Factor, above 0.
+    """FedProx's term mu/2 ||theta - theta_start||^2, with mu above 0.
 
     Source: Li et al. 2020, Alg. 2.
     """
@@ -65,21 +60,20 @@ class Proximal(Term):
         if not mu > 0:
             raise ValueError(f"proximal_mu={mu!r} must be above 0.")
         self.mu = mu
-        self._parameters: Sequence[Parameter] = ()
-        self._start: list[Tensor] = []
+        self._pairs: list[tuple[Parameter, Tensor]] = []
 
     def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
         """Remember where training starts."""
-        self._parameters, self._start = parameters, [p.detach().clone() for p in parameters]
+        self._pairs = [(p, p.detach().clone()) for p in parameters]
 
     def add_gradient(self) -> None:
         """Add mu (theta - theta_start)."""
-        for parameter, origin in zip(self._parameters, self._start, strict=True):
+        for parameter, centre in self._pairs:
             if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach() - origin, alpha=self.mu)
+                parameter.grad.add_(parameter.detach() - centre, alpha=self.mu)
 
 
-class Anchored(Term):
+class Anchored(Proximal):
     """A term mu/2 ||theta - anchor||^2 towards another model than the one that training starts from.
 
     Parameters
@@ -95,19 +89,12 @@ class Anchored(Term):
     def __init__(self, mu: float, anchor: Mapping[str, Tensor]) -> None:
         if not mu > 0:
             raise ValueError(f"mu={mu!r} of a term towards another model must be above 0.")
-        self.mu, self._anchor = mu, anchor
-        self._pairs: list[tuple[Parameter, Tensor]] = []
+        super().__init__(mu)
+        self._anchor = anchor
 
     def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
-        """Find the anchor's value of each parameter."""
-        named = {id(parameter): name for name, parameter in module.named_parameters()}
-        self._pairs = [(p, self._anchor[named[id(p)]].to(p.device)) for p in parameters]
-
-    def add_gradient(self) -> None:
-        """Add mu (theta - anchor)."""
-        for parameter, anchor in self._pairs:
-            if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach() - anchor, alpha=self.mu)
+        """Look up the anchor's value of each parameter."""
+        self._pairs = [(p, self._anchor[name].to(p.device)) for name, p in _named(module, parameters)]
 
 
 class LinearTerm(Term):
@@ -126,16 +113,20 @@ class LinearTerm(Term):
         self._pairs: list[tuple[Parameter, Tensor]] = []
 
     def begin(self, module: Module, parameters: Sequence[Parameter]) -> None:
-        """Find each parameter's part of the direction."""
-        named = {id(parameter): name for name, parameter in module.named_parameters()}
-        found = [(p, self._direction.get(named[id(p)])) for p in parameters]
-        self._pairs = [(p, part.to(p.device)) for p, part in found if part is not None]
+        """Look up each parameter's part of the direction."""
+        parts = [(p, self._direction.get(name)) for name, p in _named(module, parameters)]
+        self._pairs = [(p, part.to(p.device)) for p, part in parts if part is not None]
 
     def add_gradient(self) -> None:
         """Add the direction."""
         for parameter, part in self._pairs:
             if parameter.grad is not None:
                 parameter.grad.add_(part)
+
+
+def _named(module: Module, parameters: Sequence[Parameter]) -> list[tuple[str, Parameter]]:
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    return [(names[id(parameter)], parameter) for parameter in parameters]
 
 
 @dataclass(frozen=True)
@@ -176,13 +167,7 @@ class Objective:
         return 0.0 if term is None else term.mu if type(term) is Proximal else None
 
     def begin(self, module: Module, num_samples: int) -> list[Parameter]:
-        """Return the parameters to be trained, after the terms have seen them.
-
-        Raises
-        ------
-        ValueError
-            If there is not one weight a sample.
-        """
+        """Return the parameters to be trained, after the terms have seen them."""
         if self.weights is not None and self.weights.shape != (num_samples,):
             raise ValueError(
                 f"weights of shape {tuple(self.weights.shape)}: give one for each of {num_samples} samples."
@@ -215,31 +200,13 @@ PLAIN = Objective()
 
 
 def class_weights(labels: Tensor, how: str) -> Tensor:
-    """Return the weight of each sample, of mean 1: the rarer its class among these samples, the larger.
+    """Return the weight of each sample (n,), of mean 1: the rarer its class among these samples, the larger.
 
-    Parameters
-    ----------
-    labels
-        int64 (n,), at least one.
-    how
-        ``balanced``: all classes that are there have the same sum of weights, whatever their counts; ``root``: their
-        sums are as the square roots of the counts.
-
-    Returns
-    -------
-    Tensor
-        float32 (n,), on the labels' device.
-
-    Raises
-    ------
-    ValueError
-        If `how` is neither.
+    With ``balanced`` all classes that occur have the same sum of weights, whatever their counts; with ``root`` their
+    sums are as the square roots of the counts. Raise ValueError if `how` is neither.
     """
     counts = torch.bincount(labels).to(torch.float32)[labels]
-    if how == "balanced":
-        weights = counts.reciprocal()
-    elif how == "root":
-        weights = counts.rsqrt()
-    else:
+    if how not in ("balanced", "root"):
         raise ValueError(f"class_weights={how!r} must be 'balanced' or 'root'.")
+    weights = counts.reciprocal() if how == "balanced" else counts.rsqrt()
     return weights / weights.mean()

@@ -9,13 +9,14 @@ import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
+
+from florets.task.training.settings import Training
 
 CLASSES: Mapping[str, str] = {
     name.lower(): name
@@ -24,7 +25,7 @@ CLASSES: Mapping[str, str] = {
         "Adafactor",
     )
 }
-"""Classes of ``torch.optim`` by the names that `train.optimizer` has for them: those whose steps need no closure."""
+"""Classes of ``torch.optim`` by the names that `train.optimizer` has for them."""
 
 _KEYS = {"lr": "learning_rate", "momentum": "momentum", "weight_decay": "weight_decay"}
 """Parameters of the classes that have keys of `train` of their own."""
@@ -150,33 +151,16 @@ def _fused(parameters: Sequence[Tensor]) -> bool:
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
 
 
-def torch_optimizer(
-    name: str,
-    parameters: Sequence[Tensor],
-    learning_rate: float,
-    momentum: float,
-    weight_decay: float,
-    options: Mapping[str, Any],
-) -> Optimizer:
-    """Return a new one of PyTorch's optimisers.
-
-    Parameters
-    ----------
-    name
-        One of `CLASSES`.
-    parameters, learning_rate
-        See `Sgd`.
-    momentum, weight_decay
-        Of classes that have them; 0 elsewhere.
-    options
-        Further parameters of the class. A list stands for a tuple.
+def torch_optimizer(parameters: Sequence[Tensor], training: Training) -> Optimizer:
+    """Return a new one of PyTorch's optimisers, whose class may have no momentum or weight decay.
 
     Raises
     ------
     ValueError
         If the class takes no such option, or not such a value.
     """
-    key, takes = "train.optimizer_options", _parameters(name)
+    key, name, options = "train.optimizer_options", training.optimizer, training.optimizer_options
+    takes = _parameters(name)
     offered = sorted(takes - _NOT_OFFERED)
     for option, value in options.items():
         if option not in offered:
@@ -189,8 +173,7 @@ def torch_optimizer(
             )
         if not all(isinstance(one, int | float | None) for one in (value if isinstance(value, list) else [value])):
             raise ValueError(f"{key}.{option}={value!r}: must be a number, true, false, null or a list of numbers.")
-    given = {"lr": learning_rate, "momentum": momentum, "weight_decay": weight_decay}
-    keys = {parameter: value for parameter, value in given.items() if parameter in takes}
+    keys = {parameter: getattr(training, key) for parameter, key in _KEYS.items() if parameter in takes}
     tuples = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
     try:
         made: Optimizer = getattr(torch.optim, CLASSES[name])(parameters, **keys, **tuples)

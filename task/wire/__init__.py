@@ -1,12 +1,13 @@
 """Messages between server and clients: the only part of `task` that knows Flower.
 
-`kinds` names messages and keys, `layout` turns a model into a flat vector, `bank` packs K models into one record,
-`replies` reads what clients send, `size` counts bytes, `stability` is the rule that clients and server share.
+`kinds` names messages and keys, `codec` packs and reads messages that are dataclasses, `replies` are those of any
+algorithm, `layout` turns a model into a flat vector, `bank` packs K models into one record.
 """
 
-from florets.task.wire import bank, kinds, replies
+from florets.task.wire import bank, kinds
+from florets.task.wire.codec import pack, read
 from florets.task.wire.layout import Layout, MalformedMessage
-from florets.task.wire.size import payload_bytes
-from florets.task.wire.stability import is_stable
+from florets.task.wire.records import payload_bytes
+from florets.task.wire.replies import is_stable
 
-__all__ = ["Layout", "MalformedMessage", "bank", "is_stable", "kinds", "payload_bytes", "replies"]
+__all__ = ["Layout", "MalformedMessage", "bank", "is_stable", "kinds", "pack", "payload_bytes", "read"]

@@ -1,15 +1,12 @@
-"""A client's updates on folds of its data, compressed: what a row holds, how it is sent, and how it is read."""
+"""`RowForm`: how a client's updates on folds of its data are compressed."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, RecordDict
 
-from florets.task.wire import kinds
-from florets.task.wire.layout import Entry, Layout, MalformedMessage, read_array
-from florets.task.wire.replies import Update, example_count, read_update, reply_metrics
+from florets.task.wire.layout import MalformedMessage
 
 Upload = Literal["projection", "signs", "full"]
 Float32 = npt.NDArray[np.float32]
@@ -150,61 +147,3 @@ def without_empty(rows: Float32) -> Float32:
         (left / np.linalg.norm(left, axis=1, keepdims=True)).mean(axis=0, keepdims=True).astype(np.float32)
     )
     return mean
-
-
-@dataclass(frozen=True)
-class FoldRows:
-    """Reply to `query.folds`: rows (m, width), float32.
-
-    (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of
-    one that learned nothing on any.
-    """
-
-    rows: Float32
-    num_examples: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoldUpdate(Update):
-    """Reply to `train.folds`: an update, and rows as in `FoldRows`."""
-
-    rows: Float32
-
-    @property
-    def others(self) -> npt.NDArray[np.floating]:
-        """The rows, flat."""
-        return self.rows.ravel()
-
-
-def read_fold_rows(content: RecordDict, form: RowForm, folds: int) -> FoldRows:
-    """Read the rows of `folds` folds, or the one row of data that cannot be divided.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types, shapes or a value is wrong.
-    """
-    others, rows = _split(content, form, folds)
-    return FoldRows(rows, example_count(reply_metrics(others, {kinds.NUM_EXAMPLES}, arrays=False)))
-
-
-def read_fold_update(content: RecordDict, layout: Layout, model: int, form: RowForm, folds: int) -> FoldUpdate:
-    """Read the update of `model` and rows as in `read_fold_rows`.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types, shapes or a value is wrong.
-    """
-    others, rows = _split(content, form, folds)
-    return FoldUpdate(**vars(read_update(others, layout, model)), rows=rows)
-
-
-def _split(content: RecordDict, form: RowForm, folds: int) -> tuple[RecordDict, Float32]:
-    record = content.get(kinds.FOLDS)
-    if not isinstance(record, ArrayRecord) or list(record) != [kinds.FOLDS]:
-        raise MalformedMessage(f"the reply must hold one array {kinds.FOLDS!r} in the record {kinds.FOLDS!r}")
-    array = record[kinds.FOLDS]
-    count = 1 if tuple(array.shape) == (1, form.columns) else folds
-    rows = without_empty(form.unpack(read_array(array, Entry(kinds.FOLDS, (count, form.columns), form.dtype, 0))))
-    return RecordDict({name: part for name, part in content.items() if name != kinds.FOLDS}), rows

@@ -1,65 +1,17 @@
-"""Read the reply to `query.hello`: what a client tells of itself, of which nothing is trusted."""
+"""Reply to `query.hello`: what a client says of itself, of which nothing is trusted."""
 
 from dataclasses import dataclass
-
-from flwr.app import ConfigRecord, RecordDict
+from typing import Annotated
 
 from florets.task.wire import kinds
+from florets.task.wire.codec import MAX_EXAMPLES, Flag, Number, Text
 from florets.task.wire.layout import MalformedMessage
-from florets.task.wire.magnitude import MAGNITUDE_KEYS, Magnitude, read_magnitude
-from florets.task.wire.replies import MAX_EXAMPLES, example_count, reply_metrics
+from florets.task.wire.replies import Examples
 
-_LONGEST_NAME, _MOST_QUOTED = 200, 60
+_LONGEST_NAME = 200
 _FORMULA = "=+-@"
 """A table's cell that begins with one of these is a formula to a spreadsheet, which runs when the table is opened."""
-
-
-@dataclass(frozen=True)
-class Introduction:
-    """Reply to `query.hello`. `num_partitions` is 0 unless the node is simulated."""
-
-    key: str
-    num_examples: int
-    cluster: int | None
-    device: str
-    fingerprint: str
-    num_partitions: int
-    magnitude: Magnitude | None = None
-
-
-def read_introduction(content: RecordDict) -> Introduction:
-    """Read what a client tells of itself.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types or a value is wrong.
-    """
-    config = content.get(kinds.CONFIG)
-    expected = {kinds.CLIENT_KEY: str, kinds.DEVICE: str, kinds.FINGERPRINT: str}
-    if not isinstance(config, ConfigRecord) or config.keys() - set(MAGNITUDE_KEYS) != expected.keys():
-        raise MalformedMessage(f"hello must carry the settings {sorted(expected)}")
-    texts = {key: config[key] for key in expected}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise MalformedMessage(f"{name} is a {type(text).__name__} and must be a text")
-        if text != kinds.NO_KEY and (problem := key_problem(text)):
-            raise MalformedMessage(f"{name}={text[:_MOST_QUOTED]!r} {problem}")
-    keys = {kinds.NUM_EXAMPLES, kinds.CLUSTER, kinds.NUM_PARTITIONS}
-    metrics = reply_metrics(content, keys, arrays=False, config=True)
-    numbers = {key: metrics[key] for key in (kinds.CLUSTER, kinds.NUM_PARTITIONS)}
-    if not all(isinstance(number, int) and -1 <= number <= MAX_EXAMPLES for number in numbers.values()):
-        raise MalformedMessage(f"{numbers} must be integers")
-    cluster = int(str(numbers[kinds.CLUSTER]))
-    return Introduction(
-        key=str(texts[kinds.CLIENT_KEY]),
-        num_examples=example_count(metrics),
-        cluster=None if cluster == kinds.NO_CLUSTER else cluster,
-        device=str(texts[kinds.DEVICE]),
-        fingerprint=str(texts[kinds.FINGERPRINT]),
-        num_partitions=int(str(numbers[kinds.NUM_PARTITIONS])),
-        magnitude=read_magnitude(config),
-    )
+_LARGEST_MAGNITUDE = 1e300
 
 
 def key_problem(key: str) -> str | None:
@@ -74,3 +26,54 @@ def key_problem(key: str) -> str | None:
     if key[0] in _FORMULA:
         return f"must not begin with one of {' '.join(_FORMULA)}, which make it a formula to a spreadsheet"
     return None
+
+
+def _problem(text: str) -> str | None:
+    return None if text == kinds.NO_KEY else key_problem(text)
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """Root mean square of a node's training inputs, and whether they are integers of pixels scaled to [0, 1]."""
+
+    value: float
+    scaled: bool
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """Reply to `query.hello`.
+
+    `num_partitions` is 0 unless the node is simulated. A node with a table says nothing of its inputs' magnitude.
+    """
+
+    key: Annotated[str, Text(kinds.CLIENT_KEY, _problem)]
+    num_examples: Examples
+    device: Annotated[str, Text(kinds.DEVICE, _problem)]
+    fingerprint: Annotated[str, Text(kinds.FINGERPRINT, _problem)]
+    true_cluster: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
+    num_partitions: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
+    root_mean_square: Annotated[float | None, Number(kinds.MAGNITUDE, least=0, record=kinds.CONFIG)] = None
+    scaled: Annotated[bool | None, Flag(record=kinds.CONFIG)] = None
+
+    @property
+    def cluster(self) -> int | None:
+        """The true cluster; None where it is not known."""
+        return None if self.true_cluster == kinds.NO_CLUSTER else self.true_cluster
+
+    @property
+    def magnitude(self) -> Magnitude | None:
+        """What the node says of its inputs."""
+        if self.root_mean_square is None or self.scaled is None:
+            return None
+        return Magnitude(self.root_mean_square, self.scaled)
+
+    def check(self) -> None:
+        """Hold the two entries of a magnitude together."""
+        if (self.root_mean_square is None) != (self.scaled is None):
+            raise MalformedMessage(f"{kinds.MAGNITUDE} must be a number from 0, with {kinds.SCALED}")
+
+
+def rounded_magnitude(value: float) -> float:
+    """Return a root mean square with one significant digit, as it is sent."""
+    return float(f"{min(value, _LARGEST_MAGNITUDE):.0e}")

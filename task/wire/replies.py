@@ -1,28 +1,21 @@
-"""Read clients' replies. Nothing in a reply is trusted: each reader returns checked values or refuses the reply."""
+"""Replies that any algorithm may ask for, and an author's own; what a reply cost; the rule for a stable client."""
 
-import math
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, MetricRecord, MetricRecordValues, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
-from florets.task.wire import kinds
-from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values, write_array
-from florets.task.wire.records import entries
-from florets.task.wire.scores import SentScores, read_scores
-from florets.task.wire.sums import PARTS, PartSums, read_sums
+from florets.task.wire import codec, kinds
+from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, form_of
+from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values
+from florets.task.wire.records import config_record, entries
+from florets.task.work import Work
 
-Metrics = Mapping[str, MetricRecordValues]
-"""A reply's numbers, by name."""
-
-_LARGEST = sys.float_info.max
-
-MAX_EXAMPLES = 10**9
-"""Guards sums of counts against overflow; what is plausible the other clients' counts say (`base.admission`)."""
+Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 
 
 @dataclass(frozen=True)
@@ -32,9 +25,9 @@ class Losses:
     The loss of a model that diverged is infinite.
     """
 
-    losses: npt.NDArray[np.float64]
-    num_examples: int
-    kept: bool
+    losses: Annotated[npt.NDArray[np.float64], LossList("K")]
+    num_examples: Examples
+    kept: Annotated[bool, Flag()]
 
 
 @dataclass(frozen=True)
@@ -46,11 +39,11 @@ class Update:
     """
 
     model: int
-    values: Vector | PackedVector
-    num_examples: int
-    train_loss: float
+    values: Annotated[Vector | PackedVector, Model()]
+    num_examples: Examples
+    train_loss: Annotated[float, Number(kinds.TRAIN_LOSS)]
     losses: npt.NDArray[np.float64] | None = None
-    stable: bool = field(default=False, kw_only=True)
+    stable: Annotated[bool, Flag()] = field(default=False, kw_only=True)
     arrays: Mapping[str, Vector] = field(default_factory=dict, kw_only=True)
     numbers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
@@ -73,48 +66,38 @@ class Update:
 
 
 @dataclass(frozen=True)
-class TestResult:
-    """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
+class SelectedUpdate(Update):
+    """Reply to `train.select`: an update of the model that the client chose among K, and its losses of all (K,)."""
 
-    `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
-    they were not asked for. `scores` are of the plain test alone. `sums` are those of this test, `train` those of the
-    training targets beside the plain test (`task.wire.sums`); None where they were not asked for, or did not come.
-    """
+    model: Annotated[int, Number(kinds.CHOSEN_MODEL, integer=True, least=0, most=MAX_EXAMPLES)]
+    losses: Annotated[npt.NDArray[np.float64], LossList("K")] = field(kw_only=True)
 
-    loss: float
-    accuracy: float | None
+    def check(self) -> None:
+        """Hold the choice to the models."""
+        if self.model >= len(self.losses):
+            raise MalformedMessage(f"chosen model {self.model} is not one of 0 to {len(self.losses) - 1}")
+
+
+@dataclass(frozen=True)
+class TracedUpdate(Update):
+    """An update with S losses of local training, from its first step to its last; infinite where it diverged."""
+
+    step_losses: Annotated[npt.NDArray[np.float64], LossList("S")] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Reply to a query of an author's own: its arrays and numbers by name, and the client's number of examples."""
+
+    arrays: Mapping[str, npt.NDArray[np.float32]]
+    numbers: Mapping[str, float]
     num_examples: int
-    validation: "TestResult | None" = None
-    tuned: "TestResult | None" = None
-    scores: SentScores = field(default_factory=SentScores)
-    sums: PartSums | None = field(default=None, compare=False)
-    train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
-
-
-def largest_of(updates: Sequence[Update]) -> npt.NDArray[np.float64]:
-    """Return the largest absolute value in each update's `vector`, (P,)."""
-    packed = [update.values for update in updates if isinstance(update.values, PackedVector)]
-    if len(packed) == len(updates):
-        return largest_values(packed)
-    return np.array([np.abs(update.vector).max(initial=0.0) for update in updates], dtype=np.float64)
-
-
-def read_losses(content: RecordDict, num_models: int) -> Losses:
-    """Read a loss vector of length `num_models`.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types, the number of losses or a value is wrong.
-    """
-    metrics = reply_metrics(content, {kinds.MODEL_LOSSES, kinds.NUM_EXAMPLES, kinds.KEPT}, arrays=False)
-    return Losses(reply_losses(metrics, num_models), example_count(metrics), _flag(metrics, kinds.KEPT))
 
 
 def read_update(
     content: RecordDict, layout: Layout, model: int, returns: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> Update:
-    """Read the update of the model that the client was told to train.
+    """Read the update of `model`.
 
     Parameters
     ----------
@@ -126,26 +109,12 @@ def read_update(
     MalformedMessage
         If keys, types, shapes or a value is wrong.
     """
-    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, *numbers}
-    metrics = reply_metrics(content, keys, arrays=True, optional={kinds.STABLE}, beside=returns)
-    return Update(
-        model,
-        _update_values(content, layout),
-        example_count(metrics),
-        finite_number(metrics, kinds.TRAIN_LOSS),
-        stable=kinds.STABLE in metrics and _flag(metrics, kinds.STABLE),
-        arrays={name: _update_values(content, layout, name).unpacked() for name in returns},
-        numbers={name: finite_number(metrics, name) for name in numbers},
-    )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Reply to a query of an author's own: its arrays and numbers by name, and the client's number of examples."""
-
-    arrays: Mapping[str, npt.NDArray[np.float32]]
-    numbers: Mapping[str, float]
-    num_examples: int
+    if not returns and not numbers:
+        return codec.read(Update, content, layout=layout, model=model)
+    found = _update_form(tuple(returns), tuple(numbers)).read(content, {"layout": layout})
+    arrays = {name: found.pop(("array", name)).unpacked() for name in returns}
+    figures = {name: found.pop(("number", name)) for name in numbers}
+    return Update(model, **found, arrays=arrays, numbers=figures)
 
 
 def read_answer(content: RecordDict, returns: Mapping[str, Sequence[int]], numbers: Sequence[str]) -> Answer:
@@ -163,92 +132,32 @@ def read_answer(content: RecordDict, returns: Mapping[str, Sequence[int]], numbe
     MalformedMessage
         If keys, types, shapes or a value is wrong.
     """
-    metrics = reply_metrics(content, {kinds.NUM_EXAMPLES, *numbers}, arrays=bool(returns))
-    found = {name: finite_number(metrics, name) for name in numbers}
-    arrays: dict[str, npt.NDArray[np.float32]] = {}
-    if returns:
-        zeros = {name: write_array(np.zeros(tuple(shape), dtype=np.float32)) for name, shape in returns.items()}
-        layout = Layout.of(zeros)
-        flat = _update_values(content, layout).unpacked().astype(np.float32)
-        arrays = {entry.name: flat[entry.place].reshape(entry.shape) for entry in layout.entries}
-    return Answer(arrays, found, example_count(metrics))
+    shapes = tuple((name, tuple(shape)) for name, shape in returns.items())
+    found = _answer_form(shapes, tuple(numbers)).read(content, {})
+    arrays = {name: found["array", name] for name in returns}
+    return Answer(arrays, {name: found["number", name] for name in numbers}, found["num_examples"])
 
 
-def read_selected_update(content: RecordDict, layout: Layout, num_models: int) -> Update:
-    """Read the update of the model that the client chose among `num_models`.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types, shapes or a value is wrong, or the chosen index is not one of the models.
-    """
-    keys = {kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES, kinds.CHOSEN_MODEL, kinds.MODEL_LOSSES}
-    metrics = reply_metrics(content, keys, arrays=True)
-    chosen = metrics[kinds.CHOSEN_MODEL]
-    if not isinstance(chosen, int) or not 0 <= chosen < num_models:
-        raise MalformedMessage(f"chosen model {chosen!r} is not one of 0 to {num_models - 1}")
-    losses = reply_losses(metrics, num_models)
-    examples, train_loss = example_count(metrics), finite_number(metrics, kinds.TRAIN_LOSS)
-    return Update(chosen, _update_values(content, layout), examples, train_loss, losses)
+@lru_cache(maxsize=64)
+def _update_form(returns: tuple[str, ...], numbers: tuple[str, ...]) -> Form:
+    own = form_of(Update)
+    items: dict[Any, Item] = {**own.items, **{("array", name): Model(record=name) for name in returns}}
+    return Form({**items, **{("number", name): Number(name) for name in numbers}}, own.optional)
 
 
-def read_evaluation(
-    content: RecordDict, tuned: bool = False, validation: bool = False, sums_of: int | None = None
-) -> TestResult:
-    """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for.
-
-    Parameters
-    ----------
-    sums_of
-        Classes of the task, 0 for values, where sums of the tests were asked for; None: they were not.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types or a value is wrong.
-    """
-    parts = ("", kinds.VALIDATED) if validation else ("",)
-    prefixes = [model + part for model in (("", kinds.TUNED) if tuned else ("",)) for part in parts]
-    counts = {part + kinds.NUM_EXAMPLES for part in parts}
-    metrics = reply_metrics(
-        content,
-        counts | {prefix + kinds.EVAL_LOSS for prefix in prefixes},
-        arrays=False,
-        optional={prefix + kinds.EVAL_ACCURACY for prefix in prefixes},
-        beside={kinds.SCORES} if sums_of is None else {kinds.SCORES, kinds.TEST_SUMS},
-    )
-    if len({prefix + kinds.EVAL_ACCURACY in metrics for prefix in prefixes}) > 1:
-        raise MalformedMessage(f"{kinds.EVAL_ACCURACY} came for some of its tests only")
-
-    names = [name for name in PARTS if (tuned or "tuned" not in name) and (validation or "validation" not in name)]
-    results = dict(
-        zip(
-            names,
-            (_test(metrics, prefix, kinds.VALIDATED if kinds.VALIDATED in prefix else "") for prefix in prefixes),
-            strict=True,
-        )
-    )
-    told = {name: (count, loss, accuracy) for name, (loss, accuracy, count) in results.items()}
-    sums, train = ({}, None) if sums_of is None else read_sums(content, sums_of, told)
-    found = {name: TestResult(*result, sums=sums.get(name)) for name, result in results.items()}
-    plain, again = found["test"], found.get("tuned_test")
-    return replace(
-        plain,
-        validation=found.get("validation"),
-        tuned=None if again is None else replace(again, validation=found.get("tuned_validation")),
-        scores=read_scores(content, plain.num_examples, plain.accuracy),
-        train=train,
-    )
+@lru_cache(maxsize=64)
+def _answer_form(returns: tuple[tuple[str, tuple[int, ...]], ...], numbers: tuple[str, ...]) -> Form:
+    items: dict[Any, Item] = {("array", name): Tensor(*shape, name=name) for name, shape in returns}
+    items |= {("number", name): Number(name) for name in numbers}
+    return Form({**items, "num_examples": form_of(Losses).items["num_examples"]})
 
 
-def _test(metrics: Metrics, prefix: str, part: str) -> tuple[float, float | None, int]:
-    """Return loss, accuracy and samples of the test on one part of the data; `prefix` also says of which model."""
-    name = prefix + kinds.EVAL_ACCURACY
-    accuracy = finite_number(metrics, name) if name in metrics else None
-    if accuracy is not None and not 0 <= accuracy <= 1:
-        raise MalformedMessage(f"{name} is {accuracy}, not between 0 and 1")
-    (loss,) = _checked_losses([finite_number(metrics, prefix + kinds.EVAL_LOSS)])
-    return loss, accuracy, example_count(metrics, part + kinds.NUM_EXAMPLES)
+def largest_of(updates: Sequence[Update]) -> npt.NDArray[np.float64]:
+    """Return the largest absolute value in each update's `vector`, (P,)."""
+    packed = [update.values for update in updates if isinstance(update.values, PackedVector)]
+    if len(packed) == len(updates):
+        return largest_values(packed)
+    return np.array([np.abs(update.vector).max(initial=0.0) for update in updates], dtype=np.float64)
 
 
 def check_examples(claimed: int | None, introduced: int | None) -> None:
@@ -269,100 +178,52 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
         )
 
 
-def reply_metrics(
-    content: RecordDict,
-    keys: set[str],
-    *,
-    arrays: bool,
-    config: bool = False,
-    optional: set[str] | None = None,
-    beside: Collection[str] = (),
-) -> Metrics:
-    """Return the metrics of a reply that must hold exactly these keys, and no other records than those named.
+def is_stable(history: Sequence[object], num_rounds: int) -> bool:
+    """Return whether a client's last `num_rounds` assignments are all equal: the rule that both sides share.
 
     Parameters
     ----------
-    keys, optional
-        Metrics that must and that may be there.
-    arrays, config
-        Whether the reply also carries the record of that name.
-    beside
-        Records that may be there as well.
+    history
+        The client's assignments, oldest first, one entry for each round in which it took part.
+    num_rounds
+        Entries that must be there and agree; 0 or less: nothing is asked, so nothing is declared.
+
+    Source: CLoVE section 3, "Checking for cluster stability". Deviation: CLoVE's published code compares only the
+    first and the last of three entries.
+    """
+    return 0 < num_rounds <= len(history) and len(set(history[-num_rounds:])) == 1
+
+
+MOST_PASSES = 10**15
+MOST_SECONDS = 1e8
+_COST = {"seconds", "gradients", "losses"}
+
+
+def pack_work(work: Work) -> ConfigRecord:
+    """Return the record of what a reply cost the client, sent under `kinds.WORK`; its bytes are no traffic."""
+    # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
+    return config_record({"seconds": work.seconds, "gradients": work.gradients, "losses": work.losses})
+
+
+def read_work(content: RecordDict) -> Work:
+    """Return what a reply says of its cost; nothing where it does not.
 
     Raises
     ------
     MalformedMessage
-        If a record or a metric is missing, of another type, or one too many.
+        If it says it wrongly.
     """
-    records, wanted = entries(content), _wanted(arrays, config)
-    if records.keys() != wanted and records.keys() - {kinds.WORK, *beside} != wanted:
-        raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(wanted)}")
-    record = records[kinds.METRICS]
-    if not isinstance(record, MetricRecord):
-        raise MalformedMessage(f"record {kinds.METRICS!r} is a {type(record).__name__}, not a MetricRecord")
-    metrics: Metrics = entries(record)
-    if metrics.keys() != keys and not keys <= metrics.keys() <= keys | (optional or set()):
-        raise MalformedMessage(f"the reply holds the metrics {sorted(metrics)}, not {sorted(keys)}")
-    return metrics
-
-
-@lru_cache
-def _wanted(arrays: bool, config: bool) -> frozenset[str]:
-    return frozenset({kinds.METRICS, *([kinds.ARRAYS] if arrays else []), *([kinds.CONFIG] if config else [])})
-
-
-def update_vector(content: RecordDict, layout: Layout) -> Vector:
-    """Return the reply's model or gradient (R,); raise MalformedMessage where it is not of this layout."""
-    return _update_values(content, layout).unpacked()
-
-
-def _update_values(content: RecordDict, layout: Layout, name: str = kinds.ARRAYS) -> PackedVector:
-    arrays = content.get(name)
-    if not isinstance(arrays, ArrayRecord):
-        raise MalformedMessage(f"record {name!r} is a {type(arrays).__name__}, not an ArrayRecord")
-    return layout.checked(arrays)
-
-
-def example_count(metrics: Metrics, name: str = kinds.NUM_EXAMPLES) -> int:
-    """Return the number of examples; raise MalformedMessage where it is none from 1 to `MAX_EXAMPLES`."""
-    number = metrics[name]
-    if not isinstance(number, int) or not 1 <= number <= MAX_EXAMPLES:
-        raise MalformedMessage(f"{name} is {number!r}, not an integer from 1 to {MAX_EXAMPLES}")
-    return number
-
-
-def finite_number(metrics: Metrics, key: str) -> float:
-    """Return one metric; raise MalformedMessage where it is a list or not finite."""
-    number = metrics[key]
-    # An integer beyond every float would raise OverflowError in `isfinite` itself.
-    if isinstance(number, list) or not (-_LARGEST <= number <= _LARGEST):
-        raise MalformedMessage(f"{key} is no finite number")
-    return float(number)
-
-
-def reply_losses(metrics: Metrics, number: int, name: str = kinds.MODEL_LOSSES) -> npt.NDArray[np.float64]:
-    """Return the losses (K,), infinite where a model diverged; raise MalformedMessage where they are no K losses."""
-    losses = metrics[name]
-    if not isinstance(losses, list) or len(losses) != number:
-        found = len(losses) if isinstance(losses, list) else "no"
-        raise MalformedMessage(f"{found} {name} came, not {number}")
-    return _losses(losses)
-
-
-def _flag(metrics: Metrics, key: str) -> bool:
-    value = metrics[key]
-    if value not in (0, 1):
-        raise MalformedMessage(f"{key} is {value!r}, not 0 or 1")
-    return bool(value)
-
-
-def _losses(values: Sequence[float]) -> npt.NDArray[np.float64]:
-    return np.array(_checked_losses(values), dtype=np.float64)
-
-
-def _checked_losses(values: Sequence[float]) -> list[float]:
-    # Honest clients report a model that diverged as DIVERGED: a NaN or more than that is no loss but a fault.
-    # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
-    if not all(0 <= value <= kinds.DIVERGED for value in values):
-        raise MalformedMessage(f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}")
-    return [math.inf if value == kinds.DIVERGED else float(value) for value in values]
+    record = entries(content).get(kinds.WORK)
+    if record is None:
+        return Work()
+    sent = entries(record) if isinstance(record, ConfigRecord) else {}
+    if sent.keys() != _COST:
+        raise MalformedMessage(f"record {kinds.WORK!r} does not hold seconds, gradients and losses")
+    seconds, gradients, losses = sent["seconds"], sent["gradients"], sent["losses"]
+    if not (type(gradients) is type(losses) is int and 0 <= gradients <= MOST_PASSES and 0 <= losses <= MOST_PASSES):
+        raise MalformedMessage(
+            f"record {kinds.WORK!r} holds {(gradients, losses)!r} passes, not integers from 0 to {MOST_PASSES:g}"
+        )
+    if type(seconds) is not float or not 0 <= seconds <= MOST_SECONDS:
+        raise MalformedMessage(f"record {kinds.WORK!r} holds {seconds!r} seconds")
+    return Work(seconds, gradients, losses)

@@ -1,26 +1,21 @@
-"""Scores of a test, beside its loss and accuracy: how a reply carries them, and how they are checked."""
+"""Reply to `evaluate`: a test's loss, accuracy and further scores; how they are carried and checked."""
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
+from florets.task.wire.codec import MAX_EXAMPLES, Form, Item, Loss, Number
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.records import config_record, entries
-
-RANGES: dict[str, tuple[float, float]] = {
-    "balanced_accuracy": (0.0, 1.0),
-    "macro_f1": (0.0, 1.0),
-    "auc": (0.0, 1.0),
-    "log_loss": (0.0, kinds.DIVERGED),
-    "r2": (-kinds.DIVERGED, 1.0),
-    "mae": (0.0, kinds.DIVERGED),
-    "rmse": (0.0, kinds.DIVERGED),
-}
-"""Least and largest value of each score, by the name under which it is sent."""
+from florets.task.wire.sums import PARTS, RANGES, PartSums, read_sums
 
 CONFUSION = "confusion"
 _NAMES = {*RANGES, CONFUSION}
@@ -43,6 +38,81 @@ class SentScores:
 
     values: Mapping[str, float] = field(default_factory=dict)
     confusion: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """Reply to `evaluate`: mean loss and accuracy (None without labels) on the client's test set.
+
+    `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
+    they were not asked for. `scores` are of the plain test alone. `sums` are those of this test, `train` those of the
+    training targets beside the plain test (`task.wire.sums`); None where they were not asked for, or did not come.
+    """
+
+    loss: float
+    accuracy: float | None
+    num_examples: int
+    validation: "TestResult | None" = None
+    tuned: "TestResult | None" = None
+    scores: SentScores = field(default_factory=SentScores)
+    sums: PartSums | None = field(default=None, compare=False)
+    train: npt.NDArray[np.float64] | None = field(default=None, compare=False)
+
+
+def read_evaluation(
+    content: RecordDict, tuned: bool = False, validation: bool = False, sums_of: int | None = None
+) -> TestResult:
+    """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for.
+
+    Parameters
+    ----------
+    sums_of
+        Classes of the task, 0 for values, where sums of the tests were asked for; None: they were not.
+
+    Raises
+    ------
+    MalformedMessage
+        If keys, types or a value is wrong.
+    """
+    found = _form(tuned, validation, sums_of is not None).read(content, {})
+    names = [name for name in PARTS if (tuned or "tuned" not in name) and (validation or "validation" not in name)]
+    accuracies = {name: found.get(("accuracy", name)) for name in names}
+    if len({accuracy is None for accuracy in accuracies.values()}) > 1:
+        raise MalformedMessage(f"{kinds.EVAL_ACCURACY} came for some of its tests only")
+    tests = {
+        name: (found["count", name.removeprefix("tuned_")], found["loss", name], accuracies[name]) for name in names
+    }
+    sums, train = ({}, None) if sums_of is None else read_sums(content, sums_of, tests)
+    results = {
+        name: TestResult(loss, accuracy, count, sums=sums.get(name))
+        for name, (count, loss, accuracy) in tests.items()
+    }
+    plain, again = results["test"], results.get("tuned_test")
+    return replace(
+        plain,
+        validation=results.get("validation"),
+        tuned=None if again is None else replace(again, validation=results.get("tuned_validation")),
+        scores=read_scores(content, plain.num_examples, plain.accuracy),
+        train=train,
+    )
+
+
+_PREFIXES = dict(zip(PARTS, ("", kinds.VALIDATED, kinds.TUNED, kinds.TUNED + kinds.VALIDATED), strict=True))
+"""Of the names of a test's metrics, by the test."""
+
+
+@lru_cache
+def _form(tuned: bool, validation: bool, sums: bool) -> Form:
+    items: dict[Any, Item] = {}
+    for name, prefix in _PREFIXES.items():
+        if (tuned or "tuned" not in name) and (validation or "validation" not in name):
+            items["loss", name] = Loss(prefix + kinds.EVAL_LOSS)
+            items["accuracy", name] = Number(prefix + kinds.EVAL_ACCURACY, 0, 1)
+            if "tuned" not in name:
+                # Both models are tested on the same samples.
+                items["count", name] = Number(prefix + kinds.NUM_EXAMPLES, 1, MAX_EXAMPLES, integer=True)
+    optional = frozenset(key for key in items if key[0] == "accuracy")
+    return Form(items, optional, others=frozenset({kinds.SCORES, *([kinds.TEST_SUMS] if sums else [])}))
 
 
 def pack_scores(values: Mapping[str, float], confusion: Sequence[int]) -> ConfigRecord:
@@ -100,5 +170,5 @@ def _checked(sent: object, num_examples: int, accuracy: float | None) -> tuple[i
         raise MalformedMessage(f"{CONFUSION} counts {sum(counts)} samples of {num_examples}")
     right = sum(count for (label, guess), count in zip(cells, counts, strict=True) if label == guess) / num_examples
     if accuracy is None or abs(right - accuracy) > 1e-9:
-        raise MalformedMessage(f"{CONFUSION} has an accuracy of {right}, but {accuracy} was told")
+        raise MalformedMessage(f"{CONFUSION} has another accuracy than the reply")
     return tuple(sent)

@@ -11,10 +11,20 @@ from flwr.app import ConfigRecord, RecordDict
 from florets.task.wire import kinds
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.records import config_record, entries
-from florets.task.wire.scores import RANGES
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
+
+RANGES: dict[str, tuple[float, float]] = {
+    "balanced_accuracy": (0.0, 1.0),
+    "macro_f1": (0.0, 1.0),
+    "auc": (0.0, 1.0),
+    "log_loss": (0.0, kinds.DIVERGED),
+    "r2": (-kinds.DIVERGED, 1.0),
+    "mae": (0.0, kinds.DIVERGED),
+    "rmse": (0.0, kinds.DIVERGED),
+}
+"""Least and largest value of each score, by the name under which it is sent."""
 
 CLASS_MEASURES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 VALUE_MEASURES = ("r2", "mae", "rmse")

@@ -1,0 +1,431 @@
+"""One codec for clients' replies: a message is a dataclass, and the annotations of its fields are their checks.
+
+```python
+@dataclass(frozen=True)
+class LocalCentres:
+    sizes: Annotated[IntArray, Numbers("n", integer=True, least=1)]
+    centres: Annotated[FloatArray, Tensor("n", "D")]
+
+pack(LocalCentres, sizes=..., centres=...)                      # the client
+read(LocalCentres, content, n=range(1, most + 1), D=width)      # the server: checked values, or MalformedMessage
+```
+
+A field is sent under its name, with hyphens for underscores, unless its annotation names another. A field with a
+default may be missing. Fields without such an annotation are not sent: the reader is given them. Dimensions have
+names; each is a number or a range that the reader is given, or else whatever comes first under that name. A method
+`check` holds what several fields must fulfil together. Nothing in a reply is trusted.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from florets.task.wire import kinds
+from florets.task.wire.layout import Entry, Layout, MalformedMessage, read_array, write_array
+from florets.task.wire.records import Record, array_record, config_record, entries, metric_record, record_dict
+
+M = TypeVar("M")
+Sizes = dict[str, Any]
+"""Dimensions by name, and whatever else a field's check needs, such as a `Layout`."""
+
+LARGEST = float(np.finfo(np.float64).max)
+MAX_EXAMPLES = 10**9
+"""Guards sums of counts against overflow; what is plausible the other clients' counts say (`base.admission`)."""
+LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
+_ARTICLE: dict[type, str] = {
+    ArrayRecord: "an ArrayRecord",
+    MetricRecord: "a MetricRecord",
+    ConfigRecord: "a ConfigRecord",
+}
+_RECORD_TYPES = {kinds.METRICS: MetricRecord, kinds.CONFIG: ConfigRecord}
+
+
+class Item:
+    """What a field is on the wire: an entry of a record, with its check."""
+
+    record: str = kinds.METRICS
+    name: str = ""
+    is_record = False
+    """Whether it is all of its record."""
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the checked value of an entry; raise MalformedMessage where it breaks the rules."""
+        raise NotImplementedError
+
+    def packed(self, value: Any) -> Any:
+        """Return a value as it is sent."""
+        return value
+
+
+@dataclass(frozen=True)
+class Number(Item):
+    """A number within a range."""
+
+    name: str = ""
+    least: float = -LARGEST
+    most: float = LARGEST
+    integer: bool = False
+    record: str = kinds.METRICS
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the number."""
+        if self.integer:
+            if not isinstance(value, int) or not self.least <= value <= self.most:
+                raise MalformedMessage(f"{name} is {_shown(value)}, not an integer from {self.least} to {self.most}")
+            return value
+        # Of an integer beyond every float `isfinite` itself would raise OverflowError.
+        if not isinstance(value, int | float) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
+            raise MalformedMessage(f"{name} is no finite number")
+        if not self.least <= value <= self.most:
+            raise MalformedMessage(f"{name} is {_shown(value)}, not from {self.least:g} to {self.most:g}")
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Flag(Item):
+    """True or false; among numbers 1 or 0."""
+
+    name: str = ""
+    record: str = kinds.METRICS
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> bool:
+        """Return the flag."""
+        if not (isinstance(value, bool) if self.record == kinds.CONFIG else value in (0, 1)):
+            raise MalformedMessage(
+                f"{name} is {_shown(value)}, not {'a flag' if self.record == 'config' else '0 or 1'}"
+            )
+        return bool(value)
+
+    def packed(self, value: Any) -> Any:
+        """Return it as it is sent."""
+        return value if self.record == kinds.CONFIG else int(value)
+
+
+@dataclass(frozen=True)
+class Text(Item):
+    """A text; `problem` returns why a text is refused, or None."""
+
+    name: str = ""
+    problem: Callable[[str], str | None] = lambda _: None
+    record: str = kinds.CONFIG
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> str:
+        """Return the text."""
+        if not isinstance(value, str):
+            raise MalformedMessage(f"{name} is a {type(value).__name__} and must be a text")
+        if problem := self.problem(value):
+            raise MalformedMessage(f"{name}={value[:60]!r} {problem}")
+        return value
+
+
+class Numbers(Item):
+    """A list of numbers within a range; in two or more dimensions, which must be known, row after row."""
+
+    def __init__(
+        self,
+        *shape: str,
+        name: str = "",
+        least: float | None = None,
+        most: float | None = None,
+        integer: bool = False,
+    ) -> None:
+        self.shape, self.name, self.integer = shape, name, integer
+        self.least = (-MAX_EXAMPLES if integer else -LARGEST) if least is None else least
+        self.most = (MAX_EXAMPLES if integer else LARGEST) if most is None else most
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[Any]:
+        """Return the numbers, int64 or float64."""
+        if not isinstance(value, list):
+            raise MalformedMessage(f"no list of {name} came")
+        shape: tuple[int, ...] = (len(value),)
+        if len(self.shape) == 1:
+            _hold(f"{{}} {name} came", self.shape[0], len(value), sizes)
+        elif len(value) != math.prod(shape := tuple(sizes[dim] for dim in self.shape)):
+            raise MalformedMessage(f"{len(value)} {name} came, not {math.prod(shape)}")
+        # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
+        if (self.integer and not all(isinstance(one, int) for one in value)) or not all(
+            self.least <= one <= self.most for one in value
+        ):
+            raise MalformedMessage(self._rule(name))
+        found = np.array(value, dtype=np.int64 if self.integer else np.float64)
+        return found if len(shape) == 1 else found.reshape(shape)
+
+    def _rule(self, name: str) -> str:
+        if self.integer:
+            return f"{name} are no integers from {self.least:.0f} to {self.most:.0f}"
+        return f"{name} are no numbers from {self.least:g} to {self.most:g}"
+
+    def packed(self, value: Any) -> list[Any]:
+        """Return them as they are sent."""
+        found: list[Any] = np.ravel(value).tolist()
+        return found
+
+
+@dataclass(frozen=True)
+class Loss(Number):
+    """A loss: clients send the sentinel `kinds.DIVERGED` for a model that diverged, which is read as infinite."""
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> float:
+        """Return the loss."""
+        loss = float(super().checked(name, value, sizes))
+        # Benign clients report a model that diverged as DIVERGED: more than that is no loss but a fault.
+        if not 0 <= loss <= kinds.DIVERGED:
+            raise MalformedMessage(LOSS_RULE)
+        return math.inf if loss == kinds.DIVERGED else loss
+
+
+class LossList(Numbers):
+    """Losses, see `Loss`."""
+
+    def __init__(self, *shape: str, name: str = "") -> None:
+        super().__init__(*shape, name=name, least=0.0, most=kinds.DIVERGED)
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[np.float64]:
+        """Return the losses."""
+        losses = super().checked(name, value, sizes)
+        losses[losses == kinds.DIVERGED] = np.inf
+        return losses
+
+    def _rule(self, name: str) -> str:
+        return LOSS_RULE
+
+
+class Tensor(Item):
+    """An array of one dtype in a record of arrays; all values are finite, and no larger than `most`.
+
+    It is read as it came, or as float64 where that is asked for (`double`).
+    """
+
+    def __init__(
+        self,
+        *shape: str | int,
+        name: str = "",
+        record: str = kinds.ARRAYS,
+        dtype: str = "float32",
+        most: float | None = None,
+        double: bool = False,
+    ) -> None:
+        self.shape, self.name, self.record = shape, name, record
+        self.dtype, self.most, self.double = dtype, most, double
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[Any]:
+        """Return the values; those that came cannot be written to."""
+        sent = tuple(value.shape)
+        if len(sent) != len(self.shape):
+            raise MalformedMessage(f"array {name!r} has {len(sent)} dimensions, not {len(self.shape)}")
+        for dim, size in zip(self.shape, sent, strict=True):
+            _hold(f"array {name!r} is {value.dtype}{list(sent)}, {{}} for {dim}", dim, size, sizes)
+        values = read_array(value, Entry(name, sent, self.dtype, 0))
+        if self.dtype.startswith("float") and np.count_nonzero(np.isfinite(values)) != values.size:
+            raise MalformedMessage(f"array {name!r} holds NaN or infinite values")
+        if self.most is not None and np.abs(values).max(initial=0) > self.most:
+            raise MalformedMessage(f"array {name!r} holds a value beyond {self.most:g}")
+        return values.astype(np.float64) if self.double else values
+
+    def packed(self, value: Any) -> Array:
+        """Return it as it is sent."""
+        return value if isinstance(value, Array) else write_array(np.asarray(value, dtype=self.dtype))
+
+
+@dataclass(frozen=True)
+class Model(Item):
+    """A model, all of a record; `layout` names the `Layout` among what the reader is given."""
+
+    record: str = kinds.ARRAYS
+    layout: str = "layout"
+    is_record = True
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the flat vector (R,) as it came, a `PackedVector`."""
+        layout: Layout = sizes[self.layout]
+        return layout.checked(value)
+
+    def packed(self, value: Any) -> ArrayRecord:
+        """Return it as it is sent; values are copied."""
+        if isinstance(value, ArrayRecord):
+            return value
+        return array_record(
+            {name: one if isinstance(one, Array) else write_array(one) for name, one in value.items()}
+        )
+
+
+class Vector(Model):
+    """A model, all of a record, as a flat float64 vector (R,)."""
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[np.float64]:
+        """Return the flat vector."""
+        found: npt.NDArray[np.float64] = super().checked(name, value, sizes).unpacked()
+        return found
+
+
+class Models(Model):
+    """K models of one layout, all of a record, as entries `<k>/<name>`; K is a size that the reader is given."""
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[np.float64]:
+        """Return the models (K, R)."""
+        layout: Layout = sizes[self.layout]
+        models = [{entry.name: f"{model}/{entry.name}" for entry in layout.entries} for model in range(sizes["K"])]
+        if value.keys() != {sent for model in models for sent in model.values()}:
+            raise MalformedMessage(f"record {name!r} does not hold the {len(models)} models that were sent")
+        return np.stack([layout.flatten({own: value[sent] for own, sent in model.items()}) for model in models])
+
+    def packed(self, value: Any) -> ArrayRecord:
+        """Return a list of models, by names, as they are sent."""
+        return super().packed(
+            {f"{model}/{name}": one for model, arrays in enumerate(value) for name, one in arrays.items()}
+        )
+
+
+def _hold(text: str, dim: str | int, size: int, sizes: Sizes) -> None:
+    """Hold a dimension to its size or range, or take it as the size where neither is known."""
+    wanted = dim if isinstance(dim, int) else sizes.setdefault(dim, size)
+    if isinstance(wanted, range):
+        if size not in wanted:
+            raise MalformedMessage(f"{text.format(size)}, not {wanted.start} to {wanted.stop - 1}")
+        sizes[str(dim)] = size
+    elif wanted != size or size < 0:
+        raise MalformedMessage(f"{text.format(size)}, not {wanted}")
+
+
+def _shown(value: Any) -> str:
+    return "a list" if isinstance(value, list) else repr(value)[:60]
+
+
+class Form:
+    """What a message holds.
+
+    Parameters
+    ----------
+    items
+        By field.
+    optional
+        Fields that may be missing.
+    given
+        Fields that are not sent.
+    others
+        Records that somebody else reads.
+    """
+
+    def __init__(
+        self,
+        items: Mapping[Hashable, Item],
+        optional: frozenset[Hashable] = frozenset(),
+        given: tuple[str, ...] = (),
+        others: frozenset[str] = frozenset(),
+    ) -> None:
+        self.items, self.optional, self.given = dict(items), optional, given
+        names: dict[str, list[tuple[Hashable, str, Item]]] = {}
+        for field, item in items.items():
+            name = item.name or str(field).replace("_", "-")
+            names.setdefault(item.record, []).append((field, name, item))
+        self.records = [
+            (
+                record,
+                _RECORD_TYPES.get(record, ArrayRecord),
+                group,
+                frozenset(name for field, name, _ in group if field not in optional),
+            )
+            for record, group in names.items()
+        ]
+        self.wanted = frozenset(
+            record for record, _, group, _ in self.records if any(field not in optional for field, _, _ in group)
+        )
+        self._taken = frozenset(names) | others | {kinds.WORK}
+
+    def read(self, content: RecordDict, sizes: Sizes) -> dict[Any, Any]:
+        """Return the checked values of a reply by field; raise MalformedMessage where it is not of this form."""
+        records = entries(content)
+        if records.keys() != self.wanted and not self.wanted <= records.keys() <= self._taken:
+            raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(self.wanted)}")
+        values: dict[Any, Any] = {}
+        for record, kind, group, required in self.records:
+            if record not in records:
+                continue
+            found = records[record]
+            if type(found) is not kind:
+                raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, not {_ARTICLE[kind]}")
+            sent = entries(found)
+            field, name, item = group[0]
+            if item.is_record:
+                values[field] = item.checked(record, sent, sizes)
+                continue
+            if sent.keys() != required and not required <= sent.keys() <= {name for _, name, _ in group}:
+                raise MalformedMessage(f"the reply holds the {record} {sorted(sent)}, not {sorted(required)}")
+            for field, name, item in group:
+                if name in sent:
+                    values[field] = item.checked(name, sent[name], sizes)
+        return values
+
+    def pack(self, values: Mapping[str, Any]) -> RecordDict:
+        """Return the reply that holds these values by field; of an optional one None is left out.
+
+        Raises
+        ------
+        TypeError
+            If one is missing, or one too many.
+        """
+        if wrong := (self.items.keys() ^ values.keys()) - self.optional:
+            raise TypeError(f"the message has the fields {', '.join(map(str, self.items))}: wrong are {wrong}")
+        records: dict[str, Record] = {}
+        for record, kind, group, _ in self.records:
+            here = {name: item.packed(values[field]) for field, name, item in group if values.get(field) is not None}  # type: ignore[call-overload]
+            if not here:
+                continue
+            if group[0][2].is_record:
+                (records[record],) = here.values()
+            elif kind is MetricRecord:
+                records[record] = metric_record(here)
+            else:
+                records[record] = config_record(here) if kind is ConfigRecord else array_record(here)
+        return record_dict(records)
+
+
+@cache
+def form_of(kind: type[Any]) -> Form:
+    """Return the form of a message's class."""
+    hints = get_type_hints(kind, include_extras=True)
+    items: dict[Hashable, Item] = {}
+    optional, given = set(), []
+    for field in fields(kind):
+        item = next((one for one in getattr(hints[field.name], "__metadata__", ()) if isinstance(one, Item)), None)
+        if item is None:
+            given.append(field.name)
+        else:
+            items[field.name] = item
+            if field.default is not MISSING or field.default_factory is not MISSING:
+                optional.add(field.name)
+    return Form(items, frozenset(optional), tuple(given))
+
+
+def read(kind: type[M], content: RecordDict, **given: Any) -> M:
+    """Return the message that a reply holds.
+
+    Parameters
+    ----------
+    kind
+        A dataclass whose fields are annotated with items.
+    given
+        Sizes of dimensions, or ranges of them; layouts; and the fields that are not sent.
+
+    Raises
+    ------
+    MalformedMessage
+        If a record, a name, a type, a shape or a value is not what the class declares, or its `check` fails.
+    """
+    form = form_of(kind)
+    own = {name: given[name] for name in form.given if name in given}
+    message = kind(**form.read(content, given), **own)
+    if (check := getattr(kind, "check", None)) is not None:
+        check(message)
+    return message
+
+
+def pack(kind: type[Any], **values: Any) -> RecordDict:
+    """Return the reply of a message's class with these values of its fields."""
+    return form_of(kind).pack(values)
