@@ -1,9 +1,14 @@
-"""Rounds of an experiment on the in-process engine, each with its CPU seconds: what several benchmarks measure."""
+"""Tools of the benchmarks: timed rounds of an experiment in process, and a function in a process of its own."""
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -15,6 +20,29 @@ from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, message_settings
 from florets.strategies.base.report import RoundReport
 from florets.task.task import Task
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def in_own_process(file: str, function: str, *arguments: Any) -> dict[str, float]:
+    """Return what a benchmark's function finds; end the program with what it said where it fails.
+
+    Parameters
+    ----------
+    file
+        The benchmark's ``__file__``.
+    function
+        Name of a function of that file, which returns figures by name.
+    arguments
+        What it is given; numbers, texts, and lists of them.
+    """
+    module = f"benchmarks.{Path(file).stem}"
+    code = f"import json; from {module} import {function}; print(json.dumps({function}(*{list(arguments)!r})))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    if told.returncode:
+        sys.exit(told.stderr or told.stdout)
+    found: dict[str, float] = json.loads(told.stdout.splitlines()[-1])
+    return found
 
 
 def local_grid(config: Config, task: Task, block_size: int = 1) -> LocalGrid:
