@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from benchmarks.discovery_cells import Cell, alike
-from benchmarks.discovery_federations import CLASSES, HIDDEN, Recipe, federation, initial, train
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core import folds as folds_module
 from florets.strategies.core import folds as module
@@ -24,9 +21,6 @@ from florets.strategies.core.folds import (
 )
 from florets.strategies.core.placement import centres, place
 from florets.strategies.discovery.strategy import common_move, moves_on
-from florets.task.registry import resolve
-from florets.task.training.folds import fold_changes, on_folds
-from florets.task.training.settings import Training
 
 
 def planted(sizes: list[int], seed: int, signal: float = 1.0, width: int = 60, folds: int = 4) -> FloatArray:
@@ -375,31 +369,3 @@ def test_clients_that_do_not_move_have_nothing_in_common() -> None:
 )
 def test_a_model_moves_on_as_long_as_two_means_point_the_same_way(now: list[float], expected: bool) -> None:
     assert moves_on(np.array([1.0, 0.0]), np.array(now)) == expected
-
-
-def test_all_clients_at_once_learn_what_each_does() -> None:
-    clients, _ = federation(Cell(alike(3), 12), np.random.default_rng(0))
-    module = resolve("model", "mlp")((1, 8, 8), CLASSES, hidden=[HIDDEN])
-    start, state, begin = torch.from_numpy(initial(0)), {}, 0
-    for name, value in module.state_dict().items():
-        state[name] = start[begin : begin + value.numel()].view(value.shape)
-        begin += value.numel()
-    folds = [np.arange(6), np.arange(6, 12)]
-    expected = [
-        fold_changes(
-            module,
-            state,
-            torch.from_numpy(x.astype(np.float32)).view(-1, 1, 8, 8),
-            torch.from_numpy(y),
-            "cross_entropy",
-            folds,
-            on_folds(Training(), 3),
-            np.random.default_rng(0),
-        )
-        for x, y in clients
-    ]
-    x = torch.from_numpy(np.stack([x for x, _ in clients]).astype(np.float32)).view(6, 6, -1)
-    y = torch.from_numpy(np.stack([y for _, y in clients])).view(6, 6)
-    changes = train(initial(0), x, y, 3, Recipe(), np.random.default_rng(0))
-    # Adam divides gradients that are all rounding by themselves: a few pixels are 0 in every image of a fold.
-    assert np.abs(changes.reshape(3, 2, -1) - np.stack(expected)).max() < 2e-5
