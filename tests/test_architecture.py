@@ -97,6 +97,7 @@ ALLOWED = {
     },
     "deploy": {
         "florets.deploy",
+        "florets.conf",
         "florets.engines",
         "florets.server_app",
         "florets.reports",

@@ -22,8 +22,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.engines import jobs
-from florets.engines.cores import crowded
 from florets.engines.go_on import Engine
+from florets.engines.jobs import crowded
 from florets.reports.console import counted, say
 from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction
