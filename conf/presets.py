@@ -2,10 +2,13 @@
 
 A preset sets keys. Its list `defaults` may name presets that it builds on, and other files of `task/` and `train/`
 (`override /task: mnist`). Layers from below: the task's file, the optimiser's, the presets built on, the preset.
+A file holds one preset, named by its path, or several, which `---` separates: the first line of each names it,
+`# florets experiment=<name>`.
 """
 
 import copy
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -76,7 +79,7 @@ def _checked(text: str, caller: Path) -> Path:
     if not text:
         raise ConfigError([f"{_OPTION}: name the folder, as {_OPTION} my_presets."])
     folder = (caller / Path(text).expanduser()).absolute()
-    if not any(_names_in(folder, group) for group in GROUPS):
+    if not any(_sources(folder, group) for group in GROUPS):
         what = "has no preset" if folder.is_dir() else "is no folder"
         raise ConfigError(
             [f"{_OPTION} {text}: {what}; presets are the files experiment/<name>.yaml in it (task/, train/ too)."]
@@ -92,51 +95,57 @@ def choices(group: str) -> list[str]:
     ConfigError
         If a name is in the user's folder and in florets': which is meant would depend on who reads it.
     """
-    built_in, own = _names_in(CONFIG_DIR, group), own_dir()
-    mine = [] if own is None else _names_in(own, group)
-    if both := sorted(set(mine) & set(built_in)):
+    built_in, own = _sources(CONFIG_DIR, group), own_dir()
+    mine = {} if own is None else _sources(own, group)
+    if both := sorted(mine.keys() & built_in.keys()):
         raise ConfigError([f"{own}/{group}/{both[0]}.yaml: florets has one of this name; choose another."])
     return sorted([*built_in, *mine])
 
 
-def _names_in(folder: Path, group: str) -> list[str]:
+def text_of(group: str, name: str) -> str:
+    """Return the text of a group's preset of a name that it offers."""
+    own = own_dir()
+    return (_sources(CONFIG_DIR, group) | ({} if own is None else _sources(own, group)))[name]
+
+
+def _sources(folder: Path, group: str) -> dict[str, str]:
+    """Return the texts of a folder's presets by name."""
+    found: dict[str, str] = {}
     root = str(folder / group)
     # Every composition asks: `Path.rglob` takes four times as long.
-    return [
-        os.path.join(place, name)[len(root) + 1 : -len(".yaml")].replace(os.sep, "/")
-        for place, _, files in os.walk(root)
-        for name in files
-        if name.endswith(".yaml")
-    ]
+    for place, _, files in os.walk(root):
+        for file in files:
+            if file.endswith(".yaml"):
+                path = os.path.join(place, file)
+                own_name = path[len(root) + 1 : -len(".yaml")].replace(os.sep, "/")
+                found |= _documents(path, os.stat(path).st_mtime_ns, group, own_name)
+    return found
 
 
-def file_of(group: str, name: str) -> Path:
-    """Return the path of a group's file, in the user's folder or in florets'."""
-    own = own_dir()
-    path = None if own is None else own / group / f"{name}.yaml"
-    return path if path is not None and path.is_file() else CONFIG_DIR / group / f"{name}.yaml"
+@lru_cache(maxsize=256)
+def _documents(path: str, _changed: int, group: str, own_name: str) -> dict[str, str]:
+    """Return the texts of a file's presets by name."""
+    text = Path(path).read_text(encoding="utf-8")
+    named = {
+        found[1]: one for one in text.split("\n---\n") if (found := re.match(rf"# florets {group}=(\S+)\n", one))
+    }
+    return named if len(named) > 1 else {own_name: text}
 
 
 def read_file(group: str, name: str) -> dict[str, Any]:
-    """Return what a group's file holds.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or it cannot be read.
-    """
-    path = file_of(group, name)
+    """Return what a group's preset holds; raise ConfigError where it cannot be read."""
     try:
-        return copy.deepcopy(_read(path, path.stat().st_mtime_ns))
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        return copy.deepcopy(_read(text_of(group, name)))
+    except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError([f"{path}: cannot be read as a mapping of keys to values ({reason})."]) from error
+        raise ConfigError(
+            [f"{group}={name}: its file cannot be read as a mapping of keys to values ({reason})."]
+        ) from error
 
 
 # The jobs of a sweep have most of their files in common.
 @lru_cache(maxsize=256)
-def _read(path: Path, _changed: int) -> dict[str, Any]:
-    text = path.read_text(encoding="utf-8")
+def _read(text: str) -> dict[str, Any]:
     values: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if text.strip() else {}
     if not isinstance(values, dict):
         raise ValueError("it holds a list")

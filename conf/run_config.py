@@ -11,30 +11,33 @@ from florets.conf.schema import Config, as_plain
 from florets.conf.validate import checked_config
 from florets.task.settings import TableConfig
 
-# Flower's names on the left, because that is what its users type; ours on the right.
-_KEYS = {
-    "experiment": "experiment",
-    "strategy": "strategy",
-    "seed": "seed",
-    "k": "k",
-    "k-max": "k_max",
-    "num-clients": "num_clients",
+_RENAMED = {
     "num-server-rounds": "num_rounds",
     "learning-rate": "train.learning_rate",
     "local-epochs": "train.local_epochs",
     "batch-size": "train.batch_size",
     "fraction-train": "strategy.fraction_train",
-    "data-dir": "data_dir",
-    "results-dir": "results_dir",
-    "device": "device",
-    "eval-every": "eval_every",
-    "quiet": "quiet",
-    "start-timeout": "start_timeout",
-    "round-timeout": "round_timeout",
-    "min-clients": "min_clients",
-    "quorum": "quorum",
-    "grace": "grace",
 }
+_AS_THEY_ARE = [
+    "experiment",
+    "strategy",
+    "seed",
+    "k",
+    "k-max",
+    "num-clients",
+    "data-dir",
+    "results-dir",
+    "device",
+    "eval-every",
+    "quiet",
+    "start-timeout",
+    "round-timeout",
+    "min-clients",
+    "quorum",
+    "grace",
+]
+# Flower's names on the left, because that is what its users type; ours on the right.
+_KEYS = {name: name.replace("-", "_") for name in _AS_THEY_ARE} | _RENAMED
 
 _PLAIN_TABLE = TableConfig()
 

@@ -58,21 +58,8 @@ def _defaults(strategy: str) -> dict[str, Any]:
 
 # These are in the path anyway or in another form (the data's folder), or do not change what is computed.
 _LEFT_OUT = (
-    "experiment",
-    "strategy",
-    "seed",
-    TRUST,
-    "data_dir",
-    "results_dir",
-    "quiet",
-    "checkpoint_every",
-    "checkpoint_keep",
-    "loss_matrix",
-    "loss_matrix_timeout",
-    "pictures",
-    "tracker",
-    "workers",
-    "ray_address",
+    *("experiment", "strategy", "seed", TRUST, "data_dir", "results_dir", "quiet", "checkpoint_every", "tracker"),
+    *("checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers", "ray_address"),
 )
 _LONGEST = 120
 

@@ -42,7 +42,7 @@ class Chosen:
 class Config(Experiment):
     """One experiment, complete and checked."""
 
-    experiment: str = setting("quickstart", "name of the preset, a file in conf/experiment/")
+    experiment: str = setting("quickstart", "name of the preset, in conf/experiment/")
     data_dir: str = setting("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = setting("results", "folder of results; relative to where florets is called")
     device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU where there is one")

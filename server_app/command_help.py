@@ -6,7 +6,7 @@ from itertools import takewhile
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from florets.conf.presets import choices, file_of
+from florets.conf.presets import choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, walk
 from florets.conf.typed import read_strategy, show
@@ -101,13 +101,13 @@ def help_text(width: int = 110, own: str | None = None) -> str:
 
 
 def _presets() -> list[tuple[str, str]]:
-    return [(name, " ".join(_comment("experiment", name)[1:3])) for name in choices("experiment")]
+    return [(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
 
 
 def _comment(group: str, name: str) -> list[str]:
-    """Return the comment at the head of a file in conf/, line by line."""
-    lines = file_of(group, name).read_text(encoding="utf-8").splitlines()
-    return [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
+    """Return the comment at the head of a preset, line by line, without the line that names it."""
+    lines = takewhile(lambda line: line.startswith("#"), text_of(group, name).splitlines())
+    return [line.removeprefix("# ") for line in lines if not line.startswith("# florets ")]
 
 
 def _keys(kind: type, prefix: str = "") -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from florets.conf.compose import compose
-from florets.conf.presets import CONFIG_DIR, OWN_DIR, choices
+from florets.conf.presets import OWN_DIR, choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config, walk
@@ -79,7 +79,7 @@ def test_a_strategy_of_the_registry_has_its_class_and_its_settings(strategy):
 
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_a_preset_begins_with_its_command_line_and_says_what_it_is(experiment):
-    lines = (CONFIG_DIR / "experiment" / f"{experiment}.yaml").read_text().splitlines()
+    lines = text_of("experiment", experiment).splitlines()
     assert lines[0] == f"# florets experiment={experiment}"
     assert len(lines[1]) > 20
     if experiment.startswith(("clove/", "cfl_gp/")):
@@ -159,7 +159,7 @@ def test_presets_of_single_papers_name_the_paper_and_what_differs():
     found = [name for name in choices("experiment") if name.startswith(tuple(f"{method}/" for method in methods))]
     assert len(found) >= len(methods)
     for experiment in found:
-        text = (CONFIG_DIR / "experiment" / f"{experiment}.yaml").read_text()
+        text = text_of("experiment", experiment)
         head = [line for line in text.splitlines() if line.startswith("#")]
         assert any(re.search(r"paper|released code", line) for line in head), experiment
         assert any("Deviation" in line for line in head), experiment
@@ -223,6 +223,15 @@ def test_keys_of_the_run_may_be_one_strategys_own(tmp_path, monkeypatch):
         compose(["experiment=odd", "strategy=clove"])
 
 
+def test_a_file_may_hold_several_presets(tmp_path, monkeypatch):
+    documents = "# florets experiment=a/one\nk: 2\n---\n# florets experiment=two\ndefaults: [a/one]\nnum_rounds: 3\n"
+    preset(tmp_path, "both", documents)
+    monkeypatch.setenv(OWN_DIR, str(tmp_path))
+    assert {"a/one", "two"} <= set(choices("experiment"))
+    assert "both" not in choices("experiment")
+    assert (compose(["experiment=two"]).k, compose(["experiment=two"]).num_rounds) == (2, 3)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -232,8 +241,8 @@ def test_keys_of_the_run_may_be_one_strategys_own(tmp_path, monkeypatch):
             r"preset odd: override /task: mnits: no such task. Did you mean mnist\?",
         ),
         ("defaults: [odd]\n", r"preset odd: builds on itself, through odd; change its `defaults`"),
-        ("k: [\n", r"odd.yaml: cannot be read as a mapping of keys to values"),
-        ("- k\n", r"odd.yaml: cannot be read as a mapping of keys to values \(it holds a list\)"),
+        ("k: [\n", r"experiment=odd: its file cannot be read as a mapping of keys"),
+        ("- k\n", r"its file cannot be read as a mapping of keys to values \(it holds a list\)"),
     ],
 )
 def test_a_faulty_preset_is_named(tmp_path, monkeypatch, text, message):
