@@ -15,9 +15,9 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
+from florets.papers.item_file import read_item
 from florets.reports.run_figures import spectra_of
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.reproduce.item_file import read_item
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import ADVICE, RoundReport
