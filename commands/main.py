@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from florets.conf.folders import own_presets, version
+from florets.conf.extras import version
+from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine, jobs

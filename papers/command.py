@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
-from florets.engines import jobs
+from florets.conf.saved import absolute
 from florets.engines.go_on import Engine
 from florets.engines.jobs import crowded
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
@@ -89,7 +89,7 @@ def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
     """Return what tells how far a cell is: from its run, or from what is stored in a page's folder."""
     if not stored:
         return progress_of
-    if not (folder := jobs.absolute(stored, caller)).is_dir():
+    if not (folder := absolute(stored, caller)).is_dir():
         raise ConfigError([f"stored={stored}: there is no such folder; name that of a page, such as papers/clove."])
     known = stored_cells(folder)
 

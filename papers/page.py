@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.engines import jobs
+from florets.conf.saved import absolute
 from florets.papers.cells import Place, Progress, in_order, places, progress_of
 from florets.papers.item_file import find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
@@ -164,7 +164,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
     names = [word for word in words if "=" not in word]
     if len(names) != 1:
         raise ConfigError(["--results-page: name one page, as florets reproduce --results-page papers/clove.md."])
-    path = jobs.absolute(names[0], caller)
+    path = absolute(names[0], caller)
     given = [word for word in words if "=" in word and not word.startswith(_SWEEP)]
     if wrong := [word for word in given if word.partition("=")[0] not in _FOLDERS]:
         raise ConfigError(
@@ -182,7 +182,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
     for word in words:
         if word.startswith(_SWEEP):
             name, _, found = word.removeprefix(_SWEEP).partition("=")
-            folders = [jobs.absolute(one, caller) for one in found.split(",")]
+            folders = [absolute(one, caller) for one in found.split(",")]
             say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
 
     asked_of = PageTables(folder, given, caller)

@@ -393,7 +393,7 @@ def colour_bar(figure: Figure, axes: Axes, image: AxesImage, length: float, labe
     """Draw the bar of a heat map's colours, `length` inches long."""
     shrink = length / (figure.get_figheight() - 1.0)
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=shrink)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     if isinstance(image.norm, LogNorm):
         bar.ax.yaxis.set_major_locator(LogLocator(subs=_log_ticks(image.norm, length)))
         bar.ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
