@@ -1,25 +1,44 @@
-"""Strategies against clients of one line of arithmetic: every expected number can be worked out by hand."""
+"""CLoVE and IFCA against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
+import json
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
+import florets
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.experiment import run_experiment
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.exchange import Replies, Request, sort_replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
 from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.core import FloatArray
+from florets.strategies.core.outliers import clipped, equal_for_all_models
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedgwc.strategy import FedGWC
 from florets.strategies.fedprox.strategy import FedProx
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
+from florets.strategies.shared.loss_outliers import EQUAL, FAR, Outliers
+from florets.strategies.shared.watch import Departure, Watch
+from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
 
@@ -585,3 +604,423 @@ def test_equal_failures_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records if "failed" in record.getMessage()] == [
         "client 0, 2 failed: ValueError: no data"
     ]
+
+
+class Halves(florets.strategies.CLoVE):
+    """The clients whose loss on model 0 is above the median are a cluster; models are matched in reverse order."""
+
+    def cluster_losses(self, losses: Any, k: int, rng: np.random.Generator) -> Any:
+        return (losses[:, 0] > np.median(losses[:, 0])).astype(np.int64)
+
+    def match(self, losses: Any, clusters: Any, previous: Any) -> Any:
+        return np.array([1, 0])
+
+
+def run(strategy: Any) -> dict[str, int]:
+    strategy.start(FakeClients([0.0, 0.1, 5.0, 5.1]).grid(), models(0.0, 1.0), num_rounds=1)
+    return dict(strategy.assignment)
+
+
+def test_a_subclass_clusters_and_matches_in_its_own_way() -> None:
+    assert run(Halves(k=2, first_round="evaluate")) == {"0": 1, "1": 1, "2": 0, "3": 0}
+
+
+@pytest.mark.parametrize(
+    ("hook", "returned", "rule"),
+    [
+        ("cluster_losses", [0, 2, 0, 2], "numbered from 0 without a gap"),
+        ("cluster_losses", [0, 1], "give each of 4 clients a cluster"),
+        ("match", [1, 1], "give each of 2 clusters a model of its own, from 0 to 1"),
+        ("match", [0, 2], "from 0 to 1"),
+    ],
+)
+def test_what_a_hook_returns_is_checked(hook: str, returned: list[int], rule: str) -> None:
+    wrong = type("Wrong", (Halves,), {hook: lambda self, *given: np.array(returned)})
+    with pytest.raises(ValueError, match=rf"Wrong.{hook} returned .*{rule}"):
+        run(wrong(k=2, first_round="evaluate"))
+
+
+def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
+    reports = [(key, np.array(vector)) for key, vector in losses.items()]
+    outliers.measure([vector for _, vector in reports])
+    return outliers.reject(reports, factor)
+
+
+ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
+
+
+def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
+    outliers = Outliers()
+    for _ in range(2):
+        assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
+    assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
+    assert outliers.limit(["a", "z"], 2.5) == 2.5
+    assert outliers.limit(["a", "b"], 2.5) == math.inf
+    # Its own model is better now: below the bound, and yet it is no ordinary client.
+    assert found(outliers, {**ORDINARY, "z": [30.0, 420.0]}) == {}
+    assert outliers.admitted == {"z"}
+    # In the others' range it is.
+    found(outliers, {**ORDINARY, "z": [1.0, 15.0]})
+    assert outliers.admitted == set()
+
+
+def test_a_fault_that_passes_starts_from_the_beginning() -> None:
+    outliers = Outliers()
+    for _ in range(3):
+        for vector, refused in (([1e4, 2e4], True), ([2e4, 1e4], True), ([1.0, 2.0], False)):
+            assert bool(found(outliers, {**ORDINARY, "z": vector})) is refused
+
+
+@pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
+def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
+    outliers = Outliers()
+    for _ in range(9):
+        assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
+
+
+def test_without_the_bound_or_with_one_model_nobody_is_refused() -> None:
+    assert found(Outliers(), {**ORDINARY, "z": [1e9, 1e9]}, factor=None) == {}
+    assert found(Outliers(), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
+
+
+def test_vectors_are_clipped_in_their_own_direction() -> None:
+    vectors = np.array([[1.0, 2.0], [3.0, 6.0], [math.inf, 8.0], [1e308, 5e307]])
+    np.testing.assert_allclose(clipped(vectors, 4.0), [[1.0, 2.0], [2.0, 4.0], [math.inf, 4.0], [4.0, 2.0]])
+    np.testing.assert_array_equal(clipped(vectors, math.inf), vectors)
+    np.testing.assert_array_equal(equal_for_all_models(vectors), [False, False, True, False])
+
+
+def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
+    # Centroids of clipped vectors; unclipped, (400, 150) is nearer to the first one.
+    frozen = FrozenClusters(Models(models(0.0, 1.0)), np.array([[0.1, 9.0], [5.0, 2.0]]), np.array([0, 1]), limit=5.0)
+    assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
+
+
+def test_outliers_survive_a_checkpoint() -> None:
+    outliers = Outliers(2.0, {"z": 2}, {"y"})
+    arrays: dict[str, FloatArray] = {}
+    again = decode(json.loads(json.dumps(encode(outliers, arrays))), arrays)
+    assert vars(again) == vars(outliers)
+
+
+def run_clove_outliers(
+    strategy: CLoVE | FedAvg, clients: FakeClients, first: ArrayRecord, rounds: int
+) -> list[RoundReport]:
+    seen: list[RoundReport] = []
+    strategy.start(clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: seen.append(report))
+    return seen
+
+
+def reporting(*losses: float) -> Callable[[RecordDict], RecordDict]:
+    def change(content: RecordDict) -> RecordDict:
+        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = list(losses)
+        return content
+
+    return change
+
+
+def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() -> None:
+    # Losses 1 to 9 of the first group on both models, 900 and more of the second.
+    targets = [0.0, 0.2, 0.1, 0.3, 30.0, 30.2, 30.1, 30.3]
+    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), FakeClients(targets), models(0.5, -1.0), 4)
+    assert [sorted(report.rejected) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
+    assert seen[0].rejected["4"] == FAR
+    final = seen[-1].assignment
+    assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
+
+
+def test_a_client_that_always_reports_the_same_for_every_model_does_not_hold_up_the_others() -> None:
+    faults = {(kinds.LOSSES, r, 5): reporting(1e4, 1e4) for r in range(1, 9)}
+    clients = FakeClients([0.0, 0.2, 0.1, 10.0, 10.2, 10.1], faults=faults)
+    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 8)
+    assert "5" not in seen[-1].assignment
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
+    # Nor is it placed after the freeze.
+    assert seen[-1].rejected == {"5": EQUAL}
+
+
+def test_a_repeated_round_counts_an_outlier_once() -> None:
+    calls = []
+
+    def once(content: RecordDict) -> RecordDict:
+        calls.append(1)
+        if len(calls) <= 4:
+            raise RuntimeError("lost")
+        return content
+
+    faults = {(kinds.TRAIN, 1, client): once for client in range(4)}
+    faults |= {(kinds.LOSSES, r, 4): reporting(1e4, 2e4) for r in range(1, 4)}
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2, 0.1], faults=faults)
+    strategy = CLoVE(k=2, first_round="evaluate", quorum=0.5, round_tries=2)
+    seen = run_clove_outliers(strategy, clients, models(4.0, 6.0), 3)
+    assert [report.tries for report in seen] == [2, 1, 1]
+    assert [list(report.rejected) for report in seen] == [["4"], ["4"], []]
+
+
+# The update rule on the same data: its bound is far wider, and knows no way back.
+
+
+@pytest.mark.parametrize(("unit", "rejected"), [(20.0, 0), (900.0, 0), (5000.0, 4)])
+def test_gradients_in_another_unit_are_refused_from_a_thousand_times_on(unit: float, rejected: int) -> None:
+    targets = [1.0, 1.2, 1.1, 1.3, 1.0 * unit, 1.2 * unit, 1.1 * unit, 1.3 * unit]
+    strategy = FedAvg(averaging=GradientAveraging(0.0))
+    (first, _) = run_clove_outliers(strategy, FakeClients(targets), models(0.0), 2)
+    assert len(first.rejected) == rejected
+
+
+# The whole app
+
+
+def linear_groups(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Linear regressions, one for each group; the second one's targets are 20 times as large."""
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal((num_clusters, 5))
+    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
+    group = np.repeat(np.arange(num_clusters), 500)
+    x = rng.standard_normal((len(group), 5))
+    y = np.einsum("ij,ij->i", x, theta[group]) * np.where(group == 1, 20.0, 1.0)
+    test = np.arange(len(x)) % 5 == 0
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    return Dataset(x[~test], y[~test], x[test], y[test], 1, group[~test], group[test])
+
+
+LINEAR = (
+    "experiment=clove/linear", "task.data=tests.test_clove:linear_groups", "task.data_options={}", "k=2",
+    "task.num_clusters=2", "num_clients=8", "task.partition_options.samples_per_client=100", "train.local_epochs=2",
+    "quiet=true",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_linear_regressions_with_targets_20_times_as_large_are_placed_and_told_apart(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = compose([*LINEAR, f"seed={seed}", "num_rounds=5"])
+    summary = run_experiment(LocalGrid(app, 8), config, tmp_path / "run")
+    assert (summary.final_ari, summary.final_ari_clients, summary.final_unplaced) == (1.0, 8, 0)
+    assert " clients not placed)" in capsys.readouterr().err
+
+
+def test_a_client_that_stays_refused_is_told_on_the_screen_in_the_log_and_in_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(LocalGrid):
+        def pull_messages(self, message_ids):  # type: ignore[no-untyped-def]
+            replies = super().pull_messages(message_ids)
+            for reply in replies:
+                metrics = reply.content.metric_records.get(kinds.METRICS, {})
+                if reply.metadata.src_node_id == 2 and kinds.MODEL_LOSSES in metrics:
+                    metrics[kinds.MODEL_LOSSES] = [1e9, 1e9]
+            return replies
+
+    caplog.set_level(logging.INFO, logger="florets")
+    config = compose([*LINEAR, "num_rounds=4", "first_round=random"])
+    summary = run_experiment(Broken(app, 8), config, tmp_path / "run")
+    text = "client 0, in 3 of 4 rounds: rejected as an outlier: its losses are far above the others'"
+    screen = capsys.readouterr().err
+    assert f"warning: {text} (strategy.outlier_loss) and equal for all models" in screen
+    assert text in (tmp_path / "run" / "run.log").read_text()
+    assert text.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text()
+    assert any(text in warning for warning in summary.warnings)
+
+
+CLIENTS = {f"{model}{letter}": model for model in (0, 1, 2) for letter in "abcde"}
+
+
+def trained(rng: np.random.Generator, number: int, **higher: float) -> list[tuple[str, Any]]:
+    """Updates of a round whose losses fall together, with 10 % of noise; `higher` are factors of single clients."""
+    common = 2.0 * 0.9**number
+    losses = {key: common * float(np.exp(0.1 * rng.standard_normal())) * higher.get(key, 1.0) for key in CLIENTS}
+    return [(key, SimpleNamespace(model=CLIENTS[key], train_loss=loss)) for key, loss in losses.items()]
+
+
+def settled(seed: int = 0, rounds: int = 8) -> tuple[Watch, np.random.Generator]:
+    watch, rng = Watch(), np.random.default_rng(seed)
+    for number in range(rounds):
+        watch.observe(trained(rng, number), 8)
+    return watch, rng
+
+
+def test_noise_that_all_clients_have_and_a_common_change_are_no_departure() -> None:
+    for seed in range(2):
+        watch, rng = settled(seed, 40)
+        assert watch.departed == {}
+        watch.observe(trained(rng, 40, **dict.fromkeys(CLIENTS, 1.3)), 8)
+        assert watch.departed == {}
+        # No usual change: whatever it is that happened to all of them, it is worth a question.
+        watch.observe(trained(rng, 41, **dict.fromkeys(CLIENTS, 9.0)), 8)
+        assert watch.departed.keys() == CLIENTS.keys()
+
+
+def test_a_client_departs_and_is_as_usual_again() -> None:
+    watch, rng = settled()
+    watch.observe(trained(rng, 8, **{"0a": 4.0}), 8)
+    assert watch.departed.keys() == watch.fresh == {"0a"}
+    assert not watch.departed["0a"].together
+    watch.observe(trained(rng, 9, **{"0a": 4.0}), 8)
+    assert watch.departed.keys() == {"0a"}
+    assert watch.fresh == set()
+    watch.observe(trained(rng, 10), 8)
+    assert watch.departed == {}
+    assert len(watch.levels["0a"]) == 1
+
+
+def test_of_a_group_that_departs_the_clients_that_stay_are_not_suspected() -> None:
+    watch, rng = settled()
+    watch.observe(trained(rng, 8, **{"0a": 6.0, "0b": 6.0, "0c": 6.0, "0d": 6.0}), 8)
+    assert watch.departed.keys() == {"0a", "0b", "0c", "0d"}
+    assert all(departure.together for departure in watch.departed.values())
+    assert watch.fresh == watch.departed.keys()
+
+
+def test_a_client_is_watched_once_it_has_trained_its_model_for_a_while() -> None:
+    watch, rng = settled(rounds=2)
+    watch.observe(trained(rng, 2, **{"0a": 9.0}), 8)
+    assert watch.departed == {}
+    watch, rng = settled()
+    watch.forget("0a")
+    watch.observe(trained(rng, 8, **{"0a": 9.0}), 8)
+    assert watch.departed == {}
+
+
+def test_what_fits_nobody_is_asked_more_and_more_seldom() -> None:
+    departure = Departure(model=0, expected=np.log(0.1), together=False)
+    gaps = []
+    for _ in range(4):
+        departure.answered(np.array([5.0, 4.0, 6.0]), 0)
+        gaps.append(departure.due)
+    assert gaps == [1, 2, 4, 8]
+    assert departure.unfit == 4
+    departure.answered(np.array([5.0, 0.3, 6.0]), 0)
+    assert departure.unfit == 0
+
+
+@pytest.mark.parametrize(("together", "answers", "opens"), [(True, 1, True), (False, 1, False), (False, 2, True)])
+def test_a_group_opens_the_clustering_at_once_and_single_clients_when_asked_twice(
+    together: bool, answers: int, opens: bool
+) -> None:
+    watch = Watch(departed={key: Departure(0, np.log(0.1), together) for key in "ab"})
+    for departure in watch.departed.values():
+        for _ in range(answers):
+            departure.answered(np.array([5.0, 4.0]), 0)
+    assert watch.opens() is opens
+    del watch.departed["b"]
+    assert not watch.opens()
+
+
+def test_the_watch_comes_back_from_a_checkpoint_as_it_was() -> None:
+    watch, rng = settled()
+    watch.observe(trained(rng, 8, **{"0a": 4.0}), 8)
+    assert watch.departed
+    arrays: dict[str, Any] = {}
+    again = decode(encode(watch, arrays), arrays)
+    assert vars(again) == vars(watch)
+
+
+class Drifting(FakeClients):
+    """Clients whose targets are others from a round on."""
+
+    later: tuple[int, dict[int, float]] = (10**9, {})
+
+    def _handle(self, message: Any, context: Any) -> Any:
+        if message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0) >= self.later[0]:
+            self.targets = [self.later[1].get(client, target) for client, target in enumerate(self.targets)]
+        return super()._handle(message, context)
+
+
+# Two groups of four, not quite alike.
+TARGETS = [0.0, 0.1, -0.1, 0.2, 10.0, 10.1, 9.9, 10.2]
+
+
+def play(
+    clients: FakeClients, rounds: int = 20, k: int = 2, **own: Any
+) -> tuple[list[RoundReport], ArrayRecord, CLoVE]:
+    strategy = CLoVE(k=k, first_round="evaluate", stability_rounds=2, **{"watch": 8.0, **own})
+    reports: list[RoundReport] = []
+    grid: LocalGrid = clients.grid()
+    starts = models(*(1.0, 9.0, 21.0)[:k])
+    result = strategy.start(grid, starts, num_rounds=rounds, on_round=lambda report, _: reports.append(report))
+    return reports, result.arrays, strategy
+
+
+def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round() -> None:
+    clients = Drifting(TARGETS)
+    clients.later = (9, {0: 10.05})
+    reports, arrays, _ = play(clients, rounds=12, loss_batch=3)
+    assert [report.assignment["0"] for report in reports[7:11]] == [0, 0, 1, 1]
+    assert reports[8].details["watch"] == {"departed": ["0"]}
+    assert reports[9].details["watch"] == {"asked": ["0"], "moved": ["0"], "opened": False}
+    assert clients.asked(kinds.LOSSES, 10) == [0]
+    assert not any(clients.asked(kinds.LOSSES, number) for number in (*range(5, 10), 11, 12))
+    assert all("watch" not in report.details for report in (*reports[:8], *reports[10:]))
+    # Where it belongs is decided on all of its samples.
+    config = clients.configs[clients.seen.index((kinds.LOSSES, 10, 0))]
+    assert config[kinds.LOSS_BATCH] == 0
+    # What it trained on its new data before it moved is in no model.
+    assert thetas(arrays)[0] == pytest.approx(np.mean(TARGETS[1:4]), abs=0.01)
+
+
+def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> None:
+    clients = Drifting(TARGETS)
+    # Nearer to the other group's model, which takes back next to nothing of the rise.
+    clients.later = (9, {0: 60.0})
+    reports, _, strategy = play(clients, rounds=12)
+    assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
+    assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
+    assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
+    assert strategy.state.watch.departed["0"].unfit == 2
+
+
+@pytest.mark.slow
+def test_where_a_whole_group_departs_its_updates_count() -> None:
+    clients = Drifting(TARGETS)
+    clients.later = (12, dict.fromkeys(range(4), -20.0))
+    _, arrays, strategy = play(clients, rounds=12)
+    assert strategy.state.watch.fresh == {"0", "1", "2", "3"}
+    # Half of the way from their old mean to the new one.
+    assert thetas(arrays)[0] == pytest.approx((np.mean(TARGETS[:4]) - 20) / 2, abs=0.01)
+
+
+@pytest.mark.slow
+def test_nobody_is_asked_without_the_watch_or_without_a_change() -> None:
+    for watch, later in ((None, {0: 10.05}), (8.0, {})):
+        clients = Drifting(TARGETS)
+        clients.later = (12, later)
+        play(clients, watch=watch)
+        assert not any(clients.asked(kinds.LOSSES, number) for number in range(5, 21))
+
+
+@pytest.mark.slow
+def test_a_group_that_no_model_fits_opens_the_clustering_which_is_frozen_anew() -> None:
+    clients = Drifting([*TARGETS, 20.0, 20.1, 19.9, 20.2])
+    # Half of the first group and half of the second become a group that no model knows; the third joins the second.
+    clients.later = (12, {2: -20.0, 3: -20.1, 6: -19.9, 7: -20.2, 8: 10.0, 9: 10.1, 10: 9.9, 11: 10.2})
+    reports, _, strategy = play(clients, rounds=26, k=3)
+    phases = [report.phase for report in reports]
+    opened = [report.server_round for report in reports if dict(report.details.get("watch", {})).get("opened")]  # type: ignore[call-overload]
+    assert len(opened) == 1
+    assert 13 <= opened[0] <= 15
+    # As many equal assignments as at first.
+    assert phases[opened[0] - 1 : opened[0] + 2] == ["clustering", "clustering", "stable"]
+    assert phases[-1] == "stable"
+    assert strategy.state.frozen is not None
+    last = reports[-1].assignment
+    assert len({last[key] for key in "2367"}) == 1
+    assert len({last[key] for key in ("0", "1")}) == len({last[key] for key in ("4", "5", "8", "11")}) == 1
+    assert len(set(last.values())) == 3
+
+
+@pytest.mark.slow
+def test_a_departed_client_whose_loss_vector_is_lost_is_asked_again() -> None:
+    def wrong(_: RecordDict) -> RecordDict:
+        return RecordDict({kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [1.0], kinds.NUM_EXAMPLES: 10})})
+
+    def fails(_: RecordDict) -> RecordDict:
+        raise RuntimeError("broken")
+
+    clients = Drifting(TARGETS, faults={(kinds.LOSSES, 13, 0): wrong, (kinds.LOSSES, 14, 0): fails})
+    clients.later = (12, {0: 10.05})
+    reports, _, _ = play(clients)
+    assert [report.assignment["0"] for report in reports[11:16]] == [0, 0, 0, 1, 1]
+    assert reports[12].replies["invalid"] == 1
+    assert reports[13].replies["error"] == 1
