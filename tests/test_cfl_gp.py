@@ -627,7 +627,7 @@ def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> N
     assert list(told) == [next(report.server_round for report in seen if report.phase == "stable")]
     (words,) = told.values()
     assert re.fullmatch(
-        r"strategy.spectrum_rounds: nothing is kept of 8, 10: clustering has stopped before round \d "
+        r"strategy.spectrum_rounds: nothing is recorded for 8, 10: clustering has stopped before round \d "
         r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
         str(words),
     )
