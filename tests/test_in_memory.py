@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "whose": (
         FRAME,
         {"target": "ill"},
-        "clients: one data frame or data set; name the column that says whose a record is",
+        "clients: one data frame or data set; name the column that says which client a record belongs to",
     ),
     "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
