@@ -8,7 +8,7 @@ from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute
+from florets.conf.saved import absolute
 from florets.reports import pages
 from florets.reports.console import counted
 from florets.server_app.check.checked import Checked

@@ -15,7 +15,7 @@ from florets.api.keys import overrides_of
 from florets.api.run import Run
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import engine, jobs
 from florets.reports.pooled import read_test_statistics

@@ -15,8 +15,7 @@ from florets.conf.consent import TRUST, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
-from florets.conf.run_folder import absolute, resume_command
-from florets.conf.saved import saved_config
+from florets.conf.saved import absolute, resume_command, saved_config
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
 from florets.reports.embedding import EMBEDDINGS

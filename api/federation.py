@@ -27,9 +27,11 @@ from florets.api.client_data import (
     read_client,
 )
 from florets.api.targets import Targets, agree_on_targets
-from florets.conf.compose import OWN_DATA, preset_values
+from florets.conf.compose import OWN_DATA
+from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config, TaskConfig
+from florets.conf.schema import Config
+from florets.task.settings import TaskConfig
 
 if TYPE_CHECKING:
     import pandas as pd

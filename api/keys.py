@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from florets.api.objects import is_strategy, path_of, strategy_keys
+from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
-from florets.conf.run_config import quote
 from florets.conf.schema import OPTION_KEYS
 from florets.reports.console import say
 from florets.task.edited_modules import note, reload_edited

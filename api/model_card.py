@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from florets.api.exported import Exported
+from florets.conf.folders import version
 from florets.conf.typed import show
-from florets.engines.flower_processes import version
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary
 from florets.server_app.data_agreement import is_own

@@ -11,7 +11,7 @@ from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder, resume_command
+from florets.conf.saved import results_folder, resume_command
 from florets.conf.schema import Config
 from florets.engines import engine, jobs
 from florets.reports import frames

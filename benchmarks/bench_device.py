@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from benchmarks.own_process import in_own_process
-from benchmarks.timed_rounds import timed_rounds
+from benchmarks.measuring import in_own_process, timed_rounds
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.task.device import find_device

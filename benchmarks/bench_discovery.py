@@ -1,11 +1,8 @@
-"""Discovery on digits: right numbers of groups, false groups, other rules, what is sent, server time.
+"""Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
-Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds
-40 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled (the cells of
-`discovery_cells`), losses, rules, placing, work, time. ``--steps 16 --weights 0.5 --upload signs`` and the like
-change the recipe. ``presets`` runs the rows of `florets reproduce discovery/recovery` up to the decision, with the
-project's own code alone: ``--data-dir DIR`` for MNIST, ``--keys strategy.fold_upload=signs`` for other settings.
-``losses`` asks the same of loss vectors of later rounds. CPU seconds on one thread.
+Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds 40
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or hard, or ``rules``. ``--steps 16
+--weights 0.5 --upload signs`` and the like change the recipe. CPU seconds on one thread.
 """
 
 import argparse
@@ -21,16 +18,99 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
+from scipy.spatial.distance import cdist, pdist, squareform
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_score
 
-from benchmarks.discovery_cells import TABLES, Cell, Kind
-from benchmarks.discovery_federations import Recipe, federation, fold_changes, plan_of, sent
-from benchmarks.discovery_losses import loss_folds
-from benchmarks.discovery_presets import presets
-from benchmarks.discovery_work import work
-from benchmarks.rival_rules import RULES
+from benchmarks.discovery_federations import TABLES, Cell, Recipe, federation, fold_changes, plan_of, sent
+from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
 from florets.strategies.core.folds import Groups, discover
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.strategies.core.placement import centres, place, unit_mean
+from florets.strategies.core.placement import unit_mean
+
+
+def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:
+    """Best mean silhouette of Ward's clusters (Rousseeuw 1987)."""
+    tree, apart = ward_tree(rows), squareform(pdist(rows))
+    scores = [
+        silhouette_score(apart, canonical(cut(tree, k)), metric="precomputed")
+        for k in range(2, min(k_max, len(rows) - 1) + 1)
+    ]
+    return 2 + int(np.argmax(scores))
+
+
+def gap(rows: np.ndarray, k_max: int, rng: np.random.Generator, references: int = 20) -> int:
+    """Gap statistic, references uniform in the box of the principal components (Tibshirani, Walther, Hastie 2001)."""
+    centred = rows - rows.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    turned = centred @ axes.T
+    low, high = turned.min(axis=0), turned.max(axis=0)
+
+    def logs(points: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(within_sums(ward_tree(points))[: k_max + 1], 1e-12))
+
+    drawn = np.stack([logs(rng.uniform(low, high, size=turned.shape)) for _ in range(references)])
+    values = drawn.mean(axis=0) - logs(turned)
+    margin = drawn.std(axis=0) * np.sqrt(1 + 1 / references)
+    for k in range(1, k_max):
+        if values[k - 1] >= values[k] - margin[k]:
+            return k
+    return k_max
+
+
+def prediction_strength(rows: np.ndarray, k_max: int, rng: np.random.Generator, splits: int = 10) -> int:
+    """Largest number whose clusters of one half of the clients the other half predicts, bound 0.8 (2005)."""
+    strength = np.ones((k_max, splits))
+    for split in range(splits):
+        order = rng.permutation(len(rows))
+        test, train = rows[order[: len(rows) // 2]], rows[order[len(rows) // 2 :]]
+        trees = ward_tree(test), ward_tree(train)
+        for k in range(2, k_max + 1):
+            if k > min(len(test), len(train)):
+                strength[k - 1, split] = 0.0
+                continue
+            own, theirs = (canonical(cut(tree, k)) for tree in trees)
+            centres = np.stack([train[theirs == group].mean(axis=0) for group in range(k)])
+            predicted = cdist(test, centres).argmin(axis=1)
+            together = predicted[:, None] == predicted
+            shares = []
+            for group in range(k):
+                members = np.flatnonzero(own == group)
+                if len(members) > 1:
+                    inside = together[np.ix_(members, members)].sum() - len(members)
+                    shares.append(inside / (len(members) * (len(members) - 1)))
+            strength[k - 1, split] = min(shares, default=0.0)
+    mean = strength.mean(axis=1) + strength.std(axis=1) / np.sqrt(splits)
+    return 1 + int(np.flatnonzero(mean >= 0.8).max())
+
+
+def gabriel(rows: np.ndarray, k_max: int, rng: np.random.Generator, row_folds: int = 5, column_folds: int = 2) -> int:
+    """Gabriel cross-validation of k-means: clients and columns held out at once (Fu, Perry 2020)."""
+    error = np.zeros(k_max)
+    groups_of_rows = np.array_split(rng.permutation(len(rows)), row_folds)
+    groups_of_columns = np.array_split(rng.permutation(rows.shape[1]), column_folds)
+    for held_rows in groups_of_rows:
+        train = np.setdiff1d(np.arange(len(rows)), held_rows)
+        for held in groups_of_columns:
+            seen = np.setdiff1d(np.arange(rows.shape[1]), held)
+            for k in range(1, k_max + 1):
+                if k > len(train):
+                    error[k - 1] = np.inf
+                    continue
+                model = KMeans(k, n_init=5, random_state=int(rng.integers(2**31 - 1))).fit(rows[np.ix_(train, held)])
+                # The clusters' centres in the columns that stayed classify the held-out clients.
+                centres = np.stack([rows[np.ix_(train[model.labels_ == g], seen)].mean(axis=0) for g in range(k)])
+                label = cdist(rows[np.ix_(held_rows, seen)], centres).argmin(axis=1)
+                error[k - 1] += ((rows[np.ix_(held_rows, held)] - model.cluster_centers_[label]) ** 2).sum()
+    return 1 + int(error.argmin())
+
+
+RULES = {
+    "silhouette": silhouette,
+    "gap": gap,
+    "prediction strength": prediction_strength,
+    "Gabriel CV": gabriel,
+}
 
 
 def rows_of(cell: Cell, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -115,62 +195,12 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
         print(f"{name:34}" + "".join(f"{share:21.2f}" for share in right / seeds), flush=True)
 
 
-def placing(recipe: Recipe, first: int, seeds: int) -> None:
-    """Later clients of the 4 rotations, and strangers whose labels are shifted as well."""
-    cell = TABLES["groups"]["4 rotations, 5 each"]
-    print(f"placing later clients, {recipe}, seeds {first} to {first + seeds - 1}")
-    for samples in (60, 30, 15):
-        counts = Counter()
-        for seed in range(first, first + seeds):
-            clients, truth = federation(cell, np.random.default_rng([seed, 0]))
-            plan = plan_of(clients, recipe)
-            changes, _ = fold_changes(clients, plan, recipe, seed)
-            groups = centres(sent(changes, recipe, seed), truth)
-            kinds = [*((kind, 2) for kind, _ in cell.groups), (Kind(shift=3), 4), (Kind(mirror=True), 4)]
-            late, group = federation(Cell(tuple(kinds), samples), np.random.default_rng([seed, 6]))
-            few = Recipe(**{**vars(recipe), "folds": 1, "size": min(samples, plan.samples), "steps": plan.steps})
-            changes, _ = fold_changes(late, plan_of(late, few), few, seed)
-            for row, true in zip(sent(changes, few, seed), group, strict=True):
-                placed = place(row, groups)[0]
-                sort = "member" if true < 4 else {4: "shifted", 5: "mirrored"}[int(true)]
-                counts[sort, "none" if placed < 0 else "own" if placed == true else "other"] += 1
-        for sort in ("member", "shifted", "mirrored"):
-            of_sort = {answer: counts[sort, answer] for answer in ("own", "other", "none")}
-            total = sum(of_sort.values())
-            print(f"{samples:3} samples, {sort:9}" + "".join(f" {a} {n / total:5.2f}" for a, n in of_sort.items()))
-
-
-def server_time(sizes: list[int]) -> None:
-    print("server: seconds of discover() on random rows (M, 4, 1024) of 4 groups, and without groups")
-    for number in sizes:
-        rng = np.random.default_rng(0)
-        for signal in (0.5, 0.0):
-            centre = signal * rng.standard_normal((4, 1024))
-            rows = np.repeat(centre, number // 4, axis=0)[:, None] + rng.standard_normal((number, 4, 1024))
-            rows = rows.astype(np.float16)
-            begin, wall = time.process_time(), time.perf_counter()
-            found = discover(rows, None, rng=rng)
-            spent = time.process_time() - begin
-            print(
-                f"{number:7} clients {found.verdict:7} {found.k:2} groups {spent:8.1f} s CPU, "
-                f"{time.perf_counter() - wall:8.1f} s wall",
-                flush=True,
-            )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "table", nargs="?", choices=[*TABLES, "presets", "losses", "rules", "placing", "work", "time"]
-    )
+    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
-    parser.add_argument("--data-dir", default="", help="of presets and work: torchvision data folder with MNIST")
-    parser.add_argument("--keys", nargs="*", default=[], help="of presets: key=value as on the command line")
-    parser.add_argument("--models", type=int, default=8, help="of losses: models of CLoVE")
-    parser.add_argument("--rounds", type=int, nargs="+", default=[2, 4, 8], help="of losses: rounds to look in")
-    parser.add_argument("--clients", type=int, nargs="+", default=[200, 1000, 10_000])
     parser.add_argument("--permutations", type=int, default=399, help="0: no test, the best K is taken")
     plain = Recipe()
     for name, value in vars(plain).items():
@@ -183,19 +213,8 @@ def main() -> None:
     if given.table is None:
         cells("no_groups", recipe, given.first, 5, "20 clients x 60", 199)
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
-    elif given.table == "presets":
-        extra = dict(text.split("=", 1) for text in given.keys)
-        presets(given.first, given.seeds, given.only, given.data_dir, extra)
-    elif given.table == "losses":
-        loss_folds(given.first, given.seeds, given.only, given.models, given.rounds)
     elif given.table == "rules":
         rules(recipe, given.first, given.seeds, given.only)
-    elif given.table == "placing":
-        placing(recipe, given.first, given.seeds)
-    elif given.table == "work":
-        work(given.data_dir, given.seeds, given.only)
-    elif given.table == "time":
-        server_time(given.clients)
     else:
         cells(given.table, recipe, given.first, given.seeds, given.only, given.permutations)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.timed_rounds import timed_rounds
+from benchmarks.measuring import timed_rounds
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 

@@ -30,7 +30,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.own_process import in_own_process
+from benchmarks.measuring import in_own_process
 
 TABLES = ("rounds", "steps")
 PAIRS_UP_TO = 5000

@@ -28,7 +28,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.own_process import in_own_process
+from benchmarks.measuring import in_own_process
 
 TABLES = ("own_settings", "growth", "memory", "imports")
 IFCA = [
@@ -55,7 +55,7 @@ IMPORTS = ("torch", "flwr.app", "florets.client_app.app", "florets.server_app.ap
 
 def rounds(overrides: list[str], way: str) -> dict[str, float]:
     """Return the median CPU seconds of rounds 3 to the last, and this process's peak memory in MB."""
-    from benchmarks.timed_rounds import timed_rounds
+    from benchmarks.measuring import timed_rounds
     from florets.conf.compose import compose
     from florets.server_app.build import build_task
     from florets.task.training.vectorised import block_size

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from florets.conf.consent import imported_functions
-from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.saved import flower_resume_command, resume_command
 from florets.engines import jobs
 from florets.reports.console import say
 from florets.server_app.given_keys import key_texts

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import threading
 import traceback
@@ -12,14 +13,13 @@ from pathlib import Path
 
 import yaml
 
-from florets.conf.folders import own_presets
+from florets.conf.folders import version
+from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine, jobs
-from florets.engines.flower_processes import version
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
-from florets.server_app.signals import end_in_order
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_from
 
@@ -75,6 +75,23 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     return Arguments(tuple(overrides), **{_FLAGS[text]: True for text in options})
 
 
+def _end_in_order() -> list[int]:
+    """Let SIGTERM and SIGHUP interrupt the main thread, as Ctrl-C does; the list gets the signal's number."""
+    came = list[int]()
+
+    def interrupt(number: int, _: object) -> None:
+        # A second one ends the process at once.
+        signal.signal(number, signal.SIG_DFL)
+        came.append(number)
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        # `nohup` has the hang-up ignored, and some systems have none.
+        if (number := getattr(signal, name, None)) and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+    return came
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, 1 when a run failed, 2 when its configuration was refused before.
 
@@ -88,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
-    ended_by = end_in_order() if threading.current_thread() is threading.main_thread() else []
+    ended_by = _end_in_order() if threading.current_thread() is threading.main_thread() else []
     code = _coded(given)
     return 128 + ended_by[0] if ended_by and code else code
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 from florets.conf.schema import as_plain
 from florets.engines import jobs
 from florets.engines.own_nodes import own_nodes

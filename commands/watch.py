@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.run_folder import absolute
+from florets.conf.saved import absolute
 from florets.reports.console import say
 
 if TYPE_CHECKING:

@@ -1,65 +1,53 @@
-"""From what a user typed to one checked `Config`: presets through Hydra, explicit keys on top.
+"""From what a user typed to one checked `Config`: a preset's values, and explicit keys on top.
 
-Order: schema < preset < explicit key. Hydra composes the groups (`experiment`, `task`, `train`); the explicit keys
-are laid on top here and not by Hydra, for three reasons: all problems come in one error in our own
-words, `+key` opens no back door, and option mappings take new entries without a `+`.
+Order: schema < preset < explicit key. Hydra reads the texts (overrides.py) and launches sweeps; presets are read and
+laid over each other by presets.py, so that all problems come in one error, in our own words.
 """
 
-import copy
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from florets.conf.class_names import as_written
 from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
-from florets.conf.folders import file_of, files_below, names_of, own_dir
-from florets.conf.follow import follow, start_of_folds
-from florets.conf.layers import dotted, is_option, nest, overlay, whole_options
-from florets.conf.libraries import spell_out
-from florets.conf.overrides import GROUPS, SHORT, Given, full, read_overrides
+from florets.conf.overrides import (
+    SHORT,
+    Given,
+    dotted,
+    is_option,
+    nest,
+    overlay,
+    read_overrides,
+    values_of,
+    with_full_names,
+)
+from florets.conf.presets import GROUPS, choices, preset_values, read_file
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.run_config import quote
-from florets.conf.schema import Config, TaskConfig, known_keys
-from florets.conf.typed import read_strategy, show
-from florets.conf.validate import OWN, checked_config
+from florets.conf.schema import FLOWER, HUGGING_FACE, OPTION_KEYS, OWN, Config, known_keys
+from florets.conf.typed import read_strategy, show, words_of
+from florets.conf.validate import checked_config
 from florets.strategies import STRATEGIES
-from florets.strategies.registry import DEFAULT, find_strategy, settings_type
+from florets.strategies.registry import DEFAULT, find_strategy
+from florets.strategies.settings import Settings
+from florets.task.keys import type_hints
+from florets.task.settings import TaskConfig
 
 OWN_DATA = "own_data"
 """Preset of nodes with data of their own."""
-CONFIG_DIR = Path(__file__).resolve().parent
 
-# So that a preset may say `${sum:25000,${k}}` where one number follows from another.
-OmegaConf.register_new_resolver("sum", lambda *terms: sum(terms), replace=True)
-# And `${share:5,${k},2}`, 5 for every 2 of k, rounded down.
-OmegaConf.register_new_resolver("share", lambda part, count, every: part * count // every, replace=True)
+CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
+"""Run-level keys that a strategy may not follow: a preset's value is then neutral, an explicit one refused."""
+GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
+"""Keys that say how gradients are averaged, and their values where they say nothing."""
 
-
-def choices(group: str) -> list[str]:
-    """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""
-    return names_of(group, CONFIG_DIR)
-
-
-def preset_values(experiment: str) -> dict[str, Any]:
-    """Return all that a preset holds, as nested plain values that are not checked yet."""
-    return _compose_groups({"experiment": experiment})
+_SHORT_NAMES = {"data": ("hf:", HUGGING_FACE, "source"), "partition": ("flwr:", FLOWER, "partitioner")}
+"""By part of the task: how a short name begins, the registered name, and the option that the rest of it is."""
 
 
 def compose(overrides: Sequence[str]) -> Config:
     """Return the experiment that `overrides` describe, checked.
-
-    It can be called any number of times in a process, also inside a job of a Hydra sweep, and depends neither
-    on the working directory nor on where the package lies.
 
     Parameters
     ----------
@@ -73,78 +61,55 @@ def compose(overrides: Sequence[str]) -> Config:
         names code by an import path, and `trust=true` is not among the overrides.
     """
     problems: list[str] = []
-    given = [full(entry) for entry in read_overrides(overrides, problems)]
-    problems += _twice(given)
+    given = with_full_names(read_overrides(overrides, problems), problems)
     trust = any(read_trust(entry.value, entry.text, problems) for entry in given if entry.key == TRUST)
     given = [entry for entry in given if entry.key != TRUST]
-    groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
-    if any(entry.text.partition("=")[0] in SHORT for entry in given):
-        # Only nodes with tables of their own have a target or an owner's column.
-        groups.setdefault("experiment", OWN_DATA)
-    for entry in given:
-        if entry.key in GROUPS and entry.value not in choices(entry.key):
-            names = choices(entry.key)
-            hint = did_you_mean(str(entry.value), names)
-            problems.append(f"{entry.text}: there is no such {entry.key}.{hint} There are: {', '.join(names)}.")
-            # Without the preset every further problem would be a guess.
-            del groups[entry.key]
-    if problems and any(entry.key in GROUPS and entry.key not in groups for entry in given):
-        raise ConfigError(problems)
-
-    values = _compose_groups(groups)
+    groups = _groups(given, problems)
+    values = preset_values(groups.pop("experiment", Config.experiment), groups)
     preset = f"preset {values['experiment']}"
-    chosen = next((show(entry.value) for entry in given if entry.key == "strategy"), None)
+    typed = {entry.key: entry for entry in given}
+
     own_keys = values.get("strategy", DEFAULT)
     values["strategy"] = dict(own_keys) if isinstance(own_keys, Mapping) else {"name": own_keys}
-    typed = {entry.key for entry in given}
     if not trust:
         # It is imported at once; the rest is looked at when it is resolved.
         require_trust(preset, _not_typed({"strategy": values["strategy"]}, typed))
-    settings = read_strategy(chosen or str(values["strategy"].get("name", DEFAULT)), problems)
+    name = show(typed["strategy"].value) if "strategy" in typed else str(values["strategy"].get("name", DEFAULT))
+    settings = read_strategy(name, problems)
     if settings is None:
         # Without the strategy every further problem would be a guess.
         raise ConfigError(problems)
-    strategy = find_strategy(chosen or str(values["strategy"].get("name", DEFAULT))).id
-    values["strategy"]["name"] = strategy
-    faults: list[str] = []
-    own, own_run = _own_keys(values.pop("for_strategy", {}), strategy, preset, faults)
-    # It is for `florets -m` alone: sweep_block.py.
-    values.pop("sweep", None)
-    _check_preset(values, strategy, preset, faults)
-    if faults:
+    strategy = values["strategy"]["name"] = find_strategy(name).id
+    if faults := _take_own_keys(values, strategy, settings, preset):
         raise ConfigError(problems + faults)
-    values["strategy"].update(own)
-    overlay(values, nest([Given(key, value, f"{key}={show(value)}") for key, value in own_run.items()]))
-    for group in ("task", "train"):
-        if group in groups:
-            # The preset was laid over the file that was chosen by hand; what is given by hand wins.
-            overlay(values, {group: _read_yaml(file_of(group, groups[group], CONFIG_DIR))})
-    as_written(values, [folder for folder in (CONFIG_DIR, own_dir()) if folder is not None])
-    explicit = _known(given, strategy, problems)
-    for name in whole_options(explicit):
-        # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
-        values["task"].pop(name, None)
-    overlay(values, nest(explicit))
-    problems += follow(values, settings, {entry.key: entry for entry in explicit}, strategy)
+    for group, file in groups.items():
+        # The preset was laid over the file that was chosen by hand; what is given by hand wins.
+        overlay(values, {group: read_file(group, file)})
+
+    explicit = {entry.key: entry for entry in _known(given, strategy, problems)}
+    for key in OPTION_KEYS:
+        if key in explicit and key.startswith("task."):
+            # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
+            values["task"].pop(key.removeprefix("task."), None)
+    overlay(values, nest(values_of(explicit.values())))
+    problems += follow(values, settings, explicit, strategy)
     problems += _steps_or_epochs(values, explicit)
-    k_by_hand = any(entry.key == "k" for entry in explicit)
-    if values.get("k") == "auto" and strategy != DEFAULT and not k_by_hand:
+    if values.get("k") == "auto" and strategy != DEFAULT and "k" not in explicit:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; whoever types k=auto for them is told that they cannot find it.
         # Where nobody knows it, they get the largest number that CLoVE would look for.
         known = values["task"].get("num_clusters", TaskConfig.num_clusters)
         values["k"] = known or values.get("k_max", Config.k_max)
-    problems += start_of_folds(values, {entry.key: entry for entry in explicit})
-    if values.get("k") == "auto" and (names := _following_k(values)):
+    problems += _start_of_folds(values, explicit)
+    if values.get("k") == "auto" and (names := list(_following_k(values))):
         how = "give k an integer, or values of their own to those keys"
-        problems.append(f"k=auto: {preset} makes {', '.join(names)} from k; {how}.")
-        raise ConfigError(problems)
+        raise ConfigError([*problems, f"k=auto: {preset} makes {', '.join(names)} from k; {how}."])
     resolved = _resolve(values)
-    spell_out(resolved["task"], typed)
+    _spell_out(resolved["task"], typed)
     if not trust:
         # What stands in ${...} has its value only now; a file that was chosen with task= or train= counts as well.
         require_trust(preset, _not_typed(resolved, typed))
-    if settings.grows and not k_by_hand:
+    if settings.grows and "k" not in explicit:
         # Whoever looks for groups does not know their number; a preset's is for those that cannot.
         resolved["k"] = "auto"
     config, wrong = checked_config(resolved)
@@ -153,7 +118,28 @@ def compose(overrides: Sequence[str]) -> Config:
         problems += _idle_count(config, explicit)
     if config is None or problems:
         raise ConfigError(problems)
-    return _with_length(config)
+    if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
+        return config
+    # A run that is extended must not change its schedule.
+    rounds = config.strategy.settings.first_rounds + config.num_rounds
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, schedule_rounds=rounds))
+
+
+def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
+    """Return the files of conf/ that were chosen by hand; raise ConfigError where one does not exist."""
+    groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
+    if any(entry.text.partition("=")[0] in SHORT for entry in given):
+        # Only nodes with tables of their own have a target or an owner's column.
+        groups.setdefault("experiment", OWN_DATA)
+    wrong = []
+    for entry in given:
+        if entry.key in GROUPS and entry.value not in (names := choices(entry.key)):
+            hint = did_you_mean(str(entry.value), names)
+            wrong.append(f"{entry.text}: there is no such {entry.key}.{hint} There are: {', '.join(names)}.")
+    if wrong:
+        # Without the preset every further problem would be a guess.
+        raise ConfigError(problems + wrong)
+    return groups
 
 
 def _not_typed(values: Mapping[str, Any], typed: Collection[str]) -> dict[str, str]:
@@ -161,116 +147,109 @@ def _not_typed(values: Mapping[str, Any], typed: Collection[str]) -> dict[str, s
     return {key: path for key, path in import_paths(values).items() if key not in typed}
 
 
-def _with_length(config: Config) -> Config:
-    """Return the configuration with the length of a cosine schedule: a run that is extended must not change it."""
-    if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
-        return config
-    rounds = config.strategy.settings.first_rounds + config.num_rounds
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, schedule_rounds=rounds))
-
-
-def _twice(given: Sequence[Given]) -> list[str]:
-    """Return a problem for each key that was given two values, once by its short name."""
-    found: dict[str, Given] = {}
-    problems = []
-    for entry in given:
-        earlier = found.setdefault(entry.key, entry)
-        if earlier is not entry and earlier.value != entry.value:
-            problems.append(f"{entry.key}: given twice with two values, {earlier.text} and {entry.text}; keep one.")
-    return problems
-
-
-def _following_k(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the dotted keys whose values are made from k."""
-    keys = []
+def _following_k(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the dotted keys whose values are made from k."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            keys += _following_k(value, f"{prefix}{name}.")
+            yield from (f"{name}.{key}" for key in _following_k(value))
         elif isinstance(value, str) and "${k}" in value:
-            keys.append(f"{prefix}{name}")
-    return keys
+            yield name
 
 
-def _compose_groups(groups: Mapping[str, str]) -> dict[str, Any]:
-    """Compose config.yaml with the chosen groups, once for as long as no file in conf/ changes."""
-    # The caller changes what it is given.
-    own = own_dir()
-    files = _times(str(CONFIG_DIR)) + (() if own is None else _times(str(own)))
-    return copy.deepcopy(_through_hydra(tuple(groups.items()), files, own))
-
-
-def _times(folder: str) -> tuple[tuple[str, int], ...]:
-    """Return the path of every file of a folder and when it was last changed."""
-    return tuple(sorted((entry.path, entry.stat().st_mtime_ns) for entry in files_below(folder)))
-
-
-# Hydra takes 0.15 s for what every job of a sweep has in common.
-@lru_cache(maxsize=128)
-def _through_hydra(
-    groups: tuple[tuple[str, str], ...], _files: tuple[tuple[str, int], ...], own: Path | None
-) -> dict[str, Any]:
-    """Compose config.yaml with the chosen groups; an error of Hydra's means a faulty file in conf/."""
-    saved = GlobalHydra.instance().hydra
-    # Hydra refuses to be initialised twice; inside a sweep's job the outer one must survive this call.
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-            search = [] if own is None else [f"hydra.searchpath=[{quote(f'file://{own}')}]"]
-            composed = hydra_compose("config", [*search, *(f"{group}={value}" for group, value in groups)])
-        values: Any = OmegaConf.to_container(composed, resolve=False)
-    except (HydraException, OmegaConfBaseException) as error:
-        where = f"{CONFIG_DIR}" if own is None else f"{CONFIG_DIR} and {own}"
-        raise ConfigError([f"the files in {where} do not compose: {error}"]) from error
-    finally:
-        GlobalHydra.instance().hydra = saved
-    values["experiment"] = dict(groups).get("experiment", Config.experiment)
-    return {name: {} if value is None else value for name, value in values.items()}
-
-
-def _own_keys(
-    own: Mapping[str, Any], strategy: str, preset: str, problems: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a preset has for the chosen strategy, its settings and keys of the run; that of all is checked."""
-    for name, settings in own.items():
+def _take_own_keys(values: dict[str, Any], strategy: str, settings: type[Settings], preset: str) -> list[str]:
+    """Lay a preset's block `for_strategy` over its values, in place; return what is wrong with the preset's keys."""
+    faults, blocks = [], values.pop("for_strategy", {})
+    for name, own in blocks.items():
         if name not in STRATEGIES:
-            problems.append(f"{preset}: for_strategy.{name}: no such strategy.{did_you_mean(name, STRATEGIES)}")
+            faults.append(f"{preset}: for_strategy.{name}: no such strategy.{did_you_mean(name, STRATEGIES)}")
             continue
-        for key in settings:
-            if not {f"strategy.{key}", key} & {*known_keys(name)}:
-                problems.append(f"{preset}: for_strategy.{name}.{key}: {_no_such_key(f'strategy.{key}', name)}")
-    chosen, settings_only = own.get(strategy, {}), {f.name for f in dataclasses.fields(settings_type(strategy))}
-    of_run = {key for key in chosen if key not in settings_only and key in known_keys(strategy)}
-    return (
-        {key: value for key, value in chosen.items() if key not in of_run},
-        {key: value for key, value in chosen.items() if key in of_run},
-    )
-
-
-def _check_preset(values: Mapping[str, Any], strategy: str, preset: str, problems: list[str]) -> None:
+        for key in own:
+            if not {f"strategy.{key}", key} & set(known_keys(name)):
+                faults.append(f"{preset}: for_strategy.{name}.{key}: {_no_such_key(f'strategy.{key}', name)}")
     known = {*known_keys(strategy), "strategy.name"}
     for key, _ in dotted(values):
         if key not in known and not is_option(key):
-            problems.append(f"{preset}: {key}: {_no_such_key(key, strategy)}")
+            faults.append(f"{preset}: {key}: {_no_such_key(key, strategy)}")
+    own_names = {field.name for field in dataclasses.fields(settings)}
+    own = blocks.get(strategy, {}) if not faults else {}
+    overlay(values, nest({f"strategy.{key}" if key in own_names else key: value for key, value in own.items()}))
+    return faults
 
 
-def _known(given: Sequence[Given], strategy: str, problems: list[str]) -> list[Given]:
-    """Return the explicit keys that the schema has; the others become problems."""
-    known, keys = [], set(known_keys(strategy))
+def _known(given: Sequence[Given], strategy: str, problems: list[str]) -> Iterator[Given]:
+    """Yield the explicit keys that the schema has; the others become problems."""
+    keys = set(known_keys(strategy))
     for entry in given:
         if entry.key in (*GROUPS, "strategy"):
             continue
         if entry.key == "strategy.name":
             problems.append(f"{entry.text}: choose a strategy with strategy=<name>.")
         elif entry.key in keys or is_option(entry.key):
-            known.append(entry)
+            yield entry
         else:
             problems.append(f"{entry.text}: {_no_such_key(entry.key, strategy)}")
-    return known
 
 
-def _idle_count(config: Config, explicit: Sequence[Given]) -> list[str]:
+def follow(
+    values: dict[str, Any], settings: type[Settings], explicit: Mapping[str, Given], strategy: str
+) -> list[str]:
+    """Resolve the run-level choices for a strategy, in place; return one line for each explicit one it cannot follow.
+
+    Parameters
+    ----------
+    values
+        The configuration, with the preset's and the explicit values.
+    explicit
+        The keys that were given by hand.
+    """
+    problems = []
+    for key in CHOICES:
+        can, value = settings.follows.get(key, ()), values.get(key)
+        if key in explicit and value is not None and value not in can:
+            rule = f"takes only {' or '.join(can)}" if can else "has no such choice"
+            if can and key == "choose_k" and values.get("k") != "auto":
+                rule += ", with k=auto"
+            # A value that another strategy takes is no slip of the keyboard.
+            slip = value not in words_of(type_hints(Config)[key])
+            hint = did_you_mean(show(value), can) if slip else ""
+            remedy = "leave it out"
+            if key == "personal" and isinstance(value, str) and value in STRATEGIES and value != strategy:
+                remedy += f", or use strategy={value}"
+            problems.append(f"{explicit[key].text}: strategy {strategy} {rule}; {remedy}.{hint}")
+            # Whatever else is wrong with the value has been said by that.
+            values[key] = None
+        elif value not in can:
+            values[key] = can[0] if can else None
+    if "loss_data" not in settings.follows:
+        if (batch := values.get("loss_batch")) is not None and "loss_batch" in explicit:
+            rule = f"strategy {strategy} takes losses, if any, on all samples"
+            problems.append(f"loss_batch={show(batch)}: {rule}; leave it out.")
+        values["loss_batch"] = None
+    if values["averaging"] != "gradients":
+        able = "gradients" in settings.follows.get("averaging", ())
+        for key, neutral in GRADIENTS_ONLY.items():
+            if key in explicit and values.get(key) != neutral:
+                remedy = "add that, or leave it out" if able else f"strategy {strategy} has none; leave it out"
+                problems.append(f"{key}={show(values[key])}: has an effect only with averaging=gradients; {remedy}.")
+            else:
+                values[key] = neutral
+    return problems
+
+
+def _start_of_folds(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
+    """Let the round that finds K by updates on folds start from updates, in place; refuse another start by hand."""
+    if values.get("k") != "auto" or values.get("choose_k") != "folds":
+        return []
+    given = explicit.get("first_round")
+    values["first_round"] = "update"
+    if given is None or given.value in (None, "update"):
+        return []
+    return [f"{given.text}: choose_k=folds finds K in a round of updates (first_round=update); leave it out."]
+
+
+def _idle_count(config: Config, explicit: Mapping[str, Given]) -> list[str]:
     """Refuse a number of clients by hand where `min_clients` alone counts."""
-    given = next((entry for entry in explicit if entry.key == "num_clients"), None)
+    given = explicit.get("num_clients")
     if given is None or config.task.partition != OWN or config.min_clients is None:
         return []
     return [
@@ -280,16 +259,14 @@ def _idle_count(config: Config, explicit: Sequence[Given]) -> list[str]:
     ]
 
 
-def _steps_or_epochs(values: dict[str, Any], explicit: Sequence[Given]) -> list[str]:
+def _steps_or_epochs(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
     """Let epochs given by hand win over a preset's steps; refuse both by hand."""
-    given = {entry.key: entry.text for entry in explicit}
-    epochs, steps = given.get("train.local_epochs"), given.get("train.local_steps")
-    if epochs is None:
-        return []
-    if steps is None:
+    epochs, steps = explicit.get("train.local_epochs"), explicit.get("train.local_steps")
+    if epochs is not None and steps is not None:
+        return [f"{steps.text}: says with {epochs.text} twice how long a client trains; leave out one of them."]
+    if epochs is not None:
         values.get("train", {}).pop("local_steps", None)
-        return []
-    return [f"{steps}: says with {epochs} twice how long a client trains; leave out one of them."]
+    return []
 
 
 def _no_such_key(key: str, strategy: str) -> str:
@@ -302,23 +279,25 @@ def _no_such_key(key: str, strategy: str) -> str:
     return f"there is no such key.{hint or ' florets --help lists them.'}"
 
 
-def _refers(value: Any) -> bool:
-    """Return whether a string in nested values refers to a key or to an environment variable."""
-    if isinstance(value, Mapping):
-        return any(map(_refers, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_refers, value))
-    return isinstance(value, str) and "${" in value
+def _spell_out(task: dict[str, Any], given: Collection[str]) -> None:
+    """Replace short names of other libraries' data sets and partitioners by what they stand for, in place.
 
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    return loaded
+    The groups of such a partitioner's clients are not known where nobody says.
+    """
+    for part, (prefix, name, option) in _SHORT_NAMES.items():
+        short = task.get(part)
+        if not isinstance(short, str) or not short.startswith(prefix):
+            continue
+        options = {option: short.removeprefix(prefix), **(task.get(f"{part}_options") or {})}
+        task |= {part: name, f"{part}_options": options}
+        if name == FLOWER and "task.num_clusters" not in given and "clusters" not in options:
+            task["num_clusters"] = 0
 
 
 def _resolve(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with each ``${...}`` replaced by what it refers to."""
     # OmegaConf would take a third of the time that composing takes.
-    if not _refers(values):
+    if "${" not in repr(values):
         return dict(values)
     try:
         resolved: Any = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)

@@ -1,4 +1,4 @@
-"""Folders of presets: florets' own, and one of the user's."""
+"""Folders: the app's own, florets' presets, and the user's."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
+
+PROJECT = Path(__file__).resolve().parents[1]
+"""Folder with the app's pyproject.toml: the repository, or the installed package, whose wheel carries a copy."""
 
 OWN_DIR = "FLORETS_CONFIG_DIR"
 """Environment variable that names the user's folder: the processes of a sweep inherit it."""
@@ -108,3 +111,12 @@ def file_of(group: str, name: str, florets: Path) -> Path:
     own = own_dir()
     path = None if own is None else own / group / f"{name}.yaml"
     return path if path is not None and path.is_file() else florets / group / f"{name}.yaml"
+
+
+def version() -> str:
+    """Return the version of this copy of the package."""
+    # Costs time that only this needs.
+    import tomllib
+
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(described["project"]["version"])

@@ -1,24 +1,29 @@
-"""Reading `key=value` texts: Hydra's grammar, our rules, errors in our words."""
+"""Reading `key=value` texts by Hydra's grammar, with our rules and our errors; nested values in layers."""
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from florets.conf.class_names import quoted
 from florets.conf.problems import ConfigError
-
-GROUPS = ("experiment", "task", "train")
-"""Keys whose value names a file in conf/: they choose many settings at once. So does `strategy`, without a file."""
-
+from florets.conf.schema import OPTION_KEYS
 
 SHORT = {"target": "task.table.target", "owner": "task.table.owner"}
 """Keys of the tables of real sites that may be typed without their group."""
+
+_TASK_PARTS = ("data", "partition", "model")
+_OPTIONS, _CLASSES = "task.data_options", "classes"
+# Quoted texts come whole; what is not quoted ends where a list or a mapping goes on.
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[\]]|[^,\[\]{}'"]+""")
+# What Hydra reads as something else than text, in any case of its letters; plain integers stay what they are.
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,7 @@ def full(given: Given) -> Given:
 
 
 def parse_overrides_string(text: str) -> list[str]:
-    """Split a text such as "k=5 seed=1" into its overrides, quotes as in a shell.
-
-    Raises
-    ------
-    ConfigError
-        If a quote is not closed.
-    """
+    """Split a text such as "k=5 seed=1" into its overrides, quotes as in a shell."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -101,10 +100,106 @@ def read_overrides(overrides: Sequence[str], problems: list[str]) -> list[Given]
                 f"{text}: several values make a sweep: add -m. For one list, write {key}=[{text.partition('=')[2]}]."
             )
         else:
-            entry = Given(key, override.value(), text)
-            earlier = found.setdefault(key, entry)
-            # 1 equals True in Python, but k=1 and k=true are two things.
-            same = earlier.value == entry.value and type(earlier.value) is type(entry.value)
-            if earlier is not entry and not same:
-                problems.append(f"{key}: given twice with two values, {earlier.text} and {entry.text}; keep one.")
+            _add(Given(key, override.value(), text), found, problems)
     return list(found.values())
+
+
+def with_full_names(given: Sequence[Given], problems: list[str]) -> list[Given]:
+    """Return keys under their full names, once each; a key that was given by both with two values is a problem."""
+    found: dict[str, Given] = {}
+    for entry in map(full, given):
+        _add(entry, found, problems)
+    return list(found.values())
+
+
+def _add(entry: Given, found: dict[str, Given], problems: list[str]) -> None:
+    earlier = found.setdefault(entry.key, entry)
+    # 1 equals True in Python, but k=1 and k=true are two things.
+    if earlier is not entry and (earlier.value != entry.value or type(earlier.value) is not type(entry.value)):
+        problems.append(f"{entry.key}: given twice with two values, {earlier.text} and {entry.text}; keep one.")
+
+
+def quote(value: Any) -> str:
+    """Return a value so that Hydra's grammar reads exactly it: a path may hold commas, quotes or braces."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and (_NO_TEXT.fullmatch(value) or not re.fullmatch(r"[A-Za-z/][\w./-]*", value, re.A)):
+        return QuotedString(value, Quote.single).with_quotes()
+    return str(value)
+
+
+def quoted(override: str) -> str:
+    """Return an override `key=value` with those class names in quotes that Hydra would not read as text."""
+    key, equals, value = override.partition("=")
+    whole = key == f"{_OPTIONS}.{_CLASSES}"
+    if not whole and key != _OPTIONS:
+        return override
+    before, inside = "", False
+
+    def one(found: re.Match[str]) -> str:
+        nonlocal before, inside
+        token = found[0]
+        name = token.strip()
+        if name in ("[", "]"):
+            inside = name == "[" and (whole or before == f"{_CLASSES}:")
+        elif inside and _NO_TEXT.fullmatch(name) and not _INTEGER.fullmatch(name):
+            token = token.replace(name, f'"{name}"')
+        before = name
+        return token
+
+    return f"{key}{equals}{_TOKEN.sub(one, value)}"
+
+
+def is_option(key: str) -> bool:
+    """Return whether a dotted key is one of the free option mappings, or an entry of one."""
+    return any(key == option or key.startswith(f"{option}.") for option in OPTION_KEYS)
+
+
+def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of nested mappings with their values; option mappings count as one value."""
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and not is_option(key):
+            yield from dotted(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def nest(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted keys as nested mappings, a whole mapping before single entries of it."""
+    nested: dict[str, Any] = {}
+    for key in sorted(given, key=lambda key: key.count(".")):
+        *parents, last = key.split(".")
+        node = nested
+        for parent in parents:
+            inner = node.get(parent)
+            node[parent] = dict(inner) if isinstance(inner, Mapping) else {}
+            node = node[parent]
+        node[last] = given[key]
+    return nested
+
+
+def values_of(given: Collection[Given]) -> dict[str, Any]:
+    """Return the values by dotted key."""
+    return {entry.key: entry.value for entry in given}
+
+
+def overlay(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Lay a higher layer over `values`, in place.
+
+    When it names another data set, partition or model, the options of the old one go: they belong to its function.
+    """
+    task, over = values.setdefault("task", {}), layer.get("task", {})
+    for part in _TASK_PARTS:
+        if part in over and over[part] != task.get(part):
+            task.pop(f"{part}_options", None)
+    merge(values, layer)
+
+
+def merge(values: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Lay nested mappings over others, in place."""
+    for name, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(values.get(name), dict):
+            merge(values[name], value)
+        else:
+            values[name] = value

@@ -2,46 +2,44 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from hydra.core.override_parser.types import Quote, QuotedString
-
-from florets.conf.overrides import parse_overrides_string
+from florets.conf.overrides import parse_overrides_string, quote
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.schema import Config, TableConfig, as_plain
+from florets.conf.schema import Config, as_plain
 from florets.conf.validate import checked_config
+from florets.task.settings import TableConfig
 
-# Flower's names on the left, because that is what its users type; ours on the right.
-_KEYS = {
-    "experiment": "experiment",
-    "strategy": "strategy",
-    "seed": "seed",
-    "k": "k",
-    "k-max": "k_max",
-    "num-clients": "num_clients",
+_RENAMED = {
     "num-server-rounds": "num_rounds",
     "learning-rate": "train.learning_rate",
     "local-epochs": "train.local_epochs",
     "batch-size": "train.batch_size",
     "fraction-train": "strategy.fraction_train",
-    "data-dir": "data_dir",
-    "results-dir": "results_dir",
-    "device": "device",
-    "eval-every": "eval_every",
-    "quiet": "quiet",
-    "start-timeout": "start_timeout",
-    "round-timeout": "round_timeout",
-    "min-clients": "min_clients",
-    "quorum": "quorum",
-    "grace": "grace",
 }
+_AS_THEY_ARE = [
+    "experiment",
+    "strategy",
+    "seed",
+    "k",
+    "k-max",
+    "num-clients",
+    "data-dir",
+    "results-dir",
+    "device",
+    "eval-every",
+    "quiet",
+    "start-timeout",
+    "round-timeout",
+    "min-clients",
+    "quorum",
+    "grace",
+]
+# Flower's names on the left, because that is what its users type; ours on the right.
+_KEYS = {name: name.replace("-", "_") for name in _AS_THEY_ARE} | _RENAMED
 
 _PLAIN_TABLE = TableConfig()
-
-# Unquoted, Hydra reads these as something else than text, in any case of their letters.
-_WORDS = ("null", "true", "false", "nan", "inf")
 
 
 def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
@@ -74,17 +72,6 @@ def run_config_overrides(run_config: Mapping[str, Any]) -> list[str]:
         if value not in (-1, ""):
             overrides.append(f"{ours}={quote(value)}")
     return overrides
-
-
-def quote(value: Any) -> str:
-    """Return a value so that Hydra's grammar reads exactly it: a path may hold commas, quotes or braces."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and (
-        value.lower() in _WORDS or not re.fullmatch(r"[A-Za-z/][\w./-]*", value, re.ASCII)
-    ):
-        return QuotedString(value, Quote.single).with_quotes()
-    return str(value)
 
 
 def config_to_json(config: Config) -> str:

@@ -13,142 +13,36 @@ from functools import cache
 from typing import Any, Literal
 
 from florets.strategies.registry import DEFAULT, settings_type
-from florets.strategies.settings import RunKeys, Settings
+from florets.strategies.settings import Experiment, Settings
 from florets.task.keys import setting, type_hints
-from florets.task.training.settings import Training
 
 AUTO = "auto"
 """Of `task.model`: chosen once the nodes have described their data."""
+OWN, NATURAL = "own", "natural"
+"""Partitions: data of each node's own, and the one built-in partition that need not know the clusters."""
+HUGGING_FACE, FLOWER = "hugging_face", "flower_partitioner"
+"""Data set and partition of other libraries, for short ``hf:<name>`` and ``flwr:<class>``."""
 
 
-@dataclass(frozen=True)
-class DriftConfig:
-    """Groups that change during the run, in simulation; `florets.task.drift.Drift` reads the same keys."""
-
-    rounds: list[int] = setting([], "rounds in which clients' data begin to change, from 2; none: they never do")
-    kind: Literal["sudden", "gradual", "returning"] = setting(
-        "sudden",
-        "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: "
-        "sudden, and after that span all is as before",
-    )
-    moves: Literal["clients", "concepts"] = setting(
-        "clients", "clients: some move to other groups; concepts: some groups' labels get other names"
-    )
-    fraction: float = setting(
-        0.25, "fraction of the clients that move, or of the groups that change", above=0, most=1
-    )
-    span: int | None = setting(None, "rounds of a gradual change, or after which a returning one is undone", least=1)
-
-
-@dataclass(frozen=True)
-class TableConfig:
-    """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` reads the same keys."""
-
-    target: str = setting("", "column to predict; for short target=<column>. Empty: the last one")
-    columns: list[str] = setting(
-        [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
-    )
-    drop: list[str] = setting([], "columns that are no inputs")
-    id: list[str] = setting([], "columns that name a record: never trained on, given back in predictions")
-    group: str = setting(
-        "", "column whose equal values belong together (a patient, a device), in every split and fold"
-    )
-    owner: str = setting(
-        "", "one table for all: the column that says which client each record is of; for short owner=<column>"
-    )
-    categorical: list[str] = setting(
-        [], "columns of numbers that are codes of categories; words are categories anyway"
-    )
-    missing: list[str] = setting(
-        [], "cells that mean a missing value, besides empty ones, ?, NA, N/A, NaN, null and None"
-    )
-    units: dict[str, Any] = setting({}, "unit of a column, for reports: {cholesterol: mg/dl}")
-    classes: dict[str, Any] = setting(
-        {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
-    )
-    regression: bool | None = setting(None, "whether the target is a value; null: detected")
-    header: bool = setting(True, "whether the first line of a file holds names; else task.table.columns has them")
-    standardise: Literal["pooled", "site", "none"] = setting(
-        "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
-    )
-    incomplete: Literal["impute", "drop"] = setting(
-        "impute", "records with missing inputs: impute (pooled mean or most frequent category), or drop them"
-    )
-    test_share: float = setting(
-        0.2, "fraction of the records of an undivided table that is tested on", above=0, below=1
-    )
-    split_seed: int | None = setting(
-        None, "seed of the split into training and test records; null: the run's", least=0
-    )
-    stratify: bool = setting(True, "split each class, or quantile of a regression's target, in the same fractions")
-    min_count: int = setting(
-        5,
-        "fewest records of a category, or values of a column, for which a site sends more than a count",
-        least=1,
-    )
-
-
-@dataclass(frozen=True)
-class TaskConfig:
-    """Data, how they are spread over clients, model and loss."""
-
-    data: str = setting(
-        "digits",
-        "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
-        "ag_news, amazon_reviews, cost2100, linear, lines or own (your files), hf:<folder or name> (a Hugging Face "
-        "data set), or a function as package.module:function",
-    )
-    partition: str = setting(
-        "rotation",
-        "who holds what: composed (from parts, see docs/partitions.md), natural, rotation, rotation_blocks, "
-        "rotation_mixture, rotated_anchors, label_skew_1 to label_skew_4, concept_shift, by_class, label_counts, "
-        "n_way, random_clusters, own (each node its own data), flwr:<class> (a partitioner of Flower Datasets), or "
-        "an import path",
-    )
-    model: str = setting(
-        "mlp",
-        "model: auto (with data of your own: linear where a table has few records, else mlp), mlp, cnn, cifar_cnn, "
-        "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
-        "or an import path",
-    )
-    loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = setting(
-        "cross_entropy", "loss per sample"
-    )
-    num_clusters: int = setting(4, "true number of clusters of the partition; 0: not known (natural, or your own)")
-    data_options: dict[str, Any] = setting({}, "options of the data set's function")
-    partition_options: dict[str, Any] = setting({}, "options of the partition's function")
-    model_options: dict[str, Any] = setting({}, "options of the model's function")
-    head_layers: list[str] = setting([], "name prefixes of the model's head; none: as a built-in model has it")
-    validation_fraction: float = setting(
-        0.0,
-        "fraction of each client's training samples that is never trained on and tested beside the test set "
-        "(clients.csv); 0: none",
-        least=0,
-        below=1,
-    )
-    table: TableConfig = setting(TableConfig(), "tables of real sites")
-    drift: DriftConfig = setting(DriftConfig(), "groups that change")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chosen:
     """The algorithm and its settings."""
 
     name: str
     settings: Settings
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether names and values are equal: settings are also read without importing their class."""
+        return isinstance(other, Chosen) and (self.name, vars(self.settings)) == (other.name, vars(other.settings))
+
+    __hash__ = None  # type: ignore[assignment]  # settings hold lists
+
 
 @dataclass(frozen=True)
-class Config(RunKeys):
+class Config(Experiment):
     """One experiment, complete and checked."""
 
-    experiment: str = setting("quickstart", "name of the preset, a file in conf/experiment/")
-    k: int | Literal["auto"] = setting(4, "number K of models; auto finds it (clove, cfl_gp)")
-    k_max: int = setting(10, "largest K that k=auto may find, and the number of models then")
-    num_clients: int = setting(20, "clients of the federation", least=1)
-    num_rounds: int = setting(
-        10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them", least=1
-    )
+    experiment: str = setting("quickstart", "name of the preset, in conf/experiment/")
     data_dir: str = setting("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = setting("results", "folder of results; relative to where florets is called")
     device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU where there is one")
@@ -218,8 +112,6 @@ class Config(RunKeys):
     )
     checkpoint_keep: int = setting(2, "newest checkpoints that are kept", least=1)
     strategy: Chosen = dataclasses.field(default_factory=lambda: Chosen(DEFAULT, settings_type(DEFAULT)()))
-    task: TaskConfig = setting(TaskConfig(), "data, partition, model and loss")
-    train: Training = setting(Training(), "local training")
 
 
 OPTION_KEYS = (

@@ -1,44 +1,42 @@
-"""Ranges and combinations: what can be refused without looking at any data."""
+"""Ranges and combinations of keys: what can be refused without looking at any data.
 
+Each check yields lines that name the key with its value, the rule, and the remedy.
+"""
+
+import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from florets.conf.class_names import class_problems
-from florets.conf.drift import drift_problems
-from florets.conf.libraries import FLOWER, HUGGING_FACE
-from florets.conf.measure import measure_problems
-from florets.conf.personal import personal_problems
-from florets.conf.problems import ConfigError
-from florets.conf.ray_engine import ray_problems
-from florets.conf.schema import AUTO, Config, TaskConfig
-from florets.conf.trackers import tracker_problems
-from florets.conf.typed import read_config, show
-from florets.strategies.registry import usable_settings
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
+from florets.conf.typed import read_config, read_settings, show
+from florets.strategies.registry import personal_settings_type, usable_settings
 from florets.strategies.settings import Settings
 from florets.task.keys import range_problems
+from florets.task.settings import Drift, TaskConfig
 from florets.task.training.settings import Training
 
-_REGRESSIONS = ("linear", "lines")
-OWN = "own"
-NATURAL = "natural"
-"""The built-in partition that need not know the clusters."""
-_PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 MOST_COMPARED = 20_000
 """Clients whose pairs the server compares: one number for each pair is 3.2 GB."""
+BUILT_IN_TRACKERS = ("tensorboard", "mlflow", "wandb")
+"""Each is also the name of the extra that installs it."""
+
+_PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
+_REGRESSIONS = ("linear", "lines")
+_OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
+_OF_VALUES = ("r2", "mae", "rmse")
+_OF_SUMS = ("balanced_accuracy", "auc", "macro_f1", "r2", "mae", "rmse")
+"""Figures over all records together that do not follow from the clients' own."""
 
 
 def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]:
     """Build a `Config` from nested plain values, and return it with every problem: types, ranges, combinations.
 
-    Returns
-    -------
-    config : Config or None
-        It can run where there is no problem. None when there is no such strategy.
-    problems : list of str
-        One line each.
+    It can run where there is no problem; where there is no such strategy it is None.
     """
     problems: list[str] = []
     config, defaulted = read_config(values, problems)
@@ -60,16 +58,17 @@ def find_problems(config: Config) -> list[str]:
         *range_problems(config),
         *range_problems(own, "strategy."),
         *_run(config),
+        *_engine(config),
+        *_measure(config),
         *_participation(config),
         *_models(config),
         *_own(own, "conflicts"),
         *_own(own, "problems", config),
         *_train(config),
         *_task(config.task),
-        *drift_problems(config),
-        *personal_problems(config),
-        *ray_problems(config),
-        *tracker_problems(config.tracker),
+        *_drift(config),
+        *_personal(config),
+        *_trackers(tracker_names(config.tracker)),
     ]
 
 
@@ -90,134 +89,144 @@ def _own(settings: Settings, method: str, *given: Config) -> list[str]:
     return lines
 
 
-def _run(config: Config) -> list[str]:
-    problems = []
+def _run(config: Config) -> Iterator[str]:
     # The name becomes a path of the results: it must not lead out of their folder.
     if not _PRESET.fullmatch(config.experiment):
-        problems.append(f"experiment={config.experiment}: must be a preset's name, such as clove/linear.")
+        yield f"experiment={config.experiment}: must be a preset's name, such as clove/linear."
     if config.seed >= 2**63:
-        problems.append(f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold.")
-    problems += _nodes(config)
-    if config.engine == "flwr" and config.batch_clients != "off":
-        problems.append(
-            f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
-            "engine=local."
-        )
-    if config.engine == "flwr" and config.workers not in (None, 1):
-        problems.append(
-            f"workers={config.workers}: Flower has processes of its own for the clients; leave it out, or use "
-            "engine=local."
-        )
-    if not _DEVICE.fullmatch(config.device):
-        problems.append(f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto.")
+        yield f"seed={config.seed}: must be less than 2**63, the largest number that a message can hold."
     for name, folder in (("data_dir", config.data_dir), ("results_dir", config.results_dir)):
         if not folder.strip():
-            problems.append(f"{name}: must name a folder; leave the key out for the default.")
-    if config.cluster_test and config.task.num_clusters == 0:
-        problems.append(
+            yield f"{name}: must name a folder; leave the key out for the default."
+    clusters = config.task.num_clusters
+    if config.cluster_test and clusters == 0:
+        yield (
             "cluster_test=true: tests on each true cluster, and this task has none (task.num_clusters=0); leave "
             "cluster_test out, or give the true number as task.num_clusters."
         )
-    problems += measure_problems(config)
-    if config.stop_at_ari is not None and config.task.num_clusters < 2 and config.task.partition != OWN:
-        problems.append(
+    if config.stop_at_ari is not None and clusters < 2 and config.task.partition != OWN:
+        yield (
             f"stop_at_ari={show(config.stop_at_ari)}: the ARI compares with several true clusters, and this task has "
-            f"{config.task.num_clusters or 'none'} (task.num_clusters={config.task.num_clusters}); leave stop_at_ari "
-            "out, or give the true number as task.num_clusters."
+            f"{clusters or 'none'} (task.num_clusters={clusters}); leave stop_at_ari out, or give the true number as "
+            "task.num_clusters."
         )
-    return problems
 
 
-def _nodes(config: Config) -> list[str]:
-    """Check how many clients a run waits for; of nodes with data of their own nobody knows how many will come."""
-    least = config.min_clients
-    problems = []
-    if config.task.partition != OWN:
-        # Of nodes with data of their own the number is known where their folders are counted.
-        if isinstance(config.workers, int) and config.workers > config.num_clients >= 1:
-            problems.append(
-                f"workers={config.workers}: must be at most num_clients={config.num_clients}; auto means one for "
-                "each core."
-            )
-        if least is not None and least > config.num_clients:
-            problems.append(
-                f"min_clients={least}: must be at most num_clients={config.num_clients}; null means all of them."
-            )
-    elif config.engine == "flwr":
-        problems.append(
+def _engine(config: Config) -> Iterator[str]:
+    engine, address, workers = config.engine, config.ray_address, config.workers
+    if engine == "flwr" and config.batch_clients != "off":
+        yield (
+            f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
+            "engine=local."
+        )
+    if engine == "flwr" and workers not in (None, 1):
+        yield (
+            f"workers={workers}: Flower has processes of its own for the clients; leave it out, or use engine=local."
+        )
+    if engine == "flwr" and config.task.partition == OWN:
+        yield (
             "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
             "run over the folders in data_dir, or real nodes (docs/deployment.md)."
         )
-    return problems
+    if not _DEVICE.fullmatch(config.device):
+        yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
+    elif engine == "ray" and config.device != "cpu":
+        yield f"device={config.device}: engine=ray computes on CPUs; use device=cpu or engine=local."
+    if address and engine != "ray":
+        yield f"ray_address={address}: has no effect with engine={engine}; add engine=ray."
+    elif "://" in address:
+        yield (
+            f"ray_address={address}: Ray's client protocol is not used; run florets on a node of the cluster, with "
+            "ray_address=auto."
+        )
+    elif address not in ("", "auto"):
+        found = _ADDRESS.fullmatch(address)
+        if found is None or not 0 < int(found[1]) < 2**16:
+            yield f"ray_address={address}: must be auto or <host:port>, such as 10.0.0.1:6379."
 
 
-def _expected(config: Config) -> tuple[str, int]:
-    """Return the key that says how many clients a run expects, and that number."""
-    if config.task.partition == OWN and config.min_clients is not None:
-        return "min_clients", config.min_clients
-    return "num_clients", config.num_clients
+def _measure(config: Config) -> Iterator[str]:
+    loss = config.task.loss
+    if config.statistics and loss == "reconstruction":
+        yield (
+            "statistics=true: sums the results of classes or values, and task.loss=reconstruction has neither; leave "
+            "statistics out."
+        )
+    able = ("auto", *{"cross_entropy": _OF_CLASSES, "reconstruction": ()}.get(loss, _OF_VALUES))
+    if config.measure not in able:
+        yield f"measure={config.measure}: task.loss={loss} has no such figure; use {', '.join(able)}."
+    if config.patience is not None:
+        if config.task.validation_fraction == 0:
+            yield (
+                f"patience={config.patience}: watches a figure on validation data, and there are none; add "
+                "task.validation_fraction=0.2, or leave patience out."
+            )
+        yield from lacks_sums(config)
 
 
-def _participation(config: Config) -> list[str]:
-    rho, name, clients = config.strategy.settings.fraction_train, "num_clients", config.num_clients
-    problems: list[str] = []
-    # Of nodes with data of their own more may come than it takes to start, and one of them always takes part.
-    if config.task.partition == OWN:
-        return problems
+def lacks_sums(config: Config) -> list[str]:
+    """Return what is wrong where the validation figure follows from sums that no client is asked for."""
+    if config.measure not in _OF_SUMS or config.statistics:
+        return []
+    return [
+        f"measure={config.measure}: on validation data it is over all records together, from sums that clients send; "
+        "add statistics=true."
+    ]
+
+
+def _participation(config: Config) -> Iterator[str]:
+    """Check counts of clients; of nodes with data of their own nobody knows how many will come."""
+    clients, clusters, least = config.num_clients, config.task.num_clusters, config.min_clients
+    if config.task.partition == OWN or clients < 1:
+        return
+    # Of nodes with data of their own the number is known where their folders are counted.
+    if isinstance(config.workers, int) and config.workers > clients:
+        yield f"workers={config.workers}: must be at most num_clients={clients}; auto means one for each core."
+    if least is not None and least > clients:
+        yield f"min_clients={least}: must be at most num_clients={clients}; null means all of them."
+    settings, rho = config.strategy.settings, config.strategy.settings.fraction_train
     # The tolerance lets 1/3 of 3 clients be one client in spite of rounding.
-    if clients >= 1 and 0 < rho * clients < 1 - 1e-9:
-        problems.append(
-            f"strategy.fraction_train={show(rho)}: of {name}={clients} no client would take part "
-            f"in a round; use at least {1 / clients:.4g}, or more clients."
+    if 0 < rho * clients < 1 - 1e-9:
+        yield (
+            f"strategy.fraction_train={show(rho)}: of num_clients={clients} no client would take part in a round; "
+            f"use at least {1 / clients:.4g}, or more clients."
         )
-    problems += _pairs(config)
-    if config.task.num_clusters > clients >= 1:
-        problems.append(
-            f"{name}={clients}: the task has task.num_clusters={config.task.num_clusters} clusters "
-            "and each needs a client; use more clients or fewer clusters."
-        )
-    return problems
-
-
-def _pairs(config: Config) -> list[str]:
-    """Refuse comparisons of all pairs of so many clients that they do not fit into memory."""
-    settings, clients = config.strategy.settings, config.num_clients
-    sampled = int(settings.fraction_train * clients + 1e-9)
+    # Comparisons of all pairs must fit into memory.
+    sampled = int(rho * clients + 1e-9)
     if settings.compares == "clients" and clients > MOST_COMPARED:
-        return [
+        yield (
             f"num_clients={clients}: {config.strategy.name} compares every pair of clients, of which the server can "
             f"hold {MOST_COMPARED}; use fewer, or a strategy that compares clients with models (clove, ifca)."
-        ]
-    if (settings.compares == "participants" or config.first_round == "update") and sampled > MOST_COMPARED:
+        )
+    elif (settings.compares == "participants" or config.first_round == "update") and sampled > MOST_COMPARED:
         asks = config.strategy.name if settings.compares else "first_round=update"
-        return [
+        yield (
             f"num_clients={clients}: {asks} compares every pair of a round's participants ({sampled}), of which the "
             f"server can hold {MOST_COMPARED}; lower strategy.fraction_train to "
             f"{math.floor(1e6 * MOST_COMPARED / clients) / 1e6:g}."
-        ]
-    return []
+        )
+    if clusters > clients:
+        yield (
+            f"num_clients={clients}: the task has task.num_clusters={clusters} clusters and each needs a client; "
+            "use more clients or fewer clusters."
+        )
 
 
-def _models(config: Config) -> list[str]:
+def _models(config: Config) -> Iterator[str]:
     """Check K, which only strategies with several models use: FedAvg has one model and Local-only one per client."""
     settings = config.strategy.settings
-    if settings.one_model:
-        return []
-    own = config.task.partition == OWN
-    if config.k == "auto":
-        if not settings.finds_k:
-            able = " or ".join(f"strategy={name}" for name, other in usable_settings().items() if other.finds_k)
-            return [f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."]
-        if settings.grows:
-            return []
-        name, number = "k_max", config.k_max
-    else:
-        name, number = "k", config.k
-    problems = [f"{name}={number}: must be at least 1."] if number < 1 else []
+    name, number = ("k_max", config.k_max) if config.k == "auto" else ("k", config.k)
+    if settings.one_model or (config.k == "auto" and settings.finds_k and settings.grows):
+        return
+    if config.k == "auto" and not settings.finds_k:
+        able = " or ".join(f"strategy={name}" for name, other in usable_settings().items() if other.finds_k)
+        yield f"k=auto: strategy {config.strategy.name} cannot find K; give an integer, or use {able}."
+        return
+    if number < 1:
+        yield f"{name}={number}: must be at least 1."
     # Of nodes with data of their own the number is known only where they are looked for: `check_own_clients`.
-    if number > config.num_clients >= 1 and not own:
-        problems.append(_too_many_models(name, number, config.num_clients, f"num_clients={config.num_clients}"))
-    return problems
+    if number > config.num_clients >= 1 and config.task.partition != OWN:
+        yield _too_many_models(name, number, config.num_clients, f"num_clients={config.num_clients}")
 
 
 def _too_many_models(name: str, number: int, clients: int, counted: str) -> str:
@@ -239,46 +248,44 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
     """
     if config.task.partition != OWN:
         return
-    name, needed = _expected(config)
-    problems = []
+    name = "num_clients" if config.min_clients is None else "min_clients"
+    needed = config.min_clients or config.num_clients
+    known = needed if folders is None else folders
     if folders is not None and folders < needed:
-        problems.append(
-            f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of at "
-            f"most {folders}, or add folders."
+        raise ConfigError(
+            [
+                f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of "
+                f"at most {folders}, or add folders."
+            ]
         )
-    elif config.k != "auto" and not config.strategy.settings.one_model:
-        known = needed if folders is None else folders
-        if config.k > known:
-            counted = f"{name}={needed}" if folders is None else f"{folders} folders in data_dir"
-            problems.append(_too_many_models("k", config.k, known, counted))
-    if problems:
-        raise ConfigError(problems)
+    if config.k != "auto" and not config.strategy.settings.one_model and config.k > known:
+        counted = f"{name}={needed}" if folders is None else f"{folders} folders in data_dir"
+        raise ConfigError([_too_many_models("k", config.k, known, counted)])
 
 
-def _train(config: Config) -> list[str]:
+def _train(config: Config) -> Iterator[str]:
     train = config.train
-    problems = _schedule(train)
+    yield from _schedule(train)
     if train.class_weights != "none" and config.task.loss != "cross_entropy":
-        problems.append(
+        yield (
             f"train.class_weights={train.class_weights}: weighs classes, and task.loss={config.task.loss} has none; "
             "use train.class_weights=none."
         )
     if train.momentum > 0 and train.optimizer not in ("sgd", "rmsprop"):
-        problems.append(
+        yield (
             f"train.momentum={show(train.momentum)}: {train.optimizer} takes no momentum; add train.optimizer=sgd, "
             "or leave it out."
         )
     if train.optimizer_options and config.averaging == "gradients" and config.fine_tune_epochs == 0:
-        problems.append(
+        yield (
             f"train.optimizer_options={show(train.optimizer_options)}: with averaging=gradients clients send "
             "gradients and take no steps; leave it out, or use averaging=models."
         )
     if train.weight_decay > 0 and train.optimizer == "rprop":
-        problems.append(
+        yield (
             f"train.weight_decay={show(train.weight_decay)}: rprop has none; leave it out, or add another "
             "train.optimizer."
         )
-    return problems
 
 
 _SCHEDULE_NEEDS = {
@@ -291,53 +298,152 @@ _SCHEDULE_NEEDS = {
 """By schedule: the keys that it needs, and further keys that it takes."""
 
 
-def _schedule(train: Training) -> list[str]:
+def _schedule(train: Training) -> Iterator[str]:
     needs, takes = _SCHEDULE_NEEDS[train.schedule]
-    problems = []
     for name in ("schedule_rounds", "schedule_factor"):
         value = getattr(train, name)
         if value is None and name in needs:
-            problems.append(f"train.schedule={train.schedule}: needs train.{name}; add it.")
+            yield f"train.schedule={train.schedule}: needs train.{name}; add it."
         elif value is not None and name not in (*needs, *takes):
-            problems.append(
-                f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
-            )
-    return problems
+            yield f"train.{name}={show(value)}: has no effect with train.schedule={train.schedule}; leave it out."
 
 
-def _task(task: TaskConfig) -> list[str]:
+def _task(task: TaskConfig) -> Iterator[str]:
     """Check what is known of the tasks' own names; names as such are resolved where tasks are built."""
-    problems = class_problems(task.data_options) if task.data == OWN else []
+    if task.data == OWN:
+        yield from _class_names(task.data_options.get("classes"))
     if task.partition == OWN:
         if task.num_clusters != 0:
-            problems.append(
+            yield (
                 f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
                 "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
     elif task.num_clusters < 0 or (
         task.num_clusters == 0 and ":" not in task.partition and task.partition not in (NATURAL, FLOWER)
     ):
-        problems.append(
-            f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, "
-            "at least 1 of them."
+        yield (
+            f"task.num_clusters={task.num_clusters}: partition {task.partition} makes known clusters, at least 1 of "
+            "them."
         )
     if task.model == AUTO and task.partition != OWN:
-        problems.append("task.model=auto: only nodes with data of their own have it chosen; name a model.")
+        yield "task.model=auto: only nodes with data of their own have it chosen; name a model."
     reconstructs = task.model.endswith("autoencoder")
     if reconstructs != (task.loss == "reconstruction") and ":" not in task.model:
         remedy = "task.loss=reconstruction" if reconstructs else "task.model=autoencoder"
-        problems.append(
-            f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder "
-            f"go together. Use {remedy}."
+        yield (
+            f"task.loss={task.loss}: does not fit task.model={task.model}; reconstruction and autoencoder go "
+            f"together. Use {remedy}."
         )
     elif ":" not in task.data and task.data != HUGGING_FACE and task.loss != "reconstruction":
         regression = task.loss in ("squared_error", "half_squared_error")
         of_own = task.data_options.get("regression") is True or (regression and task.table.regression is True)
         values = of_own if task.data == OWN else task.data in _REGRESSIONS
         if regression != values:
-            fitting = "squared_error" if values else "cross_entropy"
-            remedy = f"use task.loss={fitting}"
+            remedy = f"use task.loss={'squared_error' if values else 'cross_entropy'}"
             if task.data == OWN:
                 remedy += f", or task.data_options.regression={show(regression)} (of tables task.table.regression)"
-            problems.append(f"task.loss={task.loss}: does not fit task.data={task.data}; {remedy}.")
-    return problems
+            yield f"task.loss={task.loss}: does not fit task.data={task.data}; {remedy}."
+
+
+def _class_names(names: Any) -> Iterator[str]:
+    """Refuse a class name that is no text: it is not known what it was written as."""
+    for place, name in enumerate(names if isinstance(names, list) else (), 1):
+        if not isinstance(name, str) and type(name) is not int:
+            yield (
+                f"task.data_options.classes: name {place} is read as {type(name).__name__} and not as the text that "
+                'was written: put the names in quotes, classes: ["no", "yes"].'
+            )
+            return
+
+
+def _drift(config: Config) -> Iterator[str]:
+    drift, task = config.task.drift, config.task
+    if not drift.rounds:
+        for field in dataclasses.fields(drift):
+            if (value := getattr(drift, field.name)) != getattr(Drift(), field.name):
+                yield (
+                    f"task.drift.{field.name}={show(value)}: has an effect only with task.drift.rounds, such as "
+                    "[15]; add that, or leave it out."
+                )
+        return
+    given = f"task.drift.rounds={show(drift.rounds)}"
+    total = config.strategy.settings.first_rounds + config.num_rounds
+    yield from drift.problems()
+    if max(drift.rounds) > total:
+        yield f"{given}: must be rounds of the run, which has {total}; lower them, or raise num_rounds."
+    if task.partition == OWN:
+        yield (
+            f"{given}: simulation only; real nodes bring their own data (task.partition=own), which change as they "
+            "do. Leave it out."
+        )
+    elif task.num_clusters == 0:
+        yield (
+            f"{given}: groups change that are known, and this task has none (task.num_clusters=0); leave it out, or "
+            "use a partition with true clusters."
+        )
+    elif task.num_clusters == 1 and drift.moves == "clients":
+        yield (
+            f"{given}: clients move between groups, and task.num_clusters=1; use task.drift.moves=concepts, or more "
+            "groups."
+        )
+    held_out = "what is held out in one round would be trained on in another (task.drift.rounds)"
+    if task.validation_fraction > 0:
+        yield f"task.validation_fraction={show(task.validation_fraction)}: {held_out}; leave out one of them."
+    if config.loss_data == "held_out":
+        yield f"loss_data=held_out: {held_out}; use loss_data=train."
+    if drift.moves == "concepts" and task.loss != "cross_entropy":
+        yield (
+            f"task.drift.moves=concepts: renames labels, which task.loss={task.loss} does not use; use "
+            "task.drift.moves=clients."
+        )
+
+
+def personal_settings(config: Config, problems: list[str]) -> Settings | None:
+    """Return the settings of the personal method, None without one; what is wrong is appended to `problems`."""
+    if config.personal in (None, "none"):
+        return None
+    given = dict(config.personal_options)
+    if given.pop("fraction_train", None) is not None:
+        problems.append(
+            "personal_options.fraction_train: the strategy says who takes part; use strategy.fraction_train instead."
+        )
+    return read_settings(personal_settings_type(str(config.personal)), given, "personal_options.", problems)
+
+
+def _personal(config: Config) -> Iterator[str]:
+    problems: list[str] = []
+    settings = personal_settings(config, problems)
+    yield from problems
+    if settings is None:
+        if config.personal_options:
+            yield (
+                f"personal_options={show(config.personal_options)}: has an effect only with personal=ditto, fedala, "
+                "fedproto or intercept; add one, or leave it out."
+            )
+        return
+    yield from range_problems(settings, "personal_options.")
+    for line in (*settings.conflicts(), *settings.problems(config)):
+        # The method's own words, for a strategy of its own.
+        yield line.replace("strategy.", "personal_options.").replace("another strategy", "personal=none")
+    if config.averaging == "gradients":
+        yield (
+            f"averaging=gradients: clients of personal={config.personal} send models; use averaging=models, or "
+            "personal=none."
+        )
+
+
+def tracker_names(value: str | Sequence[str]) -> list[str]:
+    """Return the names that the key `tracker` holds, one or a list."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _trackers(names: Sequence[str]) -> Iterator[str]:
+    """Check names of trackers; what an import path leads to shows where the run starts."""
+    for name in dict.fromkeys(names):
+        if ":" not in name and name not in BUILT_IN_TRACKERS:
+            yield (
+                f"tracker={name}: must be {', '.join(BUILT_IN_TRACKERS)} or an import path package.module:Class."
+                f"{did_you_mean(name, BUILT_IN_TRACKERS)}"
+            )
+        if names.count(name) > 1:
+            yield f"tracker={name}: is named twice; keep one."

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines.cores import num_workers
+from florets.engines.jobs import num_workers
 from florets.engines.ray_cluster import check_address
 from florets.reports.console import counted, say
 from florets.reports.summary import RunSummary

@@ -1,6 +1,7 @@
 """One experiment through `flwr run`: Flower's simulation, on a SuperLink of its own."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from florets.conf.folders import PROJECT
 from florets.conf.run_config import config_to_json
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import flower_processes
-from florets.engines.flower_processes import write_app
 from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
@@ -103,6 +104,16 @@ _POLL_SECONDS = 2.0
 
 class FlowerRunError(RuntimeError):
     """Flower did not finish the run; the text says how it ended."""
+
+
+def write_app(folder: Path) -> Path:
+    """Make a folder that `flwr run` takes as the app, and return it.
+
+    It holds no code: every process on this machine imports the package that this one has imported.
+    """
+    folder.mkdir()
+    shutil.copy(PROJECT / "pyproject.toml", folder)
+    return folder
 
 
 def run(config: Config, overrides: Sequence[str]) -> RunSummary:

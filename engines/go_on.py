@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from florets.conf.defaults import default_values
-from florets.conf.layers import dotted
+from florets.conf.overrides import dotted
 from florets.conf.problems import ConfigError
+from florets.conf.saved import default_values
 from florets.conf.schema import Config, as_plain
 from florets.engines.jobs import Runner
 from florets.reports.folder import FINISHED, MARKER, FolderLock

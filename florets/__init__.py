@@ -142,7 +142,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from florets.engines.flower_processes import version
+        from florets.conf.folders import version
 
         return version()
     if name == "strategies":

@@ -1,6 +1,11 @@
 """ServerApp: reads Flower's run config, runs the experiment that it names."""
 
+import contextlib
 import json
+import os
+import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +14,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from florets.conf.compose import compose
+from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
-from florets.conf.run_config import config_from_json, quote, run_config_overrides
-from florets.conf.run_folder import results_folder
+from florets.conf.run_config import config_from_json, run_config_overrides
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.reports.console import log, log_to_console
@@ -19,7 +25,6 @@ from florets.server_app.advise.methods import Question
 from florets.server_app.advise.study import answer
 from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import read_resume
-from florets.server_app.run_end import end_hung_clients, end_with_flower
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
@@ -110,3 +115,61 @@ def _read_resume(run_config: Mapping[str, Any], folder: Path) -> Config:
     if found is None:
         raise ConfigError([f"resume={folder}: cannot be read."])
     return found[0]
+
+
+_LOOK_SECONDS = 1.0
+_TASKS = ("flwr-simulation", "flwr-serverapp")
+"""Processes that Flower starts for one run."""
+_GRACE_SECONDS = 10.0
+_AT_WORK = "ray::ClientAppActor.run"
+"""Title of a process of Ray's while it works for a client; between two messages it ends with the class."""
+
+
+def end_with_flower() -> None:
+    """End this process as soon as the one that Flower started it from has gone; called at the run's start.
+
+    Flower tells it so by a signal, which a ServerApp in a thread of the simulation's never sees: it would go on alone
+    and hold the run's folder. Ended at any moment, the run can go on from there.
+    """
+    if Path(sys.argv[0]).stem in _TASKS:
+        threading.Thread(target=_follow, args=(_parent(),), name="parent", daemon=True).start()
+
+
+def _parent() -> int:
+    # Flower names it; asking the system would miss one that went while this process was importing.
+    named = sys.argv.index("--parent-pid") + 1 if "--parent-pid" in sys.argv else len(sys.argv)
+    return int(sys.argv[named]) if named < len(sys.argv) else os.getppid()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
+
+
+def end_hung_clients() -> None:
+    """End the client processes of Flower's simulation that do not come to their end; called at that of the run.
+
+    Nobody waits for their replies any more but Flower itself, whose simulation does not end before them. Elsewhere
+    this does nothing: a SuperNode's clients are its own affair. Only processes of this machine are found.
+    """
+    if "ray" in sys.modules:
+        # A daemon: it is gone with the simulation's process, as a rule long before it has looked once.
+        threading.Thread(target=_end_clients, name="hung-clients", daemon=True).start()
+
+
+def _end_clients() -> None:
+    while True:
+        time.sleep(_GRACE_SECONDS)
+        _end_those_at_work()
+
+
+def _end_those_at_work() -> None:
+    # The extra for simulations brings it along.
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if " ".join(process.cmdline()).startswith(_AT_WORK):
+                log.warning("a client still hangs at the end of the run: its process %d is ended", process.pid)
+                process.kill()

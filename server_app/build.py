@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
-from florets.conf.personal import personal_settings
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config
+from florets.conf.validate import personal_settings
 from florets.strategies.base.models import Models, orthonormal_rows, untrained_of
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy

@@ -22,7 +22,7 @@ from flwr.app import ArrayRecord
 from safetensors import safe_open
 
 from florets.conf.consent import imported_functions
-from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.saved import flower_resume_command, resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.folder import naming, whole_file, write_arrays
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record

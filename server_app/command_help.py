@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import Field
+from itertools import takewhile
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from florets.conf.compose import CONFIG_DIR, choices
-from florets.conf.folders import file_of
+from florets.conf.presets import choices, text_of
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Config, TaskConfig, walk
+from florets.conf.schema import Config, walk
 from florets.conf.typed import read_strategy, show
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
-from florets.strategies.settings import Settings
+from florets.strategies.settings import Experiment, Settings
+from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups,
@@ -21,7 +22,6 @@ Usage
   florets                                       the quickstart
   florets experiment=<preset> strategy=ifca     a run of a preset, other values
   florets -m strategy=clove,ifca seed=0,1,2     a sweep: every combination
-  florets -m experiment=compare/digits          the sweep that a preset carries
   florets -m 'seed=range(0,10)' hydra/launcher=joblib hydra.launcher.n_jobs=4
                                                 in 4 processes (extra "sweep")
   florets engine=flwr                           on Flower's own simulation
@@ -93,7 +93,7 @@ def help_text(width: int = 110, own: str | None = None) -> str:
     parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
     top = [(name, text) for name, text in _keys(Config) if "." not in name]
     # The keys of the run before those of its rounds, which it inherits.
-    top.sort(key=lambda row: row[0] not in Config.__annotations__)
+    top.sort(key=lambda row: row[0] not in {"seed", *Experiment.__annotations__, *Config.__annotations__})
     parts.append(_section("Keys of every experiment", top, width))
     parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train."), width))
     parts.append(_section("Keys of strategies", _strategy_keys(settings), width))
@@ -101,14 +101,13 @@ def help_text(width: int = 110, own: str | None = None) -> str:
 
 
 def _presets() -> list[tuple[str, str]]:
-    return [(name, " ".join(_comment("experiment", name)[1:3])) for name in choices("experiment")]
+    return [(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
 
 
 def _comment(group: str, name: str) -> list[str]:
-    """Return the comment at the head of a file in conf/, line by line, Hydra's own directive left out."""
-    lines = file_of(group, name, CONFIG_DIR).read_text(encoding="utf-8").splitlines()
-    head = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
-    return [line for line in head if not line.startswith("@")]
+    """Return the comment at the head of a preset, line by line, without the line that names it."""
+    lines = takewhile(lambda line: line.startswith("#"), text_of(group, name).splitlines())
+    return [line.removeprefix("# ") for line in lines if not line.startswith("# florets ")]
 
 
 def _keys(kind: type, prefix: str = "") -> list[tuple[str, str]]:

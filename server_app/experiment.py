@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import resume_command
+from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.console import counted, size
 from florets.reports.diagnostics import (

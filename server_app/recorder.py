@@ -33,8 +33,7 @@ from florets.reports.scores import TEST_CELLS, test_cells
 from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
-from florets.strategies.base.exchange import named
-from florets.strategies.base.report import Client, Evaluation, RoundReport
+from florets.strategies.base.report import Client, Evaluation, RoundReport, named
 
 log = logging.getLogger("florets")
 

@@ -10,8 +10,7 @@ from typing import Any
 from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute, flower_resume_command, resume_command
-from florets.conf.saved import saved_config
+from florets.conf.saved import absolute, flower_resume_command, resume_command, saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
 from florets.reports.folder import FINISHED, FolderLock, write_whole

@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Self
 
 from florets.conf.extras import require
-from florets.conf.layers import dotted
+from florets.conf.overrides import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
-from florets.conf.trackers import tracker_names
+from florets.conf.validate import tracker_names
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.recorder import Recorder

@@ -5,9 +5,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from florets.task.keys import setting
+from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 Averages = Literal["models", "gradients"]
@@ -109,46 +110,18 @@ class RunKeys:
     )
 
 
-class TaskFacts(Protocol):
-    """What a check may ask about the task."""
+@dataclass(frozen=True)
+class Experiment(RunKeys):
+    """The keys of a run, which `Settings.problems` is given."""
 
-    @property
-    def data(self) -> str: ...  # noqa: D102 - the keys of `task`, see conf/schema.py
-    @property
-    def partition(self) -> str: ...  # noqa: D102
-    @property
-    def model(self) -> str: ...  # noqa: D102
-    @property
-    def loss(self) -> str: ...  # noqa: D102
-    @property
-    def num_clusters(self) -> int: ...  # noqa: D102
-
-
-class Experiment(Protocol):
-    """The keys of a run, which `Settings.problems` is given: what a check may ask about it, by the keys' names."""
-
-    @property
-    def seed(self) -> int: ...  # noqa: D102 - the run-level keys, see conf/schema.py
-    @property
-    def k(self) -> int | Literal["auto"]: ...  # noqa: D102
-    @property
-    def k_max(self) -> int: ...  # noqa: D102
-    @property
-    def num_clients(self) -> int: ...  # noqa: D102
-    @property
-    def num_rounds(self) -> int: ...  # noqa: D102
-    @property
-    def averaging(self) -> str | None: ...  # noqa: D102
-    @property
-    def first_round(self) -> str | None: ...  # noqa: D102
-    @property
-    def choose_k(self) -> str | None: ...  # noqa: D102
-    @property
-    def personal(self) -> str | None: ...  # noqa: D102
-    @property
-    def task(self) -> TaskFacts: ...  # noqa: D102
-    @property
-    def train(self) -> Training: ...  # noqa: D102
+    k: int | Literal["auto"] = setting(4, "number K of models; auto finds it (clove, cfl_gp)")
+    k_max: int = setting(10, "largest K that k=auto may find, and the number of models then")
+    num_clients: int = setting(20, "clients of the federation", least=1)
+    num_rounds: int = setting(
+        10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them", least=1
+    )
+    task: TaskConfig = setting(TaskConfig(), "data, partition, model and loss")
+    train: Training = setting(Training(), "local training")
 
 
 @dataclass(frozen=True)

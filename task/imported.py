@@ -9,12 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 T = TypeVar("T")
 
 # Kept for the life of the process: torch forgets an operator when its library object goes.
-_libraries: list[torch.library.Library] = []
+_libraries: list[Any] = []
 
 
 def with_torchvision(call: Callable[[], T]) -> T:
@@ -29,6 +27,8 @@ def with_torchvision(call: Callable[[], T]) -> T:
     except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError
         if _libraries or "operator torchvision::nms does not exist" not in str(error):
             raise
+    import torch
+
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch's own
     for operator in ("nms", "qnms"):
         schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"

@@ -57,13 +57,13 @@ def mnist_dir() -> Path:
 @pytest.fixture
 def conf_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of conf/ that presets are read from."""
-    from florets.conf import compose  # Hydra takes a moment that most tests need not spend
+    from florets.conf import presets  # OmegaConf takes a moment that most tests need not spend
 
-    for path in compose.CONFIG_DIR.rglob("*.yaml"):
-        target = tmp_path / "conf" / path.relative_to(compose.CONFIG_DIR)
+    for path in presets.CONFIG_DIR.rglob("*.yaml"):
+        target = tmp_path / "conf" / path.relative_to(presets.CONFIG_DIR)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(path.read_text())
-    monkeypatch.setattr(compose, "CONFIG_DIR", tmp_path / "conf")
+    monkeypatch.setattr(presets, "CONFIG_DIR", tmp_path / "conf")
     return tmp_path / "conf"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config, as_plain
 from florets.reports.summary import RunSummary
 

@@ -18,7 +18,6 @@ from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
-from florets.conf.sweep_block import with_block
 from florets.server_app.reproduce.command import read_request
 from florets.server_app.resume import CHANGEABLE
 from florets.server_app.sweep.sweep_keys import expand, read_sweep
@@ -111,7 +110,7 @@ def _florets(arguments: Sequence[str]) -> None:
 def _jobs(overrides: Sequence[str]) -> Iterator[list[str]]:
     """Yield as many jobs of a sweep as it takes to see every value; one seed is as good as another."""
     seen: set[str] = set()
-    texts, _ = with_block([text for text in overrides if not text.startswith(("hydra/", "hydra."))])
+    texts = [text for text in overrides if not text.startswith(("hydra/", "hydra."))]
     for job in expand(read_sweep(texts)):
         if not seen or {text for text in job if not text.startswith("seed=")} - seen:
             seen.update(job)

@@ -1,16 +1,29 @@
 """Admission to a run: a client that cannot start costs its own place, and false claims gain nobody anything."""
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 
+from florets.commands import main
 from florets.engines.local_grid import LocalGrid
-from florets.strategies.base.federation import Federation, FederationError, WrongNodeCount, implausible_counts
+from florets.strategies.base import federation
+from florets.strategies.base.federation import (
+    Federation,
+    FederationError,
+    InputMagnitudes,
+    RoundFailed,
+    WrongNodeCount,
+    implausible_counts,
+)
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
-from florets.task.wire.introduction import key_problem
-from tests.fakes import FakeClients
+from florets.task.wire.introduction import Magnitude, key_problem
+from tests.fakes import FakeClients, models
 
 Fault = Callable[[RecordDict], RecordDict]
 
@@ -112,3 +125,290 @@ def test_any_printable_text_is_a_key() -> None:
     assert [key_problem(key) for key in ("(1)", "_x", " lead", "😀", "k" * 200)] == [None] * 5
     for key in ("", "  ", "k" * 201, "a\tb", "\x1b[2J", "\udcff", "-1", "@x"):
         assert key_problem(key)
+
+
+class SilentGrid(LocalGrid):
+    """Answers of some nodes never arrive, and waiting for them moves a clock that stands otherwise."""
+
+    def __init__(self, clients: FakeClients, silent: set[int]) -> None:
+        super().__init__(clients.grid()._app, len(clients.targets))
+        self.silent = silent
+        self.now = 0.0
+        self.asked: list[tuple[float, int]] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        messages = list(messages)
+        self.asked += [(self.now, message.metadata.dst_node_id) for message in messages]
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [
+            reply for reply in super().pull_messages(message_ids) if reply.metadata.src_node_id not in self.silent
+        ]
+
+    def wait_for_replies(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("silent", "starts", "end"),
+    [
+        # Nobody is silent: no part waits.
+        ((), (0, 0, 0), 0),
+        # The first part takes the whole deadline; the second and third still have their share, which they need not.
+        ((0,), (0, 12, 12), 12),
+        # One in each part: 12 s for the first, a third of that for each of the others, and not 12 s thrice.
+        ((0, 2, 4), (0, 12, 16), 20),
+        # What the first part leaves of the deadline is the second's: it waits all of it.
+        ((2,), (0, 0, 12), 12),
+    ],
+)
+def test_parts_of_a_federation_share_a_deadline(
+    silent: tuple[int, ...], starts: tuple[int, ...], end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federation, "_AT_ONCE", 2)
+    clients = FakeClients([1.0] * 6)
+    grid = SilentGrid(clients, set())
+    nodes = grid.get_node_ids()
+    grid.silent = {nodes[place] for place in silent}
+    monkeypatch.setattr(time, "monotonic", lambda: grid.now)
+    found = Federation(num_clients=6, start_timeout=12.0, min_clients=3)
+    found.refresh(grid, ConfigRecord())
+    begun = {node: at for at, node in reversed(grid.asked)}
+    # A part looks a last time at most one pause (0.25 s) after its deadline.
+    assert [begun[nodes[place]] for place in (0, 2, 4)] == [pytest.approx(at, abs=0.6) for at in starts]
+    assert grid.now == pytest.approx(end, abs=0.9)
+    assert sorted(found.clients) == [str(place) for place in range(6) if place not in silent]
+
+
+def node(folder, pixels):
+    folder.mkdir(parents=True)
+    np.savez(folder / "data.npz", x=pixels, y=np.arange(len(pixels)) % 2)
+
+
+def test_floats_from_0_to_255_beside_bytes_are_named_before_training(tmp_path, caplog):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4), dtype=np.uint8)
+    for name, x in (("a", pixels), ("b", pixels / np.float32(255)), ("c", pixels.astype(np.float32)), ("d", pixels)):
+        node(tmp_path / "data" / name, x)
+    given = ["experiment=own_data", "strategy=fedavg", "k=1", "num_rounds=1", "-q", "pictures=false"]
+    given += ["task.partition_options={input_shape: [4], num_outputs: 2}", f"data_dir={tmp_path / 'data'}"]
+    with caplog.at_level(logging.WARNING, "florets"):
+        assert main.main([*given, f"results_dir={tmp_path / 'results'}"]) == 0
+    (line,) = [record.getMessage() for record in caplog.records if "orders of magnitude" in record.getMessage()]
+    # 148 / 0.58, each with one digit: 100 / 0.6.
+    assert "those of c 200 times (numbers as they are). If pixels are floats from 0 to 255, divide them" in line
+
+
+def far(**values: float) -> str | None:
+    return InputMagnitudes().warning({key: Magnitude(value, False) for key, value in values.items()})
+
+
+def test_only_ratios_above_20_are_far_and_of_two_the_larger_one():
+    assert far() is far(a=0.5) is far(a=0.5, b=10.0, c=0.025) is far(a=0.0, b=0.0) is None
+    assert "those of b 300 times" in str(far(a=0.5, b=150.0))
+    assert "those of a 0.003 times" in str(far(a=0.5, b=150.0, c=160.0))
+    assert "those of a 0 times" in str(far(a=0.0, b=0.5, c=0.5))
+    assert " and 2 more." in str(far(**{f"x{i}": 100.0 for i in range(7)}, **{f"y{i}": 1.0 for i in range(9)}))
+
+
+def test_a_late_client_is_compared_and_the_others_are_not_named_again():
+    known = InputMagnitudes()
+    assert known.warning({"a": Magnitude(0.5, True), "b": Magnitude(100.0, False), "c": Magnitude(0.4, True)})
+    assert known.warning({"d": Magnitude(0.3, True)}) is None
+    assert "those of e 200 times" in str(known.warning({"e": Magnitude(100.0, False)}))
+
+
+def arriving(*counts: int) -> LocalGrid:
+    """Return a grid on which nodes come online one after the other; the last count stays."""
+    grid = FakeClients([0.0] * 4).grid()
+    nodes = grid.get_node_ids()
+    looks: Iterator[int] = iter(counts)
+    seen = [0]
+
+    def online() -> list[int]:
+        seen[0] = next(looks, seen[0])
+        return nodes[: seen[0]]
+
+    grid.get_node_ids = online  # type: ignore[method-assign]
+    return grid
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("florets.strategies.base.federation._SETTLE_SECONDS", 0.01)
+
+
+def test_it_waits_for_nodes_that_come_late_although_their_number_rests() -> None:
+    federation = Federation(None, 5.0, min_clients=3)
+    federation.refresh(arriving(0, 2, 2, 2, 3), ConfigRecord())
+    assert len(federation.online()) == 3
+
+
+def test_more_nodes_than_needed_take_part() -> None:
+    federation = Federation(None, 5.0, min_clients=2)
+    grid = arriving(2, 4)
+    federation.refresh(grid, ConfigRecord())
+    federation.refresh(grid, ConfigRecord())
+    assert len(federation.online()) == 4
+
+
+def test_too_few_nodes_end_the_run_with_the_remedy() -> None:
+    with pytest.raises(FederationError, match=r"2 of min_clients=3 nodes came online within 0.1 s; start the other"):
+        Federation(None, 0.1, min_clients=3).refresh(arriving(2), ConfigRecord())
+
+
+def test_a_node_whose_data_do_not_fit_costs_only_itself_where_enough_others_are_there() -> None:
+    def broken(_: RecordDict) -> RecordDict:
+        raise ValueError("this node's inputs have shape (4,)")
+
+    clients = FakeClients([0.0] * 4, faults={(kinds.HELLO, 0, 1): broken})
+    federation = Federation(None, 5.0, min_clients=3)
+    federation.refresh(clients.grid(), ConfigRecord())
+    assert [client.key for client in federation.online()] == ["0", "2", "3"]
+    with pytest.raises(FederationError, match=r"3 of 4 clients could start: 1 failed, .* inputs have shape \(4,\)"):
+        Federation(None, 5.0, min_clients=4).refresh(clients.grid(), ConfigRecord())
+
+
+def keys(federation: Federation, grid: LocalGrid, *online: int) -> list[str]:
+    """Let these clients be online, look who is there, and return the keys of those who can take part."""
+    grid.get_node_ids = lambda: [client + 2 for client in online]  # type: ignore[method-assign]
+    federation.refresh(grid, ConfigRecord())
+    return [client.key for client in federation.online()]
+
+
+def test_in_the_middle_of_a_run_any_client_that_comes_back_will_do() -> None:
+    federation = Federation(None, 5.0, min_clients=3)
+    grid = arriving(3, 3, 0, 0, 1)
+    federation.refresh(grid, ConfigRecord())
+    federation.refresh(grid, ConfigRecord())
+    assert [client.key for client in federation.online()] == ["0"]
+
+
+def test_when_all_have_gone_a_round_waits_before_it_fails() -> None:
+    federation, grid = Federation(None, 0.1, min_clients=3), FakeClients([0.0] * 4).grid()
+    keys(federation, grid, 0, 1, 2)
+    start = time.monotonic()
+    with pytest.raises(RoundFailed, match=r"no client came back online within 0.1 s"):
+        keys(federation, grid)
+    assert time.monotonic() - start >= 0.1
+
+
+def test_a_late_node_with_a_key_in_use_is_left_out_until_the_other_one_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clients = FakeClients([0.0] * 4, keys=["a", "b", "a", "c"])
+    federation, grid = Federation(None, 0.1), clients.grid()
+    assert keys(federation, grid, 0, 1) == ["a", "b"]
+    first = federation.clients["a"].node_id
+    assert keys(federation, grid, 0, 1, 2, 3) == ["a", "b", "c"]
+    assert federation.clients["a"].node_id == first
+    assert "both call themselves client 'a'" in caplog.text
+    asked = len(clients.asked(kinds.HELLO))
+    assert keys(federation, grid, 0, 1, 2, 3) == ["a", "b", "c"]
+    assert len(clients.asked(kinds.HELLO)) == asked
+    assert keys(federation, grid, 1, 2, 3) == ["a", "b", "c"]
+    assert federation.clients["a"].node_id != first
+
+
+def test_a_node_that_failed_three_times_and_is_started_again_has_three_more_tries() -> None:
+    mended = [False]
+
+    def broken(content: RecordDict) -> RecordDict:
+        if not mended[0]:
+            raise ValueError("no such folder")
+        return content
+
+    clients = FakeClients([0.0] * 2, faults={(kinds.HELLO, 0, 1): broken})
+    federation, grid = Federation(None, 0.1), clients.grid()
+    assert keys(federation, grid, 0) == ["0"]
+    for _ in range(5):
+        assert keys(federation, grid, 0, 1) == ["0"]
+    assert clients.asked(kinds.HELLO).count(1) == 3
+    mended[0] = True
+    assert keys(federation, grid, 0) == ["0"]
+    assert keys(federation, grid, 0, 1) == ["0", "1"]
+
+
+class SlowGrid(LocalGrid):
+    """Some clients answer only after so many seconds of a clock that nothing but waiting moves; 1e9: never."""
+
+    def __init__(self, clients: FakeClients, seconds: dict[int, float], kind: str) -> None:
+        super().__init__(clients.grid()._app, len(clients.targets))
+        self.seconds, self.kind, self.now = seconds, kind, 0.0
+        self.expires = False
+        self._sent: dict[str, tuple[float, Message]] = {}
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        messages = list(messages)
+        ids = super().push_messages(messages)
+        self._sent |= {name: (self.now, message) for name, message in zip(ids, messages, strict=True)}
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        arrived, replies = [], []
+        for message_id in message_ids:
+            sent, message = self._sent[message_id]
+            is_slow = message.metadata.message_type == self.kind
+            if self.now >= sent + (self.seconds.get(message.metadata.dst_node_id - 2, 0.0) if is_slow else 0.0):
+                arrived.append(message_id)
+            elif self.expires and self.now >= sent + message.metadata.ttl:
+                replies.append(Message(Error(code=3, reason="Message Unavailable"), reply_to=message))
+        return [*super().pull_messages(arrived), *replies]
+
+    def wait_for_replies(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def all_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "florets")
+
+
+def slow(seconds: dict[int, float], kind: str, monkeypatch: pytest.MonkeyPatch) -> SlowGrid:
+    grid = SlowGrid(FakeClients([1.0] * 4, keys=["north", "east", "south", "west"]), seconds, kind)
+    monkeypatch.setattr(time, "monotonic", lambda: grid.now)
+    monkeypatch.setattr(time, "sleep", grid.wait_for_replies)
+    return grid
+
+
+def start(grid: LocalGrid, **settings: float) -> ArrayRecord:
+    return FedAvg(num_clients=4, **settings).start(grid, models(0.0), num_rounds=1).arrays  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [kinds.HELLO, kinds.TRAIN, kinds.EVALUATE])
+def test_who_is_late_is_named_once_a_minute(
+    kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(slow({0: 70, 3: 130}, kind, monkeypatch), start_timeout=600, round_timeout=600)
+    # Until they have said who they are, nodes go by their ids.
+    north, west = ("node 2", "node 5") if kind == kinds.HELLO else ("north", "west")
+    assert [line for line in caplog.messages if line.startswith("waiting")] == [
+        f"waiting for 2 of 4 clients: {north}, {west} (60 s so far, at most 540 s more)",
+        f"waiting for 1 of 4 clients: {west} (120 s so far, at most 480 s more)",
+    ]
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_node_that_never_answers_ends_the_run_after_its_tries(
+    expires: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = slow({3: 1e9}, kinds.TRAIN, monkeypatch)
+    # Flower's network answers at the deadline for a node that has not.
+    grid.expires = expires
+    with pytest.raises(FederationError, match=r"1 did not answer in time, for example client west \(tried 2 times\)"):
+        start(grid, round_timeout=100, round_tries=2, quorum=1.0)
+    assert grid.now == pytest.approx(200, abs=1)
+    assert caplog.messages.count("waiting for 1 of 4 clients: west (60 s so far, at most 40 s more)") == 2
+    assert caplog.messages.count("no answer in time from client west") == 2
+
+
+def test_waiting_for_nodes_is_reported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = slow({}, kinds.TRAIN, monkeypatch)
+    federation = Federation(None, 100.0, min_clients=4)
+    grid.get_node_ids = lambda: [2, 3, 4, 5] if grid.now > 65 else [2, 3]  # type: ignore[method-assign]
+    federation.refresh(grid, ConfigRecord())
+    assert "waiting for nodes: 2 of 4 are online (60 s so far, at most 40 s more)" in caplog.messages
+    grid.get_node_ids = list  # type: ignore[method-assign]
+    with pytest.raises(RoundFailed):
+        federation.refresh(grid, ConfigRecord())
+    assert caplog.messages[-1] == "waiting for a client to come back online (60 s so far, at most 40 s more)"

@@ -19,6 +19,7 @@ OURS = ("api", "commands", "engines", "reports", "server_app", "client_app", "st
 _ROUND = {
     *("flwr", "numpy"),
     *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+    "florets.task.settings",
     "florets.task.keys",
     "florets.task.training.settings",
 }
@@ -88,6 +89,7 @@ ALLOWED = {
         "florets.task.training.settings",
         "florets.conf",
         "florets.strategies.STRATEGIES",
+        "florets.task.settings",
         "florets.task.keys",
         "florets.strategies.settings",
         "florets.strategies.registry",
@@ -95,6 +97,7 @@ ALLOWED = {
     },
     "deploy": {
         "florets.deploy",
+        "florets.conf",
         "florets.engines",
         "florets.server_app",
         "florets.reports",

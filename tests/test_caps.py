@@ -15,7 +15,8 @@ from florets.client_app import app as deadline
 from florets.client_app import caps
 from florets.client_app.app import app
 from florets.client_app.session import session
-from florets.conf.compose import choices, compose
+from florets.conf.compose import compose
+from florets.conf.presets import choices
 from florets.conf.run_config import task_spec
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE

@@ -1,16 +1,34 @@
 """CFL-GP against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from florets.client_app.app import app
+from florets.commands.main import main
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
+from florets.reports.run_figures import spectra_of
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.reproduce.item_file import read_item
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
-from florets.strategies.base.report import RoundReport
+from florets.strategies.base.report import ADVICE, RoundReport
+from florets.strategies.cfl_gp import profile as profile_module
+from florets.strategies.cfl_gp import spectral
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
+from florets.strategies.cfl_gp.profile import GradientProfile, mixing, relative_distances
+from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.cfl_gp.strategy import CFLGP
+from florets.strategies.core.cluster import cluster
+from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas
@@ -282,3 +300,375 @@ def test_the_time_of_clustering_counts_for_itself_and_not_for_the_averaging_arou
     seconds = reports[1].seconds
     assert seconds["cluster"] > 0
     assert sum(value for part, value in seconds.items() if part != "total") <= seconds["total"]
+
+
+def play_cfl_gp_digits(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayRecord]:
+    """ARI of every round, the rounds' reports and the last models."""
+    rounds = [] if any(given.startswith("num_rounds=") for given in overrides) else ["num_rounds=6"]
+    config = compose(["strategy=cfl_gp", "num_clients=10", "eval_every=100", *rounds, *overrides])
+    task, reports = build_task(config), []
+    result = build_strategy(config, task).start(
+        LocalGrid(app, config.num_clients),
+        build_models(config, task),
+        num_rounds=config.num_rounds,
+        train_config=message_settings(config, task),
+        on_round=lambda report, _: reports.append(report),
+    )
+    truth = [task.cluster_of(client) for client in range(config.num_clients)]
+    found = [[report.assignment[str(client)] for client in range(config.num_clients)] for report in reports]
+    return [adjusted_rand_index(truth, assignment) for assignment in found], reports, result.arrays
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("strategy.quantise=round",),
+        ("averaging=gradients", "strategy.compression=10", "strategy.initial_groups=one"),
+        ("experiment=digits_label_skew", "strategy.shared_layers=[1]", "strategy.profile_layers=[3]"),
+        ("strategy.fraction_train=0.5", "num_rounds=12", "strategy.period=1"),
+        ("k=auto", "k_max=6", "num_rounds=12", "strategy.k_warmup=6"),
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+@pytest.mark.slow
+def test_the_groups_are_found_in_all_variants(settings: tuple[str, ...]) -> None:
+    assert play_cfl_gp_digits(*settings)[0][-1] == 1.0
+
+
+@pytest.mark.slow  # Golden runs hold both to the bit.
+@pytest.mark.parametrize("averaging", ["gradients", "models"])
+def test_equal_seeds_give_equal_models_to_the_bit(averaging: str) -> None:
+    def models(seed: int) -> dict[str, bytes]:
+        given = (f"averaging={averaging}", "strategy.fraction_train=0.5", "num_rounds=4", f"seed={seed}")
+        return {name: array.data for name, array in play_cfl_gp_digits(*given)[2].items()}
+
+    assert models(3) == models(3) != models(4)
+
+
+def test_the_own_model_is_not_sent_twice_and_compression_shortens_the_replies() -> None:
+    _, whole, _ = play_cfl_gp_digits("averaging=gradients", "num_rounds=3")
+    _, part, _ = play_cfl_gp_digits("averaging=gradients", "num_rounds=3", "strategy.compression=100")
+    plain, probing = whole[0], whole[1]
+    others = sum(model != 0 for model in plain.assignment.values())
+    one = plain.bytes_up / 10
+    assert probing.bytes_down - plain.bytes_down == pytest.approx(others * plain.bytes_down / 10, rel=0.2)
+    assert probing.bytes_up - plain.bytes_up == pytest.approx(others * one, rel=0.05)
+    assert part[1].bytes_up - part[0].bytes_up == pytest.approx(others * one / 100, abs=others * 150)
+
+
+def filled(blocks: list[np.ndarray]) -> GradientProfile:
+    """A profile of K blocks (M, d), each refreshed once by all clients."""
+    profile = GradientProfile.empty(len(blocks), blocks[0].shape[1])
+    profile.add_clients(len(blocks[0]))
+    for index, block in enumerate(blocks):
+        profile.refresh(index, np.arange(len(block)), list(block))
+    return profile
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_the_features_are_those_of_the_svd(num_blocks, num_clients, length, seed):
+    rng = np.random.default_rng(seed)
+    blocks = [rng.standard_normal((num_clients, length)).astype(np.float32) for _ in range(num_blocks)]
+    dense = np.concatenate([block.T for block in blocks]).astype(np.float64)
+    u, values, _ = np.linalg.svd(dense, full_matrices=False)
+    gram = filled(blocks).gram(np.arange(num_clients))
+    np.testing.assert_allclose(singular_values(gram, len(values)), values[:num_clients], atol=1e-6)
+    for count in range(1, min(num_clients, len(values)) + 1):
+        projected = dense.T @ u[:, :count]
+        features = spectral_features(gram, count)
+        # Directions have no sign and, where singular values are equal, no order: inner products have both.
+        np.testing.assert_allclose(features @ features.T, projected @ projected.T, atol=1e-5)
+        np.testing.assert_allclose(np.abs(features), np.abs(projected), atol=1e-3)
+
+
+def test_features_of_well_separated_directions_are_the_svds_to_a_millionth():
+    rng = np.random.default_rng(0)
+    left = np.linalg.qr(rng.standard_normal((60, 6)))[0]
+    right = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    made = (left * np.array([32.0, 16.0, 8.0, 4.0, 2.0, 1.0])) @ right.T
+    blocks = [part.T.astype(np.float32) for part in np.split(made, 3)]
+    dense = np.concatenate([block.T for block in blocks]).astype(np.float64)
+    u, values, _ = np.linalg.svd(dense, full_matrices=False)
+    gram = filled(blocks).gram(np.arange(6))
+    np.testing.assert_allclose(singular_values(gram, 6), values, rtol=0, atol=1e-6)
+    for count in range(1, 7):
+        features, projected = spectral_features(gram, count), dense.T @ u[:, :count]
+        np.testing.assert_allclose(features @ features.T, projected @ projected.T, rtol=0, atol=1e-6)
+        # With nothing between them but signs, the features themselves agree as well.
+        np.testing.assert_allclose(np.abs(features), np.abs(projected), rtol=0, atol=1e-6)
+
+
+def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():
+    profile = GradientProfile.empty(2, 2)
+    profile.add_clients(3)
+    profile.refresh(1, np.array([0, 2]), [np.array([1.0, 2.0]), np.array([5.0, 0.0])])
+    profile.refresh(1, np.array([0]), [np.array([3.0, 0.0])])
+    profile.refresh(1, np.array([0, 1]), [np.array([5.0, 4.0]), np.array([7.0, 7.0])])
+    np.testing.assert_allclose(profile.blocks[1], [[3, 2], [7, 7], [5, 0]])
+    np.testing.assert_array_equal(profile.counts, [[0, 3], [0, 1], [0, 1]])
+    np.testing.assert_array_equal(profile.blocks[0], np.zeros((3, 2)))
+    np.testing.assert_allclose(profile.gram(np.arange(3)), [[13, 35, 15], [35, 98, 35], [15, 35, 25]])
+    np.testing.assert_allclose(profile.gram(np.array([2, 0])), [[25, 15], [15, 13]])
+
+
+def test_without_a_running_mean_the_last_vector_stays():
+    profile = GradientProfile.empty(1, 2, running_mean=False)
+    profile.add_clients(1)
+    for vector in ([1.0, 2.0], [3.0, 4.0]):
+        profile.refresh(0, np.array([0]), [np.array(vector)])
+    np.testing.assert_array_equal(profile.blocks[0], [[3, 4]])
+    np.testing.assert_allclose(profile.gram(np.array([0])), [[25]])
+
+
+def test_new_clients_leave_what_is_known_alone_and_are_known_by_their_first_vector():
+    profile = filled([np.array([[1.0, 2.0]])])
+    profile.add_clients(1)
+    np.testing.assert_array_equal(profile.known, [True, False])
+    profile.refresh(0, np.array([1]), [np.array([2.0, 0.0])])
+    np.testing.assert_array_equal(profile.known, [True, True])
+    np.testing.assert_allclose(profile.gram(np.arange(2)), [[5, 2], [2, 4]])
+
+
+def test_clients_are_compared_in_the_blocks_that_both_have():
+    has = np.array([[True, True], [True, True], [True, False], [False, True]])
+    grams = [np.outer(vector, vector) for vector in ([1.0, 3.0, 2.0, 0.0], [4.0, 2.0, 0.0, 0.0])]
+    expected = [[np.inf, 8 / 30, 1 / 5, 16 / 16], [0, np.inf, 1 / 13, 4 / 4], [0, 0, np.inf, np.inf], [np.inf] * 4]
+    found = relative_distances(grams, has)
+    np.testing.assert_allclose(np.triu(found, 1), np.triu(expected, 1))
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_array_equal(np.diag(found), np.inf)
+    assert (relative_distances([np.zeros((2, 2))], np.ones((2, 1), dtype=bool)) == [[np.inf, 0], [0, np.inf]]).all()
+
+
+def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_it():
+    # In block 0 client 3 is nearest to the clients of 2, 3 and 1, whose mean in block 1 is 6.
+    known, lacked = [1.0, 2.0, 3.0, 2.0, 10.0, 11.0], [5.0, 6.0, 7.0, 0.0, 50.0, 51.0]
+    profile = GradientProfile.empty(2, 1)
+    profile.add_clients(6)
+    profile.refresh(0, np.arange(6), [np.array([value]) for value in known])
+    others = np.array([0, 1, 2, 4, 5])
+    profile.refresh(1, others, [np.array([lacked[client]]) for client in others])
+    completed = np.column_stack([known, [*lacked[:3], 6.0, *lacked[4:]]])
+    np.testing.assert_allclose(profile.gram(np.arange(6)), completed @ completed.T)
+    some = np.array([3, 5])
+    np.testing.assert_allclose(profile.gram(some), completed[some] @ completed[some].T)
+    # With fewer to choose from, the mean of those that there are.
+    has = np.array([True, False, True])
+    np.testing.assert_allclose(mixing(np.full((3, 3), 0.5), has), [[1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]])
+
+
+def test_inner_products_with_imputation_are_those_of_the_dense_matrices():
+    rng = np.random.default_rng(0)
+    profile = GradientProfile.empty(3, 5)
+    profile.add_clients(30)
+    for block in range(3):
+        rows = np.flatnonzero(rng.random(30) < 0.7)
+        profile.refresh(block, rows, list(rng.standard_normal((len(rows), 5))))
+    has = profile.counts > 0
+    distances = relative_distances(profile.grams, has)
+    expected = sum(
+        mixing(distances, own) @ gram @ mixing(distances, own).T
+        for gram, own in zip(profile.grams, has.T, strict=True)
+    )
+    some = rng.permutation(30)[:20]
+    np.testing.assert_allclose(profile.gram(some), expected[np.ix_(some, some)], atol=1e-12)
+
+
+def test_a_block_that_a_client_without_a_like_lacks_counts_as_the_mean_of_the_others():
+    # Nobody has a block in common with client 2. Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts
+    # as 3. Block 1: only client 2, so 5 for all.
+    profile = GradientProfile.empty(2, 1)
+    profile.add_clients(3)
+    profile.refresh(0, np.array([0, 1]), [np.array([2.0]), np.array([4.0])])
+    profile.refresh(1, np.array([2]), [np.array([5.0])])
+    completed = np.array([[2.0, 5.0], [4.0, 5.0], [3.0, 5.0]])
+    np.testing.assert_allclose(profile.gram(np.arange(3)), completed @ completed.T)
+    np.testing.assert_allclose(profile.gram(np.array([2])), [[34.0]])
+
+
+def test_the_inner_products_do_not_depend_on_how_many_columns_are_taken_at_a_time(monkeypatch):
+    block = np.random.default_rng(0).standard_normal((5, 23)).astype(np.float32)
+    whole = filled([block]).gram(np.arange(5))
+    monkeypatch.setattr(profile_module, "CHUNK_ENTRIES", 10)
+    np.testing.assert_allclose(filled([block]).gram(np.arange(5)), whole, rtol=1e-12)
+
+
+def test_vectors_that_diverged_stay_finite():
+    profile = GradientProfile.empty(1, 2)
+    profile.add_clients(2)
+    for vector in ([3e38, -3e38], [-3e38, 3e38]):
+        profile.refresh(0, np.array([0, 1]), [np.array(vector), np.array([1.0, 1.0], dtype=np.float32)])
+    assert np.isfinite(profile.gram(np.arange(2))).all()
+    huge = GradientProfile.empty(1, 1)
+    huge.add_clients(1)
+    huge.refresh(0, np.array([0]), [np.array([1e300])])
+    np.testing.assert_allclose(huge.gram(np.array([0])), [[1e36]])
+
+
+def groups(num_groups: int, members: int, noise: float, seed: int) -> np.ndarray:
+    """Gram matrix of clients whose vectors are a common mean, their group's centre and noise."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * rng.standard_normal((num_groups, 200)) + 10
+    vectors = np.repeat(centres, members, axis=0) + noise * rng.standard_normal((num_groups * members, 200))
+    return filled([vectors]).gram(np.arange(len(vectors)))
+
+
+@pytest.mark.parametrize("num_groups", [2, 3, 4, 6])
+def test_the_number_of_clusters_is_read_off_the_profile(num_groups):
+    for seed in range(3):
+        gram = groups(num_groups, 5, 1.0, seed)
+        assert estimate_k(gram, 8, np.random.default_rng(0)) == num_groups
+
+
+def test_small_and_equal_profiles_have_a_defined_number_of_clusters():
+    rng = np.random.default_rng(0)
+    assert estimate_k(np.array([[4.0]]), 8, rng) == 1
+    assert estimate_k(np.zeros((5, 5)), 8, rng) == 1
+    assert estimate_k(groups(3, 4, 0.1, 0), 1, rng) == 1
+    assert estimate_k(np.diag([1.0, 4.0]), 8, rng) == 2
+
+
+def test_the_sign_of_a_feature_is_settled():
+    features = spectral_features(groups(3, 4, 1.0, 0), 3)
+    assert (features[np.argmax(np.abs(features), axis=0), np.arange(3)] > 0).all()
+    np.testing.assert_array_equal(spectral_features(np.zeros((3, 3)), 2), np.zeros((3, 2)))
+
+
+def test_clients_are_not_told_apart_by_when_they_took_part():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), 10)
+    common, centres = 3 * rng.standard_normal((4, 300)), rng.standard_normal((4, 4, 300))
+    profile = GradientProfile.empty(4, 300)
+    profile.add_clients(40)
+    for step in range(12):
+        block, present = step % 4, np.sort(rng.choice(40, 20, replace=False))
+        vectors = common[block] + centres[block, truth[present]] + rng.standard_normal((20, 300))
+        profile.refresh(block, present, list(vectors))
+    features = spectral_features(profile.gram(np.arange(40)), 4)
+    assert adjusted_rand_index(truth, cluster(features, 4, "kmeans", rng)) == 1.0
+
+
+def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = groups(40, 3, 1.0, 5)
+    exact, values = spectral_features(gram, 3), singular_values(gram, 3)
+    monkeypatch.setattr(spectral, "EXACT_UP_TO", 10)
+    np.testing.assert_allclose(spectral_features(gram, 3), exact, atol=1e-6 * values[0])
+    np.testing.assert_array_equal(spectral_features(gram, 3), spectral_features(gram, 3))
+    # Where Lanczos' steps lead nowhere all is decomposed.
+    np.testing.assert_array_equal(spectral_features(np.zeros((12, 12)), 2), np.zeros((12, 2)))
+
+
+SHORT = ("strategy=cfl_gp", "num_rounds=6", "strategy.stop_unchanged=0")
+ITEM = """
+title: Features
+seeds: 1
+overrides: [num_rounds=4, strategy.stop_unchanged=0, "strategy.spectrum_rounds=[2,4]", checkpoint_every=0]
+rows: {one: {label: a row, overrides: []}, other: {label: another, overrides: [strategy.compression=10]}}
+columns: {cfl_gp: {overrides: [strategy=cfl_gp]}}
+measures: [ari]
+plot: {kind: KIND}
+"""
+
+
+def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
+    clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
+    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0, spectrum_rounds=[4])
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=4, on_round=lambda report, _: seen.append(report))
+    assert [len(report.details.get("singular_values", [])) for report in seen] == [0, 3, 0, 3]  # type: ignore[arg-type]
+    assert [report.server_round for report in seen if "spectrum" in report.details] == [4]
+    kept = seen[3].compared
+    assert kept is not None
+    assert (kept.kind, kept.clients) == ("features", tuple("0123"))
+    # One vector of length 1 for each of two models: two values are not 0, and the features hold all of the profile.
+    values, found = np.array(seen[3].details["spectrum"]), kept.vectors
+    assert len(values) == 4
+    assert values[2:] == pytest.approx(0, abs=1e-6)
+    assert np.linalg.svd(found, compute_uv=False) == pytest.approx(values[:2], rel=1e-5)
+    # Other groups have other gradients, whatever the model: the first two are alike, and the last two.
+    gaps = np.linalg.norm(found[:, np.newaxis] - found, axis=2)
+    assert gaps[0, 1] < 0.1 * gaps[0, 2]
+    assert gaps[2, 3] < 0.1 * gaps[0, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        (
+            ["strategy.spectrum_rounds=[2,3,5]"],
+            "with strategy.period=2 and num_rounds=6 the rounds that cluster are 2, 4 and 6; leave out 3 and 5, or "
+            "change strategy.period or num_rounds.",
+        ),
+        (["strategy.spectrum_rounds=[8]"], "leave out 8"),
+        (["strategy.spectrum_rounds=[5]", "strategy.period=3"], ""),
+        (
+            ["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"],
+            "and strategy.cluster_rounds=4 the rounds that cluster are 2 and 4; leave out 6",
+        ),
+        (["strategy.spectrum_rounds=[2]", "num_rounds=1"], "num_rounds=1 no round clusters"),
+        (["strategy.spectrum_rounds=[3]", "num_rounds=20"], "cluster are 2, 4, 6, 8, 10, ..., 20; leave out 3"),
+        (["strategy.spectrum_rounds=[4,2,4]"], "[4, 2, 4]: names 4 more than once; name each round once."),
+        (["strategy.spectrum_rounds=[2]", "k=1"], "with k=1 no round clusters; leave strategy.spectrum_rounds out"),
+    ],
+)
+def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> None:
+    if not rule:
+        compose([*SHORT, *given])
+        return
+    with pytest.raises(ConfigError, match=re.escape(rule)):
+        compose([*[key for key in SHORT if f"{key.split('=')[0]}=" not in given[-1]], *given])
+
+
+def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> None:
+    clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
+    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0.2, spectrum_rounds=[2, 8, 10])
+    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=10, on_round=lambda report, _: seen.append(report))
+    told = {report.server_round: report.details[ADVICE] for report in seen if ADVICE in report.details}
+    assert list(told) == [next(report.server_round for report in seen if report.phase == "stable")]
+    (words,) = told.values()
+    assert re.fullmatch(
+        r"strategy.spectrum_rounds: nothing is kept of 8, 10: clustering has stopped before round \d "
+        r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
+        str(words),
+    )
+
+
+@pytest.mark.parametrize(
+    ("plot", "rule"),
+    [
+        ("{kind: features}", ""),
+        ("{kind: singular_values}", ""),
+        ("{kind: features, measure: ari}", "measure: there is no such key"),
+        ("{kind: spectrum}", "must be grid or rows or curves or features or singular_values"),
+    ],
+)
+def test_an_item_may_have_a_plot_of_its_runs(tmp_path: Path, plot: str, rule: str) -> None:
+    (tmp_path / "item.yaml").write_text(ITEM.replace("{kind: KIND}", plot))
+    if not rule:
+        assert read_item(tmp_path / "item.yaml", "item").plot["kind"] in plot
+        return
+    with pytest.raises(ConfigError, match=rule):
+        read_item(tmp_path / "item.yaml", "item")
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+@pytest.mark.parametrize("kind", ["features", "singular_values"])
+def test_an_item_draws_what_its_runs_have_kept(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "item.yaml").write_text(ITEM.replace("KIND", kind))
+    assert main(["reproduce", str(tmp_path / "item.yaml"), f"results_dir={tmp_path}"]) == 0
+    (plot,) = (tmp_path / "reproduce").glob("item/**/plot.png")
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.slow
+@pytest.mark.pictures
+def test_a_run_shows_its_features_in_its_report(tmp_path: Path) -> None:
+    assert main([*SHORT, "strategy.spectrum_rounds=[2,6]", "quiet=true", f"results_dir={tmp_path}"]) == 0
+    (folder,) = (path.parent for path in tmp_path.rglob("report.html"))
+    assert (folder / "spectrum.png").is_file()
+    assert "What was clustered" in (folder / "report.html").read_text()
+    found = spectra_of(folder)
+    assert [spectrum.server_round for spectrum in found] == [2, 6]
+    assert found[0].clusters.tolist() == [number // 5 for number in range(20)]
+    assert found[0].features.shape == (20, 4)

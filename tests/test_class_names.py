@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from florets.commands import main
-from florets.conf.class_names import quoted
 from florets.conf.compose import compose
-from florets.conf.folders import OWN_DIR
+from florets.conf.overrides import quoted
+from florets.conf.presets import OWN_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
 from florets.task.data.samples import targets
@@ -47,8 +47,7 @@ def preset(folder: Path, monkeypatch: pytest.MonkeyPatch, **written: str) -> Non
     (folder / "experiment").mkdir(exist_ok=True)
     for name, classes in written.items():
         (folder / "experiment" / f"{name}.yaml").write_text(
-            "# @package _global_\n# Test.\ndefaults:\n  - /experiment/own_data\n  - _self_\ntask:\n"
-            f"  data_options:\n    classes: {classes}\n"
+            f"# Test.\ndefaults:\n  - /experiment/own_data\ntask:\n  data_options:\n    classes: {classes}\n"
         )
     monkeypatch.setenv(OWN_DIR, str(folder))
 
@@ -68,19 +67,9 @@ def test_in_presets(tmp_path, monkeypatch):
     assert names("experiment=integers") == [0, 1]
     assert names("experiment=others") == ["true", "null", "~", "2020-01-01", "1:30", "no", "1_0"]
     # A preset laid over another one inherits them.
-    (tmp_path / "experiment" / "heir.yaml").write_text(
-        "# @package _global_\n# Test.\ndefaults:\n  - words\n  - _self_\n"
-    )
+    (tmp_path / "experiment" / "heir.yaml").write_text("# Test.\ndefaults:\n  - words\n")
     assert names("experiment=heir") == ["no", "yes"]
     assert names("experiment=words", "task.data_options.classes=[1,2]") == [1, 2]
-
-
-def test_where_presets_write_differently_what_yaml_reads_alike_they_are_to_be_quoted(tmp_path, monkeypatch):
-    preset(tmp_path, monkeypatch, one="[no, yes]", other="[off, on]")
-    with pytest.raises(ConfigError, match=r"classes: name 1 is read as bool .*put the names in quotes"):
-        names("experiment=one")
-    preset(tmp_path, monkeypatch, one='["no", "yes"]')
-    assert names("experiment=one") == ["no", "yes"]
 
 
 def test_what_came_as_no_text_is_refused():

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from florets.commands.main import main, read_arguments
-from florets.conf.compose import choices, compose
+from florets.conf.compose import compose
+from florets.conf.presets import choices
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
 from florets.engines import jobs

@@ -6,10 +6,11 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from florets.conf.compose import CONFIG_DIR, choices, compose
+from florets.conf.compose import compose
+from florets.conf.presets import OWN_DIR, choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.schema import Chosen, Config, TaskConfig, walk
+from florets.conf.schema import Chosen, Config, walk
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.cfl_gp.strategy import CFLGPSettings
@@ -18,45 +19,15 @@ from florets.strategies.local.strategy import LocalSettings
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
+from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 OF_CLASSES = {"fedproto", "fedpac", "fedrc"}
 """Strategies that refuse a task without classes."""
 
-REQUIRED = {
-    "quickstart",
-    "digits_label_skew",
-    "clove/mnist_label_skew_1",
-    "clove/mnist_label_skew_2",
-    "clove/mnist_label_skew_3",
-    "clove/mnist_label_skew_4",
-    "clove/mnist_feature_skew",
-    "clove/mnist_concept_shift",
-    "clove/mnist_autoencoder",
-    "clove/linear",
-    "clove/partial_participation",
-    "clove/few_participants",
-    "mixed_regression/a",
-    "mixed_regression/b",
-    "mixed_regression/c",
-    "mixed_regression/mnist",
-    "cfl_gp/linear",
-    "cfl_gp/rotated_mnist",
-    "cfl_s/rotated_mnist",
-    "fesem/rotated_mnist",
-    "flexcfl/mnist",
-    "pacfl/cifar10",
-    "stocfl/rotated_mnist",
-    "fedclust/mnist_labels",
-    "sr_fca/rotated_mnist",
-    "compare/digits",
-    "compare/digits_rotation",
-    "compare/digits_label_skew",
-}
 
-
-def test_every_promised_preset_is_there():
-    assert set(choices("experiment")) >= REQUIRED
+def test_presets_that_the_docs_name_are_there():
+    assert set(choices("experiment")) >= {"quickstart", "clove/linear", "compare/digits_rotation", "own_data"}
 
 
 def composes(experiment, strategies):
@@ -108,13 +79,11 @@ def test_a_strategy_of_the_registry_has_its_class_and_its_settings(strategy):
 
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_a_preset_begins_with_its_command_line_and_says_what_it_is(experiment):
-    lines = (CONFIG_DIR / "experiment" / f"{experiment}.yaml").read_text().splitlines()
-    # Hydra reads its directive only from the first lines.
-    assert lines[0] == "# @package _global_"
-    assert lines[1] == f"# florets experiment={experiment}"
-    assert len(lines[2]) > 20
+    lines = text_of("experiment", experiment).splitlines()
+    assert lines[0] == f"# florets experiment={experiment}"
+    assert len(lines[1]) > 20
     if experiment.startswith(("clove/", "cfl_gp/")):
-        assert any("paper" in line and ("Table" in line or "Fig" in line or "study" in line) for line in lines[2:6])
+        assert any("paper" in line and ("Table" in line or "Fig" in line or "study" in line) for line in lines[1:5])
 
 
 def test_the_clove_presets_hold_the_papers_figures():
@@ -190,7 +159,7 @@ def test_presets_of_single_papers_name_the_paper_and_what_differs():
     found = [name for name in choices("experiment") if name.startswith(tuple(f"{method}/" for method in methods))]
     assert len(found) >= len(methods)
     for experiment in found:
-        text = (CONFIG_DIR / "experiment" / f"{experiment}.yaml").read_text()
+        text = text_of("experiment", experiment)
         head = [line for line in text.splitlines() if line.startswith("#")]
         assert any(re.search(r"paper|released code", line) for line in head), experiment
         assert any("Deviation" in line for line in head), experiment
@@ -233,6 +202,54 @@ def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():
     assert ifca.first_round == "evaluate"
     local = compose(["experiment=clove/few_participants", "strategy=local"]).strategy
     assert local == Chosen("local", LocalSettings(fraction_train=0.4))
+
+
+def preset(folder, name, text):
+    (folder / "experiment").mkdir(exist_ok=True)
+    (folder / "experiment" / f"{name}.yaml").write_text(text)
+
+
+def test_keys_of_the_run_may_be_one_strategys_own(tmp_path, monkeypatch):
+    text = "num_rounds: 9\nfor_strategy:\n  fedavg: {num_rounds: 3, train.local_steps: 4, shared_layers: ['1']}\n"
+    preset(tmp_path, "own", text)
+    monkeypatch.setenv(OWN_DIR, str(tmp_path))
+    own = compose(["experiment=own", "strategy=fedavg"])
+    assert (own.num_rounds, own.train.local_steps) == (3, 4)
+    assert own.strategy.settings.shared_layers == ["1"]
+    assert compose(["experiment=own"]).num_rounds == 9
+    assert compose(["experiment=own", "strategy=fedavg", "num_rounds=5"]).num_rounds == 5
+    preset(tmp_path, "odd", "for_strategy:\n  fedavg: {num_round: 3}\n")
+    with pytest.raises(ConfigError, match=r"for_strategy\.fedavg\.num_round"):
+        compose(["experiment=odd", "strategy=clove"])
+
+
+def test_a_file_may_hold_several_presets(tmp_path, monkeypatch):
+    documents = "# florets experiment=a/one\nk: 2\n---\n# florets experiment=two\ndefaults: [a/one]\nnum_rounds: 3\n"
+    preset(tmp_path, "both", documents)
+    monkeypatch.setenv(OWN_DIR, str(tmp_path))
+    assert {"a/one", "two"} <= set(choices("experiment"))
+    assert "both" not in choices("experiment")
+    assert (compose(["experiment=two"]).k, compose(["experiment=two"]).num_rounds) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("defaults: [quickstrt]\n", r"preset odd: defaults: 'quickstrt' is neither .* Did you mean quickstart\?"),
+        (
+            "defaults: [{override /task: mnits}]\n",
+            r"preset odd: override /task: mnits: no such task. Did you mean mnist\?",
+        ),
+        ("defaults: [odd]\n", r"preset odd: builds on itself, through odd; change its `defaults`"),
+        ("k: [\n", r"experiment=odd: its file cannot be read as a mapping of keys"),
+        ("- k\n", r"its file cannot be read as a mapping of keys to values \(it holds a list\)"),
+    ],
+)
+def test_a_faulty_preset_is_named(tmp_path, monkeypatch, text, message):
+    preset(tmp_path, "odd", text)
+    monkeypatch.setenv(OWN_DIR, str(tmp_path))
+    with pytest.raises(ConfigError, match=message):
+        compose(["experiment=odd"])
 
 
 def test_every_key_has_a_help_text():

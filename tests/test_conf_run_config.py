@@ -14,7 +14,7 @@ from florets.conf.compose import compose
 from florets.conf.overrides import parse, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json, run_config_overrides, task_spec
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 
 ROOT = Path(__file__).parents[1]
 

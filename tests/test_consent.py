@@ -12,11 +12,10 @@ from florets.client_app import session as sessions
 from florets.client_app.app import app
 from florets.client_app.session import session
 from florets.commands.main import main
-from florets.conf.compose import choices, compose, preset_values
+from florets.conf.compose import compose
 from florets.conf.consent import import_paths
-from florets.conf.folders import OWN_DIR
+from florets.conf.presets import OWN_DIR, choices, preset_values
 from florets.conf.problems import ConfigError
-from florets.conf.sweep_block import with_block
 from florets.engines.local_grid import LocalGrid
 from florets.engines.own_nodes import own_nodes
 from florets.task.task import TaskSpec
@@ -138,7 +137,7 @@ def preset(root: Path, group: str, text: str) -> Path:
     return root / "presets"
 
 
-PRESET = "# @package _global_\ndefaults: [/experiment/quickstart, _self_]\n"
+PRESET = "defaults: [quickstart]\n"
 
 
 @pytest.mark.parametrize("command", [["--cfg"], ["plan"], ["show-partition"], ["advise"], ["-m"], []])
@@ -186,21 +185,6 @@ def test_what_is_typed_or_trusted_is_used(code: Path, tmp_path: Path, monkeypatc
     assert compose(["task.data=evil_or_good:read"]).task.data == "evil_or_good:read"
     with pytest.raises(ConfigError, match="trust=yes: must be true or false"):
         compose(["trust=yes"])
-
-
-def test_a_sweep_block_gives_itself_no_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", PRESET + "sweep: {trust: true, seed: [0, 1]}\n")))
-    with pytest.raises(ConfigError, match=r"sweep.trust: is given on the command line alone"):
-        with_block(["experiment=mine", "trust=true"])
-
-
-def test_a_sweep_block_needs_trust_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = PRESET + "sweep: {task.data: ['digits', 'evil_or_good:load'], seed: [0, 1]}\n"
-    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", text)))
-    with pytest.raises(ConfigError, match=r"block `sweep` names code .* task.data=digits,.*evil_or_good:load"):
-        with_block(["experiment=mine"])
-    assert with_block(["experiment=mine", "trust=true"])[1]
-    assert with_block(["experiment=mine", "task.data=digits"])[1]
 
 
 @pytest.mark.parametrize("experiment", choices("experiment"))

@@ -20,6 +20,7 @@ from florets.strategies.core.folds import (
     permutation_p_value,
 )
 from florets.strategies.core.placement import centres, place
+from florets.strategies.discovery.strategy import common_move, moves_on
 
 
 def planted(sizes: list[int], seed: int, signal: float = 1.0, width: int = 60, folds: int = 4) -> FloatArray:
@@ -343,3 +344,28 @@ def test_of_few_clients_a_smaller_number_of_groups_may_cost_more(monkeypatch: py
     for clients, tolerance in ((6, None), (7, None), (6, 0.02)):
         discover(rng.normal(size=(clients, 4, 30)), None, tolerance=tolerance, permutations=20, rng=rng)
     assert taken == [0.05, 0.01, 0.02]
+
+
+def test_the_common_move_is_the_mean_in_units_of_the_clients_own() -> None:
+    changes = np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 4.0]])
+    # Weights of 1/2, 1/4, 1/4: the mean is (3/2, 2), the mean square 9/2 + 16/2.
+    np.testing.assert_allclose(common_move(changes, np.array([20.0, 10.0, 10.0])), np.array([1.5, 2.0]) / 12.5**0.5)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_the_length_of_steps_plays_no_part(scale: float) -> None:
+    move = common_move(scale * np.array([[1.0, 1.0], [1.0, 1.0]]), np.ones(2))
+    np.testing.assert_allclose(move, np.sqrt([0.5, 0.5]))
+
+
+def test_clients_that_do_not_move_have_nothing_in_common() -> None:
+    still = common_move(np.zeros((2, 3)), np.ones(2))
+    np.testing.assert_array_equal(still, np.zeros(3))
+    assert not moves_on(still, still)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"), [([1.0, 0.0], True), ([0.04, 1.0], False), ([0.06, 1.0], True), ([-1.0, 0.0], False)]
+)
+def test_a_model_moves_on_as_long_as_two_means_point_the_same_way(now: list[float], expected: bool) -> None:
+    assert moves_on(np.array([1.0, 0.0]), np.array(now)) == expected

@@ -82,7 +82,7 @@ def test_in_every_round_no_row_is_dealt_twice_and_groups_keep_their_sizes(kind: 
 
 def test_a_gradual_change_adds_a_part_in_each_round_and_the_larger_part_is_the_truth() -> None:
     first = shards([2, 2])
-    by_round = ShardsByRound(Drift((5,), "gradual", "clients", 1.0, 4), first, 10, seed=0)
+    by_round = ShardsByRound(Drift([5], "gradual", "clients", 1.0, 4), first, 10, seed=0)
     new = [len(set(rows(by_round.at(number)[0])) - set(rows(first[0]))) for number in range(4, 10)]
     assert new == [0, 5, 10, 15, 20, 20]
     assert [by_round.at(number)[0].cluster for number in range(4, 9)] == [0, 0, 0, 1, 1]
@@ -92,7 +92,7 @@ def test_a_gradual_change_adds_a_part_in_each_round_and_the_larger_part_is_the_t
 
 def test_a_gradual_changes_truth_counts_the_samples_of_clients_that_differ_in_size() -> None:
     large, small = Shard(0, np.arange(1000), np.arange(40)), Shard(1, np.arange(1000, 1100), np.arange(40, 60))
-    by_round = ShardsByRound(Drift((5,), "gradual", "clients", 1.0, 5), [large, small], 10, seed=0)
+    by_round = ShardsByRound(Drift([5], "gradual", "clients", 1.0, 5), [large, small], 10, seed=0)
     of_large, of_small = np.array([800, 600, 400, 200]), np.array([20, 40, 60, 80])
     # The large client keeps most of its samples for three rounds; the small one has more of its after one.
     for number, kept, passed in zip(range(5, 9), of_large, of_small, strict=True):

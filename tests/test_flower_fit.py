@@ -22,7 +22,7 @@ from flwr.supercore.object_ref import load_app, validate
 import florets
 from florets.client_app.app import app as client_app
 from florets.conf.problems import ConfigError
-from florets.engines.flower_processes import write_app
+from florets.engines.flower_run import write_app
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.app import app as server_app
 from florets.strategies.base.federation import WrongNodeCount

@@ -8,8 +8,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from florets.client_app.app import app
-from florets.conf.compose import compose
-from florets.conf.follow import follow
+from florets.conf.compose import compose, follow
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings

@@ -11,19 +11,17 @@ import pytest
 import yaml
 
 from florets.commands.main import main
-from florets.conf.compose import choices, compose
-from florets.conf.folders import OWN_DIR
+from florets.conf.compose import compose
+from florets.conf.presets import OWN_DIR, choices
 from florets.conf.schema import Config
 from florets.reports.summary import RunSummary
 from tests import fake_cells
 
-PRESET = """# @package _global_
-# florets experiment=mine
+PRESET = """# florets experiment=mine
 # Digits with a network of mine.
 defaults:
   - /experiment/quickstart
   - override /task: small
-  - _self_
 
 num_rounds: 3
 """

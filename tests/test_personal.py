@@ -2,17 +2,26 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
+from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.ditto.strategy import Ditto, DittoClients, DittoSettings
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.fedproto.strategy import FedProtoClients, FedProtoKept
+from florets.strategies.shared.messages import TRAIN_BILEVEL
+from florets.task.wire import kinds
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
-from tests.method_runs import SMALL
+from tests.method_runs import SMALL, Played, play
 
 # All of them are runs of a method through the whole program.
 pytestmark = pytest.mark.slow
@@ -76,3 +85,282 @@ def test_a_newcomer_to_per_fedavg_is_told_that_the_model_is_meant_to_be_adapted(
     capsys.readouterr()
     assert main(["assign", f"run={folder}", f"data={tmp_path / '5.npz'}"]) == 0
     assert "adapts it by a gradient step on its own training data before it uses it" in capsys.readouterr().out
+
+
+METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": (), "intercept": ()}
+HOSTS = ("clove", "ifca", "cfl_gp")
+
+
+def own_models(found: Played) -> dict[str, list[bytes]]:
+    """Return the bytes of each client's own model."""
+    assert found.strategy.personal is not None
+    own = found.strategy.personal.own_models(found.models, found.strategy.assignment)
+    records = {key: found.models.replaced(row[np.newaxis]).record for key, row in own.items()}
+    return {key: [array.numpy().tobytes() for array in record.values()] for key, record in records.items()}
+
+
+def numbered(found: Played) -> dict[str, list[bytes]]:
+    """Return the same of a personal method's own strategy."""
+    entries = len(found.strategy.context.models.one(0))
+    return {
+        key: found.final[entries * number : entries * (number + 1)]
+        for key, number in found.strategy.assignment.items()
+    }
+
+
+# One group
+
+ONE = ("k=1", "strategy.fraction_train=0.7", "num_rounds=3")
+
+
+@pytest.mark.parametrize(
+    ("host", "method"),
+    [
+        pytest.param(host, method, marks=() if (host, method) == ("clove", "ditto") else pytest.mark.slow)
+        for host in HOSTS
+        for method in ("ditto", "fedala")
+    ],
+)
+def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: str) -> None:
+    alone = play(*ONE, f"strategy={method}", "eval_every=1")
+    found = play(*ONE, f"strategy={host}", f"personal={method}", "eval_every=1")
+    assert found.final == alone.final[: len(found.final)]
+    own, expected = own_models(found), numbered(alone)
+    assert own
+    assert own == {key: expected[key] for key in own}
+    assert (
+        found.reports[-1].evaluations.items()
+        >= {
+            key: test for key, test in alone.reports[-1].evaluations.items() if key in found.strategy.assignment
+        }.items()
+    )
+
+
+@pytest.mark.slow
+def test_prototypes_of_one_true_group_are_those_of_all_to_the_bit() -> None:
+    more = ("strategy.fraction_train=0.7", "num_rounds=3", "task.num_clusters=1", "k=1", "task.partition=rotation")
+    alone, found = play(*more, "strategy=fedproto"), play(*more, "strategy=oracle", "personal=fedproto")
+    own = own_models(found)
+    assert own == {key: value for key, value in numbered(alone).items() if key in own}
+    assert len(own) > 2
+
+
+# Several groups
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("method", ["ditto", "fedala"])
+def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(host: str, method: str) -> None:
+    """With Ditto they train what they would, and with FedALA where its weights stay 1."""
+    more = (f"strategy={host}", "num_rounds=6", "train=sgd")
+    option = ("personal_options.weight_rate=0",) if method == "fedala" else ()
+    found, plain = play(*more, f"personal={method}", *option), play(*more)
+    assert found.final == plain.final
+    assert [report.phase for report in found.reports] == [report.phase for report in plain.reports]
+    assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
+
+
+@pytest.mark.slow
+def test_without_lambda_dittos_clients_in_groups_train_alone() -> None:
+    more = ("num_rounds=5", "strategy.fraction_train=0.7")
+    found = play(
+        *more, "strategy=clove", "strategy.init=same", "personal=ditto", "personal_options.proximal_lambda=0"
+    )
+    own, local = own_models(found), numbered(play(*more, "strategy=local"))
+    assert own
+    assert own == {key: local[key] for key in own}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["clove", "cfl_gp"])
+def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str) -> None:
+    found = play(f"strategy={host}", "personal=fedproto", "num_rounds=8", "train.local_epochs=5")
+    stable = [report.phase for report in found.reports].index("stable")
+    assert 1 <= stable < 7
+    plain = play(f"strategy={host}", f"num_rounds={stable}", "train.local_epochs=5")
+    assert found.final == plain.final
+    kept = found.strategy.state.kept
+    assert len(kept.personal.vectors) == 6
+    assert kept.groups == found.strategy.assignment
+
+
+def test_prototypes_are_those_of_a_groups_own_clients() -> None:
+    method = FedProtoClients()
+    means = {"a": [[1.0], [5.0]], "b": [[3.0], [0.0]], "c": [[9.0], [9.0]]}
+    counts = {"a": [1, 2], "b": [3, 0], "c": [4, 4]}
+    kept = FedProtoKept(
+        prototypes={key: np.array(rows) for key, rows in means.items()},
+        counts={key: np.array(row) for key, row in counts.items()},
+        groups={"a": 0, "b": 0, "c": 1},
+    )
+    state = SimpleNamespace(kept=kept)
+    method.within(lambda: state, 2)  # type: ignore[arg-type, return-value]  # all that it needs of a state
+    record = method._prototypes(0)[kinds.PROTOTYPES]
+    # (1 + 3 x 3) / 4, and that of the only one who has the class.
+    assert record[kinds.PROTOTYPES].numpy().tolist() == [[2.5], [5.0]]
+    assert method._prototypes(1)[kinds.PROTOTYPES][kinds.PROTOTYPES].numpy().tolist() == [[9.0], [9.0]]
+    assert method._prototypes(2) == {}
+
+
+@pytest.mark.slow
+def test_a_client_that_changes_groups_keeps_its_model_and_is_pulled_to_the_new_group() -> None:
+    more = ("strategy=clove", "num_rounds=30", "train.local_epochs=5", "personal=ditto", "eval_every=30")
+    drift = ("task.drift.rounds=[11]", "task.drift.fraction=0.34", "strategy.watch=8")
+    found = play(*more, *drift)
+    before, after = found.reports[9].assignment, found.reports[-1].assignment
+    moved = {key for key in after if before[key] != after[key]}
+    assert moved
+    accuracies = {key: test.accuracy for key, test in found.reports[-1].evaluations.items()}
+    assert all((accuracies[key] or 0) > 0.7 for key in moved)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("strategy=fedavg personal=ditto", r"personal=ditto: strategy fedavg takes only none or intercept"),
+        (
+            "strategy=ifca personal=fedproto",
+            r"personal=fedproto: strategy ifca takes only none or ditto or fedala or intercept",
+        ),
+        ("strategy=fedavg personal=ditto", r"leave it out, or use strategy=ditto\.$"),
+        ("strategy=fedavg personal=[ditto]", r"personal=\[ditto\]: strategy fedavg .* leave it out\.$"),
+        ("personal=ditt", r"personal=ditt: .*Did you mean ditto\?"),
+        ("personal_options.proximal_lambda=1", r"personal_options=.*has an effect only with personal=ditto"),
+        ("personal=ditto personal_options.lambda=1", r"personal_options.lambda: there is no such key"),
+        ("personal=ditto personal_options.proximal_lambda=-1", r"personal_options.proximal_lambda=-1.0: must be at"),
+        ("personal=ditto personal_options.proximal_lambda=far", r"personal_options.proximal_lambda=far: must be a n"),
+        ("personal=ditto personal_options.fraction_train=0.5", r"the strategy says who takes part"),
+        ("personal=ditto averaging=gradients", r"averaging=gradients: clients of personal=ditto send models"),
+        ("personal=fedproto strategy.watch=8", r"strategy.watch: personal=fedproto begins once clusters are frozen"),
+        ("personal=fedproto strategy.stop_when_stable=false", r"leave strategy.stop_when_stable out"),
+        ("personal=fedproto personal_options.head_layers=[1,3]", r"personal_options.head_layers=\[1,3\]: features"),
+        ("strategy=cfl_gp personal=ditto strategy.quantise=round", r"strategy.quantise=round: clients of personal="),
+        ("strategy=cfl_gp personal=fedproto strategy.stop_unchanged=0", r"begins once clustering has stopped"),
+        ("strategy=oracle strategy.mode=true_start personal=ditto", r"personal=ditto: needs known groups"),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(given.split())
+
+
+def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
+    method = DittoClients(DittoSettings(proximal_lambda=0.5))
+    assert CLoVE(k=2, personal=method).personal is method
+    with pytest.raises(ValueError, match="personal=ditto: FedAvg cannot follow it"):
+        FedAvg(personal=DittoClients())
+    with pytest.raises(ValueError, match="use averaging=models"):
+        CLoVE(k=2, averaging="gradients", personal=DittoClients())
+
+
+# Whole runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
+def test_no_fault_ends_a_run_or_corrupts_a_model(method: str, fault: str) -> None:
+    host = "oracle" if method == "fedproto" else "clove"
+    faulty = ("num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
+    outcome = play_faulty(host, fault, seed=1, more=(*faulty, f"personal={method}", *METHODS[method]))
+    assert outcome.sound, outcome
+    if fault in ("missing array", "huge weights (1e6)"):
+        assert outcome.refused > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_a_client_predicts_with_its_own_model_and_a_newcomer_is_given_its_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
+) -> None:
+    small = [text for text in SMALL if not text.startswith("num_rounds")]
+    given = [*small, "num_rounds=8", f"personal={method}", *METHODS[method], "train.local_epochs=5", "quiet=true"]
+    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
+    own = load_file(folder / "own_models.safetensors")
+    assert {name.partition("/")[0] for name in own} == set("012345")
+    assert len({name.partition("/")[0] for name in load_file(folder / "models.safetensors")}) == 2
+    part = build_task(compose(given)).client(5)
+    np.savez(tmp_path / "5.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
+    capsys.readouterr()
+    assert main(["assign", f"run={folder}", f"data={tmp_path / '5.npz'}"]) == 0
+    assert capsys.readouterr().out.split()[1] in "01"
+    output = tmp_path / "predictions.csv"
+    assert main(["predict", f"run={folder}", f"data={tmp_path / '5.npz'}", "client=5", f"output={output}"]) == 0
+    assert f"{len(part.x_test)} predictions of client 5's own model: " in capsys.readouterr().out
+    (folder / "own_models.safetensors").write_bytes(b"damaged")
+    assert main(["predict", f"run={folder}", f"data={tmp_path / '5.npz'}", "client=5", "output=other.csv"]) == 2
+    assert "own_models.safetensors cannot be read" in capsys.readouterr().err
+
+
+DITTO = "strategy=ditto"
+
+
+def personal(found: Played) -> list[np.ndarray]:
+    """Return the bank of the clients' models, and of the global one before them."""
+    return list(found.strategy.final_models(found.models).bank)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("strategy.fraction_train=0.5", "train=sgd"),
+        pytest.param(("num_rounds=3", "strategy.fraction_train=0.3"), marks=pytest.mark.slow),
+    ],
+)
+def test_without_lambda_it_is_local_only_beside_fedavg_to_the_bit(more: tuple[str, ...]) -> None:
+    found = play(DITTO, "strategy.proximal_lambda=0", *more)
+    fedavg, local = (play(f"strategy={name}", *more) for name in ("fedavg", "local"))
+    entries = len(fedavg.final)
+    assert found.final[:entries] == fedavg.final
+    trained = {key for report in found.reports for key in report.participants}
+    numbers = found.strategy.assignment
+    for key, number in local.strategy.assignment.items():
+        own = found.final[entries * numbers[key] : entries * (numbers[key] + 1)]
+        # A client that never took part stands with the global model.
+        alone = local.final[entries * number : entries * (number + 1)]
+        assert own == (alone if key in trained else fedavg.final)
+
+
+@pytest.mark.slow
+def test_a_step_of_the_personal_model_is_that_of_the_loss_and_of_the_distance_to_the_global_one() -> None:
+    sgd = ("train=sgd", "train.local_steps=1", "train.batch_size=1000", "train.learning_rate=0.1")
+    before, after = play(DITTO, *sgd, "num_rounds=1"), play(DITTO, *sgd, "num_rounds=2")
+    free = play(DITTO, *sgd, "num_rounds=2", "strategy.proximal_lambda=0")
+    # Of round 1 both are the same: the personal models start where the global one does.
+    shared, *own = personal(before)
+    for mine, tied, plain in zip(own, personal(after)[1:], personal(free)[1:], strict=True):
+        assert np.allclose(tied, plain - 0.1 * 1.0 * (mine - shared), atol=1e-6)
+        assert not np.allclose(tied, plain, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_global_model_does_not_depend_on_lambda_and_who_never_took_part_tests_it() -> None:
+    given = (DITTO, "eval_every=1", "train=sgd", "train.local_steps=50", "strategy.fraction_train=0.5")
+    tied, free = (play(*given, f"strategy.proximal_lambda={value}") for value in (5, 0))
+    assert tied.models.bank.tobytes() == free.models.bank.tobytes()
+    seen = {key for report in tied.reports for key in report.participants}
+    tests = [found.reports[-1].evaluations for found in (tied, free)]
+    assert len(tests[0]) == 6 > len(seen)
+    assert {key for key in tests[0] if tests[0][key].loss == tests[1][key].loss} == tests[0].keys() - seen
+    far = [
+        np.mean([np.linalg.norm(own - found.models.bank) for own in found.strategy.state.personal.vectors.values()])
+        for found in (tied, free)
+    ]
+    assert far[0] < 0.8 * far[1]
+
+
+@pytest.mark.slow
+def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
+    found = play(DITTO, "num_rounds=2", lost={(TRAIN_BILEVEL, 2, 3)})
+    earlier = play(DITTO, "num_rounds=1")
+    own, before = found.strategy.state.personal.vectors, earlier.strategy.state.personal.vectors
+    assert [key for key in own if np.array_equal(own[key], before[key])] == ["3"]
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="proximal_lambda=-1"):
+        Ditto(proximal_lambda=-1.0)

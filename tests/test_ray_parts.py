@@ -19,7 +19,7 @@ from florets.commands.main import main
 from florets.conf import extras
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
+from florets.conf.saved import run_folder
 from florets.engines import ray_cluster
 from florets.engines.engine import client_side
 from florets.engines.local_grid import LocalGrid

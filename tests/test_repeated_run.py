@@ -9,7 +9,7 @@ import yaml
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import resume_command
+from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.engines import flower_run
 from florets.engines.go_on import Engine, go_on, plain, same_settings

@@ -27,7 +27,7 @@ from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
-from florets.conf.run_folder import flower_resume_command, resume_command
+from florets.conf.saved import flower_resume_command, resume_command
 from florets.engines import engine
 from florets.reports.folder import FolderLock
 from florets.server_app.app import read_run_config

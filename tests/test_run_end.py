@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from florets.server_app import run_end
+from florets.server_app import app
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,7 +27,7 @@ def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> Non
             deadline = time.monotonic() + 30
             while at_work.poll() is None:
                 assert time.monotonic() < deadline
-                run_end._end_those_at_work()
+                app._end_those_at_work()
         assert idle.poll() is None
         assert f"its process {at_work.pid} is ended" in caplog.text
     finally:
@@ -38,9 +38,9 @@ def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_without_a_simulation_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ray", raising=False)
-    monkeypatch.setattr(run_end.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
-    run_end.end_hung_clients()
-    run_end.end_with_flower()
+    monkeypatch.setattr(app.threading, "Thread", lambda *_, **__: pytest.fail("watched"))
+    app.end_hung_clients()
+    app.end_with_flower()
 
 
 # Starts the second process, and is gone.
@@ -52,9 +52,9 @@ print(child.pid, flush=True)
 """
 TASK = """
 import sys, time
-from florets.server_app import run_end
-sys.argv[0], run_end._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
-run_end.end_with_flower()
+from florets.server_app import app
+sys.argv[0], app._LOOK_SECONDS = "/anywhere/flwr-simulation", 0.05
+app.end_with_flower()
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -72,6 +72,6 @@ def test_a_flower_task_ends_with_its_parent() -> None:
 
 def test_the_parent_is_the_one_that_flower_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["flwr-simulation", "--insecure", "--parent-pid", "12345"])
-    assert run_end._parent() == 12345
+    assert app._parent() == 12345
     monkeypatch.setattr(sys, "argv", ["flwr-simulation", "--insecure"])
-    assert run_end._parent() == os.getppid()
+    assert app._parent() == os.getppid()

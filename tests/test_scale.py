@@ -1,8 +1,11 @@
 """Very many clients: what is not kept, not made and not compared, and copies of a state that holds all of them."""
 
 import copy
+import gc
+import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +15,11 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.strategies.base import strategy as module
+from florets.strategies.base.loop import seldom_collected
 from florets.strategies.base.report import Evaluation
 from florets.strategies.base.state import snapshot
+from florets.strategies.base.strategy import give_back_freed
 from florets.strategies.clove.stability import Histories
 from florets.task import task as task_module
 
@@ -104,3 +110,55 @@ def test_participants_whose_pairs_fit_are_compared():
     # These look at a sample.
     assert compose(["num_clients=50000", "strategy=discovery", "k=auto"])
     assert compose(["num_clients=50000", "strategy=clove"])
+
+
+PIECE, PIECES = 65_536, 3_000
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.skipif(module._trim is None, reason="this C library keeps freed memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_freed_memory_goes_back_before_a_large_step_alone() -> None:
+    pieces = [bytearray(b"1" * PIECE) for _ in range(PIECES)]
+    # One that stays above them holds what is freed below it.
+    last = pieces.pop()
+    del pieces
+    before = resident()
+    give_back_freed(1_000)
+    assert resident() == pytest.approx(before, abs=PIECE * 100)
+    give_back_freed(10**9)
+    assert before - resident() > PIECE * PIECES / 2
+    assert len(last) == PIECE
+
+
+def test_without_such_a_library_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_trim", None)
+    give_back_freed(10**9)
+
+
+def test_the_search_is_seldom_within_the_block_alone() -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    with seldom_collected():
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.get_freeze_count() > frozen
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_run_that_was_set_to_search_even_less_stays_so() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(10**6, *before[1:])
+    try:
+        with seldom_collected():
+            assert gc.get_threshold()[0] == 10**6
+    finally:
+        gc.set_threshold(*before)
+    gc.set_threshold(0, *before[1:])
+    try:
+        with seldom_collected():
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)

@@ -11,8 +11,7 @@ import pytest
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.run_folder import results_folder
-from florets.conf.saved import saved_config
+from florets.conf.saved import results_folder, saved_config
 from florets.conf.schema import Config
 from florets.strategies.base.encoding import decode
 from florets.strategies.base.exchange import clean_reason

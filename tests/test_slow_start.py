@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from florets.conf.folders import PROJECT
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, Federation
 from florets.engines import flower_processes
-from florets.engines.flower_processes import PROJECT
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,7 @@ from florets.conf.compose import compose
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.run_folder import run_folder
-from florets.conf.saved import saved_config
+from florets.conf.saved import run_folder, saved_config
 from florets.server_app.build import build_strategy, build_task
 from florets.server_app.checkpoint import Checkpoints
 from florets.server_app.new_client.run_models import load_run

@@ -13,7 +13,7 @@ import florets
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.engines import jobs
 from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
@@ -133,7 +133,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
     preset = conf_copy / "experiment" / "traced.yaml"
-    preset.write_text(f"# @package _global_\ntracker: [tensorboard, '{OWN}:Calls']\n")
+    preset.write_text(f"tracker: [tensorboard, '{OWN}:Calls']\n")
     with pytest.raises(ConfigError, match=rf"code of its author's, tracker={OWN}:Calls; add trust=true"):
         compose(["experiment=traced"])
     assert compose(["experiment=traced", "trust=true"]).tracker == ["tensorboard", f"{OWN}:Calls"]

@@ -3,25 +3,50 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from benchmarks.bench_faults import play
 from florets.client_app import training
 from florets.server_app.build import build_strategy
+from florets.strategies.base import federation
 from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Round
+from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, RoundReport
+from florets.strategies.core.aggregate import average_models
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
-from florets.strategies.two_phase.moment_descent import DescentState, MomentDescent
-from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings
+from florets.strategies.two_phase.moment_descent import (
+    DescentState,
+    MomentDescent,
+    centres,
+    group_exactly,
+    group_within,
+    largest_groups,
+    num_anchors,
+)
+from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings, average_soft
+from florets.strategies.two_phase.subspace import (
+    MOMENT_FACTOR,
+    Factors,
+    MomentScale,
+    factors_size,
+    leading_bases,
+    longest_columns,
+    orthonormal_columns,
+    random_bases,
+    term_size,
+    weighted_mean,
+)
 from florets.task.wire import bank, kinds
 from tests import mixed_regression, own_functions
 from tests.fakes import FakeClients, models, thetas
-from tests.mixed_regression import Watched, run
+from tests.mixed_regression import Outcome, Watched, run
 
 ANCHORS_5 = ("strategy.anchors=5", "num_clients=12")
 """A smaller federation, for what does not depend on finding the models."""
@@ -434,3 +459,363 @@ def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
         return content
 
     assert soft_round(spoiled).replies["invalid"] == 1
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def pair_matrix(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the mean over all ordered pairs of different rows, as the definition has it."""
+    n = len(left)
+    return sum(np.outer(left[i], right[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+
+
+def span(basis: np.ndarray) -> np.ndarray:
+    return basis @ basis.T
+
+
+def clients(size: int, all_pairs: bool = True) -> tuple[list[Factors], list[np.ndarray], np.ndarray]:
+    """Return three clients with noise around two directions, their matrices and their weights."""
+    draw = rng()
+    directions = 3 * draw.standard_normal((2, size)) / np.sqrt(size)
+    local, matrices = [], []
+    for n in (4, 3, 6):
+        rows = draw.standard_normal((n, 2)) @ directions + draw.choice([-2, 2]) * directions[n % 2]
+        if all_pairs:
+            local.append(Factors(rows[None], rows[None], True))
+            matrices.append(pair_matrix(rows, rows))
+        else:
+            local.append(Factors(rows[None, :1], rows[None, 1:2], False))
+            matrices.append(np.outer(rows[0], rows[1]))
+    return local, matrices, np.array([4.0, 3.0, 6.0])
+
+
+@pytest.mark.parametrize("size", [12, 150])  # Formed, and as an operator.
+@pytest.mark.parametrize("all_pairs", [True, False])
+def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_mean(size: int, all_pairs: bool):
+    local, matrices, weights = clients(size, all_pairs)
+    mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
+    (found,) = leading_bases(local, weights, 2, rng())
+    expected = np.linalg.svd(mean)[0][:, :2]
+    assert span(found) == pytest.approx(span(expected), abs=1e-8)
+    again = leading_bases(local, weights, 2, rng())
+    assert np.array_equal(found, again[0])
+
+
+@pytest.mark.parametrize("size", [12, 150])
+@pytest.mark.parametrize("value", [0.0, 1e-90])  # The second's square is zero to a float.
+def test_a_matrix_of_zeros_has_an_orthonormal_basis_as_well(size: int, value: float):
+    rows = np.full((1, 3, size), value)
+    (found,) = leading_bases([Factors(rows, rows, True)], np.ones(1), 2, rng())
+    assert found.T @ found == pytest.approx(np.eye(2))
+
+
+def test_many_exchanges_of_the_iteration_end_in_the_singular_vectors():
+    _, matrices, weights = clients(12)
+    mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
+    bases = random_bases(1, 12, 2, rng())
+    assert bases[0].T @ bases[0] == pytest.approx(np.eye(2))
+    for _ in range(50):
+        bases = weighted_mean([(y.T @ bases[0])[None] for y in matrices], weights)
+        bases = orthonormal_columns(weighted_mean([(y @ bases[0])[None] for y in matrices], weights))
+    assert span(bases[0]) == pytest.approx(span(np.linalg.svd(mean)[0][:, :2]), abs=1e-8)
+
+
+def test_terms_are_weighed_by_examples_and_need_a_client():
+    terms = [np.full((1, 1, 1), value, dtype=np.float32) for value in (1.0, 5.0)]
+    assert weighted_mean(terms, np.array([3.0, 1.0])).item() == 2.0
+    with pytest.raises(ValueError, match="no client's term"):
+        weighted_mean([], np.ones(0))
+
+
+def test_anchors_are_grouped_into_exactly_k_or_by_distance():
+    estimates = np.array([[0.0], [0.3], [5.0], [9.0], [5.2]])
+    assert group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
+    assert group_exactly(np.zeros((4, 2)), 3).max() == 2  # All alike: still three groups.
+    assert group_exactly(estimates[:1], 1).tolist() == [0]
+    assert group_within(estimates, 1.0).tolist() == [0, 0, 1, 2, 1]
+    # A chain: 0 and 0.8 are too far apart, 0.4 is near both.
+    assert group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
+    assert group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_of_too_many_groups_the_largest_become_models_and_a_model_without_group_stays():
+    kept = largest_groups(np.array([0, 1, 2, 1, 2]), 2)
+    assert kept.tolist() == [-1, 0, 1, 0, 1]
+    bank = np.array([[7.0], [8.0], [9.0]])
+    estimates = np.array([[100.0], [1.0], [2.0], [3.0], [4.0]])
+    assert centres(estimates, kept, bank).tolist() == [[2.0], [3.0], [9.0]]
+
+
+def test_the_number_of_anchors_is_the_papers():
+    assert [num_anchors(k) for k in (1, 2, 3, 4)] == [1, 5, 10, 17]
+
+
+@pytest.mark.parametrize("weighting", ["all_participants", "examples"])
+def test_soft_averages_of_hard_labels_are_the_hard_averages(weighting: str):
+    draw = rng()
+    bank, hard = draw.standard_normal((3, 4)), np.array([0, 1, 1, 0])
+    weights, integers = np.array([10.0, 20.0, 5.0, 1.0]), np.zeros(4, dtype=bool)
+    updates = np.repeat(bank[None], 4, axis=0)
+    updates[np.arange(4), hard] += draw.standard_normal((4, 4))
+    expected = average_models(bank, updates[np.arange(4), hard], hard, weights, weighting, integers)
+    found = average_soft(bank, updates, np.eye(3)[hard], weights, weighting, integers)
+    assert found == pytest.approx(expected)
+    assert np.array_equal(found[2], bank[2])
+
+
+def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model():
+    updates = np.array([[[1.0, 3.0]], [[5.0, 4.0]]])
+    counters = np.array([False, True])
+    memberships, weights = np.array([[0.5], [0.25]]), np.array([2.0, 4.0])
+    bank = np.array([[1.0, 0.0]])
+    # Changes 0 and 4: 4 * 4 / 6, and 4 * 4 / (2 * 0.5 + 4 * 0.25). The counter keeps its largest value.
+    assert average_soft(bank, updates, memberships, weights, "all_participants", counters) == pytest.approx(
+        np.array([[1 + 16 / 6, 4.0]])
+    )
+    assert average_soft(bank, updates, memberships, weights, "examples", counters)[0, 0] == 9.0
+
+
+STOPPING = ("strategy.anchors=5", "strategy.moment_rounds=8", "strategy.delta=2.0", "strategy.epsilon=0.12")
+SMALL = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=3", "num_rounds=1")
+
+
+def silent(*anchors: int, rounds: range) -> Watched:
+    return Watched({(MOMENT_DESCENT, r, anchor): lost for r in rounds for anchor in anchors})
+
+
+def anchors(strategy: TwoPhase) -> list[int]:
+    return [int(anchor.key) for anchor in strategy.state.descent.anchors]
+
+
+@cache
+def undisturbed() -> Outcome:
+    """Return the small run in which every anchor answers."""
+    return run(*SMALL)
+
+
+@pytest.mark.slow
+def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="florets")
+    whole = run(*STOPPING, "num_rounds=2")
+    last = anchors(whole.strategy)[0]
+    watched = silent(last, rounds=range(2, 9))
+    found = run(*STOPPING, "num_rounds=2", "round_tries=2", watched=watched)
+    ends = [report.phase for report in found.reports].index("refine")
+    report = found.reports[ends - 1]
+    assert (report.details["anchors_stopped"], report.tries, report.train_loss) == (4, 2, None)
+    assert found.banks[ends - 1].tobytes() == found.banks[ends - 2].tobytes()
+    assert report.assignment == found.reports[ends - 2].assignment
+    assert [report.phase for report in found.reports[ends:]] == ["refine"] * (10 - ends)
+    assert found.errors[-1] < found.errors[ends - 1]
+    assert f"round {ends} returned a valid update from none of 1 asked" in caplog.text
+    assert "Phase 1 ends here, with the estimates of the 5 of 5 anchors that were heard" in caplog.text
+
+
+@pytest.mark.parametrize(("heard", "answering"), [(2, 0), (3, 0), (5, 2)])
+def test_anchors_below_the_quorum_end_phase_1_once_as_many_as_models_were_heard(heard: int, answering: int) -> None:
+    some = anchors(undisturbed().strategy)
+    faults = {
+        **silent(*some[heard:], rounds=range(1, 2)).faults,
+        **silent(*some[answering:], rounds=range(2, 4)).faults,
+    }
+    if heard == 2:
+        with pytest.raises(FederationError, match="round 2 returned a valid update from none of 5 asked"):
+            run(*SMALL, "quorum=0.4", watched=Watched(faults))
+        return
+    found = run(*SMALL, watched=Watched(faults))
+    assert [report.phase for report in found.reports] == ["moment_descent"] * 2 + ["refine"] * 2
+    assert found.banks[1].tobytes() == found.banks[0].tobytes() != found.banks[2].tobytes()
+
+
+@pytest.mark.parametrize("come_back", [True, False])
+def test_anchors_offline_are_waited_for_although_other_clients_are_online(
+    come_back: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING, logger="florets")
+    whole = undisturbed()
+    away: set[int] = set()
+
+    class Gone(Watched):
+        def grid(self, num_clients: int):  # type: ignore[no-untyped-def]
+            grid = super().grid(num_clients)
+            nodes = grid.get_node_ids
+            grid.get_node_ids = lambda: [node for node in nodes() if node not in away]  # type: ignore[method-assign]
+            return grid
+
+    naps = 0
+
+    def nap(seconds: float) -> None:
+        nonlocal naps
+        naps += 1
+        if come_back and naps == 3:
+            away.clear()
+
+    # Nothing but waiting takes time, half a second a nap.
+    monkeypatch.setattr(federation.time, "monotonic", lambda: 0.5 * naps)
+    monkeypatch.setattr(federation.time, "sleep", nap)
+    plan = TwoPhase.plan
+
+    def leave(self, context):  # type: ignore[no-untyped-def]
+        if context.server_round == 2 and not naps:
+            away.update(anchor.node_id for anchor in self.state.descent.anchors)
+            self.federation.refresh(context.grid, context.config)
+        return plan(self, context)
+
+    monkeypatch.setattr(TwoPhase, "plan", leave)
+    found = run(*SMALL, "round_tries=2", "start_timeout=5", watched=Gone())
+    assert "round 2: of the anchors none that still moves" in caplog.text
+    assert "is online: waiting up to start_timeout=5 s for one" in caplog.text
+    if come_back:
+        assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in whole.banks]
+        return
+    # Ten looks each try; then the clients that are there refine.
+    assert 15 < naps < 25
+    assert [report.phase for report in found.reports] == ["moment_descent"] * 2 + ["refine"] * 2
+    assert (found.reports[1].participants, found.reports[1].tries) == ((), 2)
+    assert len(found.reports[2].participants) == 12 - 5
+
+
+def test_an_anchor_that_never_answered_is_in_no_group() -> None:
+    whole = undisturbed()
+    mute = anchors(whole.strategy)[1]
+    found = run(*SMALL, watched=silent(mute, rounds=range(1, 4)))
+    descent = found.strategy.state.descent
+    assert descent.groups[1] == -1
+    others = np.array([0, 2, 3, 4])
+    assert set(descent.groups[others]) == {0, 1, 2}
+    for model in range(3):
+        mean = descent.estimates[others][descent.groups[others] == model].mean(axis=0)
+        assert found.banks[2][model] == pytest.approx(mean, abs=1e-6)
+    assert f"{mute:02}" not in found.reports[2].assignment
+    # Heard in the last round alone, it is grouped.
+    late = run(*SMALL, watched=silent(mute, rounds=range(1, 3)))
+    assert (late.strategy.state.descent.groups >= 0).all()
+
+
+def test_fewer_anchors_heard_than_models_are_grouped_with_the_others_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="florets")
+    some = anchors(run(*SMALL).strategy)
+    assert caplog.text == ""
+    found = run(*SMALL, "quorum=0.4", watched=silent(*some[2:], rounds=range(1, 4)))
+    assert "round 1: 2 of 5 anchors were heard so far, fewer than k=3" in caplog.text
+    assert sorted(set(found.strategy.state.descent.groups)) == [0, 1, 2]
+
+
+FEW = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=1", "num_rounds=1")
+
+
+def scaled(by: float) -> object:
+    """Change a reply's arrays by a factor."""
+
+    def change(content: RecordDict) -> RecordDict:
+        arrays = content.array_records[kinds.ARRAYS]
+        content[kinds.ARRAYS] = ArrayRecord({n: Array((a.numpy() * by).astype("float32")) for n, a in arrays.items()})
+        return content
+
+    return change
+
+
+def test_the_size_of_a_term_is_its_largest_value_against_the_longest_column_that_was_multiplied() -> None:
+    bases = np.array([[[3.0, 0.0], [4.0, 1.0]], [[0.0, 0.5], [0.0, 0.0]]])
+    # Anchor 0: columns of length 5 and 1, so -40 / 5. Anchor 1: lengths 0 and 0.5, so 3 / 0.5.
+    term = np.array([[[-40.0, 2.0], [1.0, 0.0]], [[3.0, 0.0], [0.0, 1.0]]])
+    np.testing.assert_array_equal(longest_columns(bases), [5.0, 0.5])
+    assert term_size(term, longest_columns(bases)) == 8.0
+    assert term_size(term / 10, longest_columns(bases / 10)) == pytest.approx(8.0)
+    # Nothing was multiplied: any value is as large as it is.
+    assert term_size(np.full((1, 2, 1), 1e30, dtype=np.float32), np.zeros(1)) == pytest.approx(1e30)
+
+
+def test_the_size_of_factors_is_the_mean_over_pairs_of_the_product_of_their_lengths() -> None:
+    # Lengths 5, 1 and 2 at anchor 0, so 2 (5 + 10 + 2) / 6; none at anchor 1.
+    left = np.array([[[3.0, -4.0], [0.0, 1.0], [2.0, 0.0]], np.zeros((3, 2))], dtype=np.float32)
+    assert factors_size(left, left, all_pairs=True) == pytest.approx(17 / 3)
+    # Other lengths on the right, 1, 1 and 3: (5 (1 + 3) + (1 + 3) + 2 (1 + 1)) / 6.
+    right = np.array([[[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]], np.zeros((3, 2))], dtype=np.float32)
+    assert factors_size(left, right, all_pairs=True) == pytest.approx(28 / 6)
+    assert factors_size(left[:, 2:], right[:, 2:], all_pairs=False) == pytest.approx(6.0)
+    assert factors_size(np.full((1, 2, 3), 1e38, dtype=np.float32), left[:1, :2, :1], True) < np.inf
+    assert factors_size(left[1:], left[1:], all_pairs=True) == 0.0
+
+
+@pytest.mark.parametrize(("times", "step"), [(100, None), (200, 2)])
+def test_iterated_bases_lean_towards_a_client_of_large_gradients_and_show_less_of_the_others(
+    times: float, step: int | None
+) -> None:
+    rng = np.random.default_rng(0)
+    gradients = rng.standard_normal((20, 2000))
+    gradients[7] *= times
+    scale, bases, refused = MomentScale(), random_bases(1, 2000, 3, rng), None
+    for inner in range(1, 5):
+        terms = [np.outer(gradient, gradient @ bases[0])[np.newaxis] for gradient in gradients]
+        mask = scale.judge(np.array([term_size(term, longest_columns(bases)) for term in terms]), MOMENT_FACTOR)
+        if mask.any() and refused is None:
+            refused = inner
+            np.testing.assert_array_equal(np.flatnonzero(mask), [7])
+        mean = weighted_mean(terms, np.ones(20))
+        bases = mean if inner % 2 else orthonormal_columns(mean)
+    assert refused == step
+
+
+def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() -> None:
+    scale = MomentScale()
+    np.testing.assert_array_equal(scale.judge(np.array([1.0, 2.0, 3.0, 21.0]), 10.0), [False, False, False, True])
+    assert scale.value == 2.0
+    # Most clients' moments vanish: the others' are what they were, and honest.
+    np.testing.assert_array_equal(scale.judge(np.array([0.0, 0.0, 20.0, 20.1]), 10.0), [False, False, False, True])
+    assert not scale.judge(np.array([1.0, 1e30]), 10.0).any()
+    assert not MomentScale().judge(np.array([0.0, 0.0, 1e30]), 10.0).any()
+    arrays: dict[str, np.ndarray] = {}
+    assert decode(encode(scale, arrays), arrays) == scale
+
+
+@pytest.mark.parametrize(("mode", "kind", "times"), [("iteration", SUBSPACE, 4), ("direct", MOMENTS, 1)])
+def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
+    mode: str, kind: str, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="florets")
+    settings = (*FEW, f"strategy.subspace={mode}")
+    found = run(*settings, watched=Watched({(kind, 1, 7): scaled(1e12)}))  # type: ignore[dict-item]
+    assert found.reports[0].replies["invalid"] == times
+    assert (
+        "client 07 sent an invalid reply: rejected as an outlier: its moments are far larger than the others'"
+        in caplog.text
+    )
+
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    without = run(*settings, watched=Watched({(kind, 1, 7): lost}))
+    assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in without.banks]
+
+
+@pytest.mark.parametrize(("mode", "kind", "factor"), [("iteration", SUBSPACE, 1e4), ("direct", MOMENTS, 99)])
+def test_a_client_of_a_hundred_times_the_others_gradients_is_heard(mode: str, kind: str, factor: float) -> None:
+    found = run(*FEW, f"strategy.subspace={mode}", watched=Watched({(kind, 1, 7): scaled(factor)}))  # type: ignore[dict-item]
+    assert found.reports[0].replies["invalid"] == 0
+
+
+@pytest.mark.parametrize("pairing", ["all", "halves"])
+def test_a_client_with_one_example_of_a_huge_gradient_is_heard(pairing: str) -> None:
+    def outlier(content: RecordDict) -> RecordDict:
+        arrays = {name: array.numpy().copy() for name, array in content.array_records[kinds.ARRAYS].items()}
+        # Of the means of the two halves it is the left one.
+        arrays[kinds.LEFT][:, 0] *= 1e5
+        content[kinds.ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+        return content
+
+    settings = (*FEW, "strategy.subspace=direct", f"strategy.pairing={pairing}")
+    found = run(*settings, watched=Watched({(MOMENTS, 1, 7): outlier}))
+    assert found.reports[0].replies["invalid"] == 0
+
+
+@pytest.mark.parametrize("fault", ["huge weights (1e30)", "huge weights (1e6)"])
+@pytest.mark.slow
+def test_a_fifth_of_faulty_clients_does_not_keep_two_phase_from_the_groups(fault: str) -> None:
+    small = ("num_rounds=2", "strategy.moment_rounds=2", "strategy.inner_steps=2", "task.model_options.hidden=[]")
+    outcome = play("two_phase", fault, seed=0, more=small)
+    assert (outcome.rounds, outcome.ari, outcome.sound, outcome.error) == (4, 1.0, True, "")

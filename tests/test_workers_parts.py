@@ -16,9 +16,9 @@ from florets.client_app.client import Client
 from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import run_folder
-from florets.engines import cores
-from florets.engines.cores import num_workers
+from florets.conf.saved import run_folder
+from florets.engines import jobs
+from florets.engines.jobs import num_workers
 from florets.engines.local_grid import LocalGrid
 from florets.engines.messages import MessageReader, MessageWriter, pickled, unpickled
 from florets.engines.worker_grid import KeptModels
@@ -227,7 +227,7 @@ def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
     assert "workers" in CHANGEABLE
-    monkeypatch.setattr("florets.engines.cores.cores", lambda: 4)
+    monkeypatch.setattr("florets.engines.jobs.cores", lambda: 4)
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
 
 
@@ -245,7 +245,7 @@ def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPat
 def test_more_processes_than_cores_are_told(
     n_jobs: int, workers: list[int | str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "cores", lambda: 4)
-    warning = cores.crowded(n_jobs, workers)
+    monkeypatch.setattr(jobs, "cores", lambda: 4)
+    warning = jobs.crowded(n_jobs, workers)
     assert warning.startswith(said)
     assert bool(warning) == bool(said)

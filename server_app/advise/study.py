@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute, results_folder
+from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import say
 from florets.reports.folder import write_whole

@@ -9,7 +9,6 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from florets.conf.class_names import as_texts
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.server_app.data_agreement import declaration_of
@@ -148,7 +147,7 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
         if key in given:
             try:
                 # Names are texts, whatever they look like.
-                value = (as_texts if key == "classes" else yaml.safe_load)(given[key])
+                value = yaml.load(given[key], yaml.BaseLoader if key == "classes" else yaml.SafeLoader)
             except yaml.YAMLError as error:
                 raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
             options[key] = value

@@ -11,7 +11,7 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines import jobs
-from florets.engines.cores import num_workers
+from florets.engines.jobs import num_workers
 from florets.engines.own_nodes import own_nodes
 from florets.engines.pool import LoadClientSide
 from florets.reports.console import counted, duration, number, say, size

@@ -9,11 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from florets.conf.defaults import beyond_defaults
-from florets.conf.overrides import read_overrides
+from florets.conf.overrides import quote, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.run_config import quote
-from florets.conf.run_folder import absolute, results_folder
+from florets.conf.saved import absolute, beyond_defaults, results_folder
 from florets.conf.schema import Config
 from florets.engines import jobs
 from florets.engines.go_on import finished_run, plain, same_settings

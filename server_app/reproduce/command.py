@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute
-from florets.engines.cores import crowded
+from florets.conf.saved import absolute
 from florets.engines.go_on import Engine
+from florets.engines.jobs import crowded
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
 from florets.server_app.reproduce.cells import Cell, Place, Progress, in_order, places, progress_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from florets.conf.compose import CONFIG_DIR
+from florets.conf.presets import CONFIG_DIR
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.server_app.reproduce.item_reader import ItemReader
 from florets.server_app.reproduce.items import Item

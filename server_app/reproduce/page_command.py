@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from florets.conf.problems import ConfigError, did_you_mean
-from florets.conf.run_folder import absolute
+from florets.conf.saved import absolute
 from florets.reports.console import counted, say
 from florets.reports.folder import write_whole
 from florets.server_app.reproduce.overview import overview_block

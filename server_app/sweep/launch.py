@@ -16,15 +16,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from florets.conf.compose import CONFIG_DIR
 from florets.conf.extras import require
+from florets.conf.presets import CONFIG_DIR
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import absolute
+from florets.conf.saved import absolute
 from florets.conf.schema import Config
-from florets.conf.sweep_block import with_block
 from florets.engines import jobs
-from florets.engines.cores import crowded
 from florets.engines.go_on import Engine
+from florets.engines.jobs import crowded
 from florets.reports.console import counted, say
 from florets.server_app.sweep.best import write_best
 from florets.server_app.sweep.sweep_direction import direction
@@ -42,8 +41,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
 
     The code is 0, 1 if a job failed, 130 if interrupted.
 
-    A preset with a sweep block gives the keys that are not given by hand.
-
     Parameters
     ----------
     overrides : sequence of str
@@ -53,7 +50,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     engine : Engine
         Runs one experiment.
     keep : bool
-        Whether jobs that are finished are kept and stopped ones go on; those of a sweep block always are.
+        Whether jobs that are finished are kept and stopped ones go on.
 
     Raises
     ------
@@ -65,8 +62,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         require("sweep", "hydra/launcher=joblib")
     if "hydra/sweeper=optuna" in for_hydra:
         require("tune", "hydra/sweeper=optuna")
-    texts, is_block = with_block([text for text in overrides if text not in for_hydra])
-    keep = keep or is_block
+    texts = [text for text in overrides if text not in for_hydra]
     parsed = read_sweep(texts)
     total: int | None = None
     refused: dict[str, int] = {}

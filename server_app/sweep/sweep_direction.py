@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hydra.core.override_parser.types import IntervalSweep, Override
 
 from florets.conf.compose import compose
-from florets.conf.measure import lacks_sums
 from florets.conf.problems import ConfigError
+from florets.conf.validate import lacks_sums
 from florets.engines import jobs
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.server_app.sweep.sweep_keys import expand

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.problems import ConfigError
-from florets.conf.run_folder import results_folder
+from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import jobs
 from florets.engines.go_on import Engine, finished_run, go_on, plain

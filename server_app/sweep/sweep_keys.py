@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from hydra.core.override_parser.types import Glob, Override
 
 from florets.conf.compose import compose
-from florets.conf.overrides import GROUPS, parse
+from florets.conf.overrides import parse
+from florets.conf.presets import GROUPS
 from florets.conf.problems import ConfigError
 
 # In Hydra's empty space a key holds either a value or other keys; these hold both, as in

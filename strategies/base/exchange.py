@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from florets.strategies.base.report import named
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.replies import read_work
 from florets.task.work import Work
 
 _SECONDS = 60.0
-_MOST_NAMED = 10
 
 
 class Waiting:
@@ -40,12 +40,6 @@ class Waiting:
             self._reported = now
             so_far, left = now - self._begun, max(0.0, deadline - now)
             log.info("waiting for %s (%.0f s so far, at most %.0f s more)", what(), so_far, left)
-
-
-def named(names: Sequence[str]) -> str:
-    """Return names in one line, of many the first ones and how many more there are."""
-    shown = ", ".join(names[:_MOST_NAMED])
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
 
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ import numpy as np
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
-from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined, named
-from florets.strategies.base.report import Client
+from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
+from florets.strategies.base.report import Client, named
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
 from florets.task.wire.introduction import Introduction, Magnitude, key_problem

@@ -27,6 +27,8 @@ ADVICE = "advice"
 EVIDENCE = "discovery"
 """The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
 
+_MOST_NAMED = 10
+
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -206,3 +208,9 @@ class RoundReport:
     work: Work = field(default_factory=Work)
     clients: Mapping[str, ClientRound] = field(default_factory=dict)
     compared: Compared | None = None
+
+
+def named(names: Sequence[str]) -> str:
+    """Return names in one line, of many the first ones and how many more there are."""
+    shown = ", ".join(names[:_MOST_NAMED])
+    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"

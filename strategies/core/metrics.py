@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
-from scipy.spatial.distance import cdist
 
 from florets.strategies.core import FloatArray, IntArray
 
@@ -90,6 +87,11 @@ def model_error(bank: FloatArray, true_models: FloatArray) -> float:
     """
     if not len(bank) or not len(true_models) or bank.shape[1] != true_models.shape[1]:
         raise ValueError(f"models of shapes {bank.shape} and {true_models.shape} cannot be compared.")
+    # It takes a fifth of a second, which the command's --help need not spend.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+    from scipy.spatial.distance import cdist
+
     distances = cdist(true_models, bank)
     distances[~np.isfinite(distances)] = np.inf
     if len(bank) < len(true_models):

@@ -92,7 +92,7 @@ def pool_and_relu(x: Tensor) -> Tensor:
     """Apply 2 x 2 max-pooling and ReLU: the same bits on both ways, each the faster one on a CPU; a GPU pools.
 
     ReLU after pooling has a quarter of the work. Without gradients, maxima of strided slices beat torch's pooling
-    kernel; with gradients, the backward pass of slices costs more than it saves (see benchmarks/bench_losses.py).
+    kernel; with gradients, the backward pass of slices costs more than it saves.
     """
     if torch.is_grad_enabled() or x.device.type != "cpu":
         return F.relu(F.max_pool2d(x, 2))

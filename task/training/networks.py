@@ -136,9 +136,8 @@ class Convolutions:
     """Convolutions, each with ReLU and pooling, and a linear layer, as in `ConvNet`; see `Network`.
 
     The networks' channels stand side by side in one image, and convolutions in groups keep them apart. On a CPU
-    channels come last in memory: grouped convolutions and pooling are nearly twice as fast so
-    (benchmarks/bench_batch.py). On a GPU they come first, as its grouped convolutions of 32 bits expect them; that is
-    not measured.
+    channels come last in memory: grouped convolutions and pooling are nearly twice as fast so. On a
+    GPU they come first, as its grouped convolutions of 32 bits expect them; that is not measured.
     """
 
     padding: int

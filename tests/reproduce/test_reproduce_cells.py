@@ -8,8 +8,8 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.defaults import beyond_defaults
 from florets.conf.problems import ConfigError
+from florets.conf.saved import beyond_defaults
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
 from florets.reports.folder import FolderBusy, FolderLock

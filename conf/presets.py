@@ -1,0 +1,207 @@
+"""Presets: the YAML files of conf/ and of a folder of the user's, read and laid over each other.
+
+A preset sets keys. Its list `defaults` may name presets that it builds on, and other files of `task/` and `train/`
+(`override /task: mnist`). Layers from below: the task's file, the optimiser's, the presets built on, the preset.
+A file holds one preset, named by its path, or several, which `---` separates: the first line of each names it,
+`# florets experiment=<name>`.
+"""
+
+import copy
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from florets.conf.overrides import merge
+from florets.conf.problems import ConfigError, did_you_mean
+
+CONFIG_DIR = Path(__file__).resolve().parent
+OWN_DIR = "FLORETS_CONFIG_DIR"
+"""Environment variable that names the user's folder: the processes of a sweep inherit it."""
+
+GROUPS = ("experiment", "task", "train")
+_OPTION = "--config-dir"
+_PLAIN = {"task": "digits", "train": "adam"}
+"""Files of a preset that names no others."""
+
+# So that a preset may say `${sum:25000,${k}}` where one number follows from another.
+OmegaConf.register_new_resolver("sum", lambda *terms: sum(terms), replace=True)
+# And `${share:5,${k},2}`, 5 for every 2 of k, rounded down.
+OmegaConf.register_new_resolver("share", lambda part, count, every: part * count // every, replace=True)
+
+
+def own_dir() -> Path | None:
+    """Return the user's folder, None where there is none."""
+    text = os.environ.get(OWN_DIR)
+    return Path(text) if text else None
+
+
+@contextmanager
+def own_presets(arguments: Sequence[str], caller: Path) -> Iterator[list[str]]:
+    """Take the folder of ``--config-dir`` as the user's inside the block, also for processes that are started there.
+
+    Parameters
+    ----------
+    arguments
+        The command line, with ``--config-dir <folder>`` or ``--config-dir=<folder>`` or without; the rest is yielded.
+    caller
+        The working directory that a relative folder is meant from.
+
+    Raises
+    ------
+    ConfigError
+        If it is no folder with presets.
+    """
+    rest, before = list(arguments), os.environ.get(OWN_DIR)
+    try:
+        place = next((i for i, text in enumerate(rest) if text.partition("=")[0] == _OPTION), None)
+        if place is not None:
+            _, equals, text = rest.pop(place).partition("=")
+            if not equals:
+                text = rest.pop(place) if place < len(rest) else ""
+            os.environ[OWN_DIR] = str(_checked(text, caller))
+        yield rest
+    finally:
+        if before is None:
+            os.environ.pop(OWN_DIR, None)
+        else:
+            os.environ[OWN_DIR] = before
+
+
+def _checked(text: str, caller: Path) -> Path:
+    if not text:
+        raise ConfigError([f"{_OPTION}: name the folder, as {_OPTION} my_presets."])
+    folder = (caller / Path(text).expanduser()).absolute()
+    if not any(_sources(folder, group) for group in GROUPS):
+        what = "has no preset" if folder.is_dir() else "is no folder"
+        raise ConfigError(
+            [f"{_OPTION} {text}: {what}; presets are the files experiment/<name>.yaml in it (task/, train/ too)."]
+        )
+    return folder
+
+
+def choices(group: str) -> list[str]:
+    """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`.
+
+    Raises
+    ------
+    ConfigError
+        If a name is in the user's folder and in florets': which is meant would depend on who reads it.
+    """
+    built_in, own = _sources(CONFIG_DIR, group), own_dir()
+    mine = {} if own is None else _sources(own, group)
+    if both := sorted(mine.keys() & built_in.keys()):
+        raise ConfigError([f"{own}/{group}/{both[0]}.yaml: florets has one of this name; choose another."])
+    return sorted([*built_in, *mine])
+
+
+def text_of(group: str, name: str) -> str:
+    """Return the text of a group's preset of a name that it offers."""
+    own = own_dir()
+    return (_sources(CONFIG_DIR, group) | ({} if own is None else _sources(own, group)))[name]
+
+
+def _sources(folder: Path, group: str) -> dict[str, str]:
+    """Return the texts of a folder's presets by name."""
+    found: dict[str, str] = {}
+    root = str(folder / group)
+    # Every composition asks: `Path.rglob` takes four times as long.
+    for place, _, files in os.walk(root):
+        for file in files:
+            if file.endswith(".yaml"):
+                path = os.path.join(place, file)
+                own_name = path[len(root) + 1 : -len(".yaml")].replace(os.sep, "/")
+                found |= _documents(path, os.stat(path).st_mtime_ns, group, own_name)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _documents(path: str, _changed: int, group: str, own_name: str) -> dict[str, str]:
+    """Return the texts of a file's presets by name."""
+    text = Path(path).read_text(encoding="utf-8")
+    named = {
+        found[1]: one for one in text.split("\n---\n") if (found := re.match(rf"# florets {group}=(\S+)\n", one))
+    }
+    return named if len(named) > 1 else {own_name: text}
+
+
+def read_file(group: str, name: str) -> dict[str, Any]:
+    """Return what a group's preset holds; raise ConfigError where it cannot be read."""
+    try:
+        return copy.deepcopy(_read(text_of(group, name)))
+    except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            [f"{group}={name}: its file cannot be read as a mapping of keys to values ({reason})."]
+        ) from error
+
+
+# The jobs of a sweep have most of their files in common.
+@lru_cache(maxsize=256)
+def _read(text: str) -> dict[str, Any]:
+    values: Any = OmegaConf.to_container(OmegaConf.create(text), resolve=False) if text.strip() else {}
+    if not isinstance(values, dict):
+        raise ValueError("it holds a list")
+    # Names of classes stay as they are written: to YAML no, 01, 1e3 or true is no text.
+    for places in (("task", "data_options"), ("data_options",)):
+        options, written = values, yaml.load(text, yaml.BaseLoader) if "classes" in text else None
+        for place in places:
+            options = options.get(place) if isinstance(options, dict) else None
+            written = written.get(place) if isinstance(written, dict) else None
+        names = options.get("classes") if isinstance(options, dict) else None
+        if isinstance(names, list) and isinstance(written, dict):
+            # A function of the user's may well take integers.
+            options["classes"] = [
+                name if str(name) == one else one for name, one in zip(names, written["classes"], strict=True)
+            ]
+    return values
+
+
+def preset_values(experiment: str, groups: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return all that a preset holds, with the files that it names, as nested plain values that are not checked yet.
+
+    Parameters
+    ----------
+    groups
+        Files of `task` and `train` in place of those that the preset names.
+    """
+    chosen = dict(_PLAIN)
+    layers = list(_layers(experiment, chosen, ()))
+    values = {group: read_file(group, name) for group, name in (chosen | dict(groups or {})).items()}
+    for layer in layers:
+        merge(values, layer)
+    return {name: {} if value is None else value for name, value in values.items()} | {"experiment": experiment}
+
+
+def _layers(name: str, chosen: dict[str, str], above: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the values of the presets that a preset builds on, and then its own; name their files in `chosen`."""
+    own, overrides = read_file("experiment", name), {}
+    if name in above:
+        raise ConfigError([f"preset {name}: builds on itself, through {', '.join(above)}; change its `defaults`."])
+    for entry in own.pop("defaults", None) or []:
+        if isinstance(entry, dict) and set(entry) <= {"override /task", "override /train"}:
+            overrides |= {key.removeprefix("override /"): str(value) for key, value in entry.items()}
+        elif isinstance(entry, str) and (parent := entry.removeprefix("/experiment/")) in choices("experiment"):
+            yield from _layers(parent, chosen, [*above, name])
+        else:
+            hint = did_you_mean(entry, choices("experiment")) if isinstance(entry, str) else ""
+            raise ConfigError(
+                [
+                    f"preset {name}: defaults: {entry!r} is neither the name of a preset nor 'override /task: "
+                    f"<name>' or 'override /train: <name>'.{hint}"
+                ]
+            )
+    for group, file in overrides.items():
+        if file not in (known := choices(group)):
+            raise ConfigError(
+                [f"preset {name}: override /{group}: {file}: no such {group}.{did_you_mean(file, known)}"]
+            )
+    chosen.update(overrides)
+    yield own

@@ -1,0 +1,1026 @@
+"""CLoVE and IFCA against clients of one line of arithmetic: every expected number can be worked out by hand."""
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg as StockFedAvg
+
+import florets
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.experiment import run_experiment
+from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.encoding import decode, encode
+from florets.strategies.base.exchange import Replies, Request, sort_replies
+from florets.strategies.base.federation import FederationError, WrongNodeCount
+from florets.strategies.base.models import Models
+from florets.strategies.base.placement import FrozenClusters
+from florets.strategies.base.report import STABLE_FROM, RoundReport
+from florets.strategies.cfl_s.strategy import CFLS
+from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.core import FloatArray
+from florets.strategies.core.outliers import clipped, equal_for_all_models
+from florets.strategies.discovery.strategy import Discovery
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.fedgwc.strategy import FedGWC
+from florets.strategies.fedprox.strategy import FedProx
+from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.local.strategy import Local
+from florets.strategies.shared.loss_outliers import EQUAL, FAR, Outliers
+from florets.strategies.shared.watch import Departure, Watch
+from florets.task.data.dataset import Dataset
+from florets.task.wire import kinds
+from tests.fakes import FakeClients, models, steps, thetas
+
+TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]
+
+
+def reports(strategy: object, clients: FakeClients, first: ArrayRecord, rounds: int) -> list[RoundReport]:
+    collected: list[RoundReport] = []
+    strategy.start(  # type: ignore[attr-defined]
+        clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: collected.append(report)
+    )
+    return collected
+
+
+def models_plain(theta: float) -> ArrayRecord:
+    return ArrayRecord({name.removeprefix("0/"): array for name, array in models(theta).items()})
+
+
+# FedAvg, FedProx, Local-only
+
+
+def test_fedavg_weighs_models_by_examples_and_keeps_the_largest_counter() -> None:
+    clients = FakeClients([2.0, 6.0], examples=[10, 30])
+    result = FedAvg().start(clients.grid(), models(0.0), num_rounds=1)
+    # Halfway to the targets: 1 and 3, weighted 1 : 3.
+    assert thetas(result.arrays) == [2.5]
+    assert steps(result.arrays) == [1]
+    assert result.arrays["0/steps"].dtype == "int64"
+
+
+def test_fedavg_averages_what_flowers_own_fedavg_averages() -> None:
+    clients = FakeClients([2.0, 6.0, -1.0], examples=[10, 30, 7])
+    ours = FedAvg().start(clients.grid(), models(1.0), num_rounds=3)
+    stock = StockFedAvg(fraction_evaluate=0.0).start(
+        clients.grid(), models_plain(1.0), num_rounds=3, train_config=ConfigRecord()
+    )
+    assert thetas(ours.arrays)[0] == pytest.approx(float(stock.arrays["theta"].numpy()[0]), abs=1e-6)
+
+
+def test_fedprox_tells_clients_how_strongly_to_hold_back() -> None:
+    clients = FakeClients([2.0])
+    FedProx(proximal_mu=0.3).start(clients.grid(), models(0.0), num_rounds=1)
+    sent = [config.get(kinds.PROXIMAL_MU) for config in clients.configs]
+    assert 0.3 in sent
+    with pytest.raises(ValueError, match="proximal_mu=-1"):
+        FedProx(proximal_mu=-1)
+
+
+def test_local_keeps_one_model_for_each_client_on_the_server() -> None:
+    clients = FakeClients([2.0, 6.0, -4.0])
+    strategy = Local()
+    result = strategy.start(clients.grid(), models(0.0), num_rounds=2)
+    # The bank has nothing to average and stays as it was.
+    assert thetas(result.arrays) == [0.0]
+    assert thetas(strategy.final_models(Models(result.arrays)).record) == [1.5, 4.5, -3.0]
+    assert strategy.assignment == {"0": 0, "1": 1, "2": 2}
+
+
+# CLoVE
+
+
+def test_clove_finds_the_groups_and_trains_one_model_for_each() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = CLoVE(k=2, first_round="evaluate")
+    result = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    # Group 0 moves from 4 to 2.0 and 2.1, group 1 from 6 to 8.0 and 8.1.
+    assert thetas(result.arrays) == pytest.approx([2.05, 8.05])
+
+
+def test_clove_clusters_where_every_client_has_its_lowest_loss_on_one_model() -> None:
+    # Models 4.9 and -50: model 0 is the better one for everybody, so IFCA puts all clients on it.
+    clients = FakeClients(TWO_GROUPS)
+    ifca = IFCA(first_round="evaluate")
+    ifca.start(clients.grid(), models(4.9, -50.0), num_rounds=1)
+    assert set(ifca.assignment.values()) == {0}
+    clove = CLoVE(k=2, first_round="evaluate")
+    clove.start(clients.grid(), models(4.9, -50.0), num_rounds=1)
+    assert clove.assignment["0"] == clove.assignment["1"] != clove.assignment["2"] == clove.assignment["3"]
+
+
+def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses() -> None:
+    for seed in range(10):
+        clients = FakeClients(TWO_GROUPS)
+        strategy = CLoVE(k=4, seed=seed)
+        strategy.start(clients.grid(), models(1.0, 2.0, 3.0, 4.0), num_rounds=1)
+        assert sorted(strategy.assignment.values()) == [0, 1, 2, 3]
+        assert clients.asked(kinds.LOSSES) == []
+
+
+def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    seen = reports(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    # Assigned in rounds 1, 2, 3; clients say so with their update of round 3; in force from round 4.
+    assert [report.phase for report in seen] == ["clustering"] * 3 + ["stable"] * 3
+    assert [report.details for report in seen] == [{}, {}, {STABLE_FROM: 4}, {}, {}, {}]
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 3
+    assert clients.asked(kinds.LOSSES, 3) == [0, 1, 2, 3]
+    assert clients.asked(kinds.LOSSES, 4) == []
+    assert clients.asked(kinds.TRAIN, 4) == [0, 1, 2, 3]
+
+
+def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round_5() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = CLoVE(k=2, seed=1)
+    seen = reports(strategy, clients, models(4.0, 6.0), 6)
+    assert strategy.state.histories["0"] == [seen[1].assignment["0"]] * 3
+    assert seen[0].assignment != seen[1].assignment == seen[3].assignment
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+    assert [bool(clients.asked(kinds.LOSSES, r)) for r in range(1, 7)] == [False, True, True, True, False, False]
+
+
+def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    seen = reports(CLoVE(k=2, first_round="evaluate", stop_when_stable=False), clients, models(4.0, 6.0), 8)
+    assert {report.phase for report in seen} == {"clustering"}
+    assert clients.asked(kinds.LOSSES, 8) == [0, 1, 2, 3]
+
+
+def test_a_share_of_stable_clients_suffices_where_it_is_set() -> None:
+    # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 3.
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    faults = {(kinds.LOSSES, 2, 3): lost}
+    strict = CLoVE(k=2, first_round="evaluate")
+    seen = reports(strict, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+    lenient = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75)
+    seen = reports(lenient, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN])
+def test_a_client_that_fails_for_good_does_not_keep_the_clustering_open(kind: str) -> None:
+    def crashes(_: RecordDict) -> RecordDict:
+        raise RuntimeError("no memory")
+
+    faults = {(kind, r, 3): crashes for r in range(1, 9)}
+    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 8)
+    # Silent for three rounds running in round 3, in which the others declare.
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
+
+
+def test_a_client_that_fails_now_and_then_still_counts() -> None:
+    def crashes(_: RecordDict) -> RecordDict:
+        raise RuntimeError("no memory")
+
+    # Two rounds of three are lost: its history is equal, but it is not there to say so.
+    faults = {(kinds.TRAIN, r, 3): crashes for r in (1, 2, 4, 5)}
+    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 5)
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 2
+    faults = {(kinds.TRAIN, r, 3): crashes for r in (2, 3, 5, 6)}
+    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+
+
+def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -> None:
+    # Client 4 sees nothing until round 6: its app fails when it is asked or trained before.
+    def absent(_: RecordDict) -> RecordDict:
+        raise RuntimeError("not there")
+
+    faults = {(kinds.LOSSES, r, 4): absent for r in range(1, 6)}
+    clients = FakeClients([*TWO_GROUPS, 9.8], faults=faults)
+    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.8)
+    seen = reports(strategy, clients, models(4.0, 6.0), 6)
+    assert "4" not in seen[4].assignment
+    assert seen[5].assignment["4"] == seen[5].assignment["2"]
+    # Only the newcomer is asked, on the models saved at stability and not on those of the round.
+    assert clients.asked(kinds.LOSSES, 6) == [4]
+    assert clients.asked(kinds.TRAIN, 6) == [0, 1, 2, 3, 4]
+    assert strategy.state.frozen is not None
+    assert thetas(strategy.state.frozen.models.record) != thetas(strategy.context.models.record)
+
+
+def test_lost_loss_vectors_count_against_stability() -> None:
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    # In round 3 only client 0 answers, and says that it is stable: one of four participants.
+    faults = {(kinds.LOSSES, 3, client): lost for client in (1, 2, 3)}
+    seen = reports(
+        CLoVE(k=2, first_round="evaluate", quorum=0.01), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
+    )
+    # The others answered one time less; everybody declares stability in round 4, for round 5.
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 3
+
+
+def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    faults = {(kinds.LOSSES, 3, client): lost for client in (2, 3)}
+    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.5)
+    seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
+    assert strategy.state.frozen is not None
+    assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
+
+
+def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -> None:
+    # Client 1's losses in round 3 look like those of the other group: it is moved, and does not declare stability.
+    def moved(content: RecordDict) -> RecordDict:
+        metrics = content.metric_records[kinds.METRICS]
+        metrics[kinds.MODEL_LOSSES] = [100.0, 0.0]
+        return content
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 3, 1): moved})
+    seen = reports(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    assert seen[2].assignment["1"] == seen[2].assignment["2"]
+    assert not any(report.stable for report in seen)
+
+
+def test_a_client_with_a_random_model_only_is_a_newcomer_after_stability() -> None:
+    # Client 3 draws a model in round 1 and is silent until the others are stable.
+    def absent(_: RecordDict) -> RecordDict:
+        raise RuntimeError("not there")
+
+    faults = {(kinds.LOSSES, r, 3): absent for r in range(2, 6)}
+    clients = FakeClients(TWO_GROUPS, faults=faults)
+    seen = reports(CLoVE(k=2, seed=1, stability_fraction=0.75), clients, models(4.0, 6.0), 9)
+    stable = next(report.server_round for report in seen if report.stable)
+    assert clients.asked(kinds.LOSSES, stable) == [3]
+    assert seen[-1].assignment["3"] == seen[-1].assignment["2"]
+
+
+@pytest.mark.parametrize("strategy", [CLoVE(k=2, first_round="evaluate"), IFCA(first_round="evaluate")])
+def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> None:
+    def diverged(content: RecordDict) -> RecordDict:
+        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES][1] = kinds.DIVERGED  # type: ignore[index]
+        return content
+
+    kind = kinds.LOSSES if isinstance(strategy, CLoVE) else kinds.TRAIN_SELECT
+    faults = {(kind, 1, client): diverged for client in range(4)}
+    (report,) = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 1e9), 1)
+    assert report.replies["invalid"] == 0
+    assert len(report.assignment) == 4
+
+
+@pytest.mark.parametrize(
+    "settings", [{"k": 2}, {"k": 2, "clustering": "agglomerative"}, {"k": "auto"}, {"k": "auto", "choose_k": "elbow"}]
+)
+def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
+    def implausible(content: RecordDict) -> RecordDict:
+        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
+        return content
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): implausible})
+    strategy = CLoVE(first_round="evaluate", **settings)  # type: ignore[arg-type]
+    (report,) = reports(strategy, clients, models(4.0, 6.0), 1)
+    assert report.replies["invalid"] == 1
+    assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
+
+
+def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
+    def lost(_: RecordDict) -> RecordDict:
+        raise RuntimeError("lost")
+
+    faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
+    clients = FakeClients(TWO_GROUPS, faults=faults)
+    strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
+    reports(strategy, clients, models(4.0, 6.0), 7)
+    assert clients.asked(kinds.LOSSES, 5) == [3]
+    assert clients.asked(kinds.LOSSES, 6) == []
+
+
+def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = CLoVE(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)
+    seen = reports(strategy, clients, models(4.0, 6.0), 8)
+    final = seen[-1].assignment
+    assert len(final) == 4
+    assert final["0"] == final["1"] != final["2"] == final["3"]
+    assert all(len(clients.asked(kinds.LOSSES, r)) == 2 for r in range(1, 9))
+
+
+def test_fewer_participants_than_clusters_are_legal() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = CLoVE(k=4, first_round="evaluate", fraction_train=0.5)
+    result = strategy.start(clients.grid(), models(1.0, 2.0, 8.0, 9.0), num_rounds=2)
+    assert len(thetas(result.arrays)) == 4
+
+
+def test_fewer_models_than_clusters_are_refused_at_once() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
+        CLoVE(k=3).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    assert clients.asked(kinds.TRAIN) == []
+
+
+def test_unknown_k_is_found() -> None:
+    clients = FakeClients([0.0, 0.1, 0.2, 10.0, 10.1, 10.2, -30.0, -30.1, -30.2])
+    strategy = CLoVE(k="auto", first_round="evaluate")
+    seen = reports(strategy, clients, models(1.0, 3.0, 5.0, 7.0, -9.0, -11.0), 3)
+    assert [report.num_clusters for report in seen] == [3, 3, 3]
+
+
+def test_overlap_keeps_cluster_and_model_together_and_none_takes_the_order_of_the_keys() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = CLoVE(k=2, first_round="evaluate", matching="overlap")
+    seen = reports(strategy, clients, models(4.0, 6.0), 4)
+    assert seen[0].assignment == seen[3].assignment
+    # The first cluster is that of client 0, whose better model is model 1 here.
+    plain = CLoVE(k=2, first_round="evaluate", matching="none")
+    plain.start(clients.grid(), models(6.0, 4.0), num_rounds=1)
+    assert plain.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+
+
+def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
+    # On a model at 0 the losses are 1, 49, 81 and the roots 1, 7, 9: the middle client changes sides at
+    # (1 + 81) / 2 = 41 < 49 and (1 + 9) / 2 = 5 < 7, so a client at 6 (36, root 6) is what tells them apart.
+    clients = [1.0, 6.0, 9.0]
+    plain, roots = (CLoVE(k=2, first_round="evaluate", square_root=flag) for flag in (False, True))
+    for strategy in (plain, roots):
+        strategy.start(FakeClients(clients).grid(), models(0.0, 0.0), num_rounds=1)
+    assert plain.assignment["0"] == plain.assignment["1"] != plain.assignment["2"]
+    assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
+
+
+def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
+    clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
+    for first_round in ("random", "evaluate"):
+        clove = CLoVE(k=1, first_round=first_round, fraction_train=0.7).start(
+            clients.grid(), models(0.1), num_rounds=4
+        )  # type: ignore[arg-type]
+        fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
+        assert clove.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
+
+
+# IFCA
+
+
+def test_ifca_lets_clients_choose_in_the_training_exchange_itself() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = IFCA(first_round="evaluate")
+    result = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1)
+    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
+    assert thetas(result.arrays) == pytest.approx([2.05, 8.05])
+    assert clients.asked(kinds.LOSSES) == []
+    assert clients.asked(kinds.TRAIN_SELECT) == [0, 1, 2, 3]
+
+
+def test_a_model_that_nobody_chose_keeps_its_bits() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    first = models(4.9, -50.1)
+    result = IFCA(first_round="evaluate").start(clients.grid(), first, num_rounds=2)
+    assert result.arrays["1/theta"].data == first["1/theta"].data
+
+
+def test_ifca_draws_models_in_a_random_first_round() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    strategy = IFCA(first_round="random", seed=1)
+    reports(strategy, clients, models(4.0, 6.0), 2)
+    assert clients.asked(kinds.TRAIN, 1) == [0, 1, 2, 3]
+    assert clients.asked(kinds.TRAIN_SELECT, 2) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("averaging", "expected"),
+    [
+        # Gradients at 4 for targets 0 and 2: 8 and 4; at 8 for target 10: -4. Examples 10, 30, 20.
+        (GradientAveraging(0.1, "examples"), [4 - 0.1 * 5, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "uniform"), [4 - 0.1 * 6, 8 + 0.1 * 4]),
+        (GradientAveraging(0.1, "all_participants"), [4 - 0.1 * 12 / 3, 8 + 0.1 * 4 / 3]),
+        (GradientAveraging(0.1, "uniform", "adam"), [4 - 0.1, 8 + 0.1]),
+        # Models: 2 and 3; 9. "all_participants" moves by the group's share of the examples.
+        (ModelAveraging("examples"), [2.75, 9.0]),
+        (ModelAveraging("uniform"), [2.5, 9.0]),
+        (ModelAveraging("all_participants"), [4 + (10 * -2 + 30 * -1) / 60, 8 + 20 * 1 / 60]),
+    ],
+)
+def test_every_weighting_and_averaging_option_gives_its_hand_computed_step(
+    averaging: ModelAveraging | GradientAveraging, expected: list[float]
+) -> None:
+    clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
+    strategy = IFCA(first_round="evaluate", averaging=averaging)
+    result = strategy.start(clients.grid(), models(4.0, 8.0), num_rounds=1)
+    assert thetas(result.arrays) == pytest.approx(expected)
+
+
+# What all share
+
+
+def test_shared_layers_are_averaged_over_everybody_and_equal_in_all_models() -> None:
+    clients = FakeClients([0.0, 2.0, 10.0], examples=[10, 30, 20])
+    strategy = CLoVE(k=2, first_round="random", shared_layers=["theta"], seed=0)
+    result = strategy.start(clients.grid(), models(4.0, 8.0), num_rounds=1)
+    # Model 0's theta, 4, is everybody's start: 2, 3 and 7, weighted 10, 30, 20.
+    expected = (10 * 2 + 30 * 3 + 20 * 7) / 60
+    assert thetas(result.arrays) == pytest.approx([expected, expected])
+    assert "theta" in result.arrays
+    assert "1/theta" not in result.arrays
+
+
+@pytest.mark.parametrize("kind", [kinds.TRAIN, kinds.LOSSES])
+def test_a_bad_reply_costs_its_client_the_round_and_nobody_else(kind: str) -> None:
+    def broken(_: RecordDict) -> RecordDict:
+        return RecordDict()
+
+    clients = FakeClients(TWO_GROUPS, faults={(kind, 1, 3): broken})
+    seen: list[RoundReport] = []
+    result = CLoVE(k=2, first_round="evaluate").start(
+        clients.grid(), models(4.0, 6.0), num_rounds=1, on_round=lambda report, _: seen.append(report)
+    )
+    assert seen[0].replies["invalid"] == 1
+    assert thetas(result.arrays) == pytest.approx([2.05, 8.0])
+
+
+def test_a_clients_traceback_stays_out_of_the_servers_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: RecordDict) -> RecordDict:
+        raise ValueError("\x1b[31mTraceback (most recent call last):\n  File secret.py\nthe real reason\x1b[0m")
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN, 1, 0): fails})
+    seen = reports(FedAvg(), clients, models(0.0), 1)
+    assert seen[0].replies["error"] == 1
+    (record,) = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert record.getMessage() == "client 0 failed: the real reason"
+
+
+def test_a_round_without_any_usable_update_ends_the_run() -> None:
+    def fails(_: RecordDict) -> RecordDict:
+        raise ValueError("no memory left")
+
+    clients = FakeClients([1.0, 2.0], faults={(kinds.TRAIN, 2, c): fails for c in (0, 1)})
+    with pytest.raises(FederationError, match=r"round 2 .*2 failed, for example client 0: .*no memory left"):
+        FedAvg().start(clients.grid(), models(0.0), num_rounds=3)
+
+
+def test_participation_draws_the_asked_share_anew_each_round() -> None:
+    clients = FakeClients([float(i) for i in range(10)])
+    seen = reports(FedAvg(fraction_train=0.3), clients, models(0.0), 5)
+    assert {len(report.participants) for report in seen} == {3}
+    assert len({report.participants for report in seen}) > 1
+    again = reports(FedAvg(fraction_train=0.3), FakeClients([float(i) for i in range(10)]), models(0.0), 5)
+    assert [report.participants for report in again] == [report.participants for report in seen]
+
+
+def test_evaluation_comes_every_few_rounds_and_in_the_last() -> None:
+    clients = FakeClients([1.0, 2.0])
+    seen = reports(FedAvg(eval_every=2), clients, models(0.0), 5)
+    assert [bool(report.evaluations) for report in seen] == [False, True, False, True, True]
+
+
+def test_the_run_ends_when_the_observer_says_so() -> None:
+    seen: list[int] = []
+
+    def stop(report: RoundReport, _: ArrayRecord) -> bool:
+        seen.append(report.server_round)
+        return report.server_round == 2
+
+    FedAvg().start(FakeClients([1.0]).grid(), models(0.0), num_rounds=9, on_round=stop)
+    assert seen == [1, 2]
+
+
+def test_every_message_has_settings_of_its_own() -> None:
+    clients = FakeClients(TWO_GROUPS)
+    CLoVE(k=2, first_round="evaluate").start(clients.grid(), models(4.0, 6.0), num_rounds=3)
+    assert len({id(config) for config in clients.configs}) == len(clients.configs)
+
+
+def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None:
+    with pytest.raises(WrongNodeCount, match=r"num_clients=4.* 2 SuperNodes.*num-supernodes=4"):
+        FedAvg(num_clients=4, start_timeout=0.2).start(FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=1)
+
+
+def test_bytes_are_those_of_the_algorithms_messages() -> None:
+    few = reports(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0), 1)[0]
+    many = reports(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0, 5.0, 9.0), 1)[0]
+    # Down: two more models for each of the two clients. Up: two more losses.
+    assert many.bytes_up - few.bytes_up == 2 * 2 * 8
+    assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
+
+
+def test_sharing_every_layer_of_several_models_is_refused() -> None:
+    strategy = CLoVE(k=2, shared_layers=["theta", "steps"])
+    with pytest.raises(ValueError, match="leaves nothing to differ between 2 models"):
+        strategy.start(FakeClients(TWO_GROUPS).grid(), models(0.0, 1.0), num_rounds=1)
+
+
+@pytest.mark.parametrize("make", [CFLS, Discovery, FedGWC])
+def test_sharing_every_layer_is_refused_before_models_are_added(make: Any) -> None:
+    strategy = make(shared_layers=["theta", "steps"])
+    clients = FakeClients(TWO_GROUPS)
+    with pytest.raises(ValueError, match="leaves nothing to differ between the models that this algorithm adds"):
+        strategy.start(clients.grid(), models(0.0), num_rounds=1)
+    assert not clients.seen
+
+
+def test_a_run_that_is_stopped_between_evaluations_is_evaluated_at_its_end() -> None:
+    strategy = FedAvg(eval_every=50)
+    result = strategy.start(
+        FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=9, on_round=lambda report, _: report.server_round == 2
+    )
+    assert list(result.evaluate_metrics_clientapp) == [2]
+    assert sorted(strategy.evaluations) == ["0", "1"]
+
+
+def test_a_strategy_object_runs_once() -> None:
+    strategy = FedAvg()
+    strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
+    with pytest.raises(RuntimeError, match="has run already"):
+        strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
+
+
+def test_a_node_whose_first_answer_is_lost_is_asked_again() -> None:
+    asked = []
+
+    def once(content: RecordDict) -> RecordDict:
+        asked.append(1)
+        if len(asked) == 1:
+            raise RuntimeError("not yet")
+        return content
+
+    clients = FakeClients([1.0, 2.0], faults={(kinds.HELLO, 0, 1): once})
+    seen = reports(FedAvg(), clients, models(0.0), 2)
+    assert [len(report.participants) for report in seen] == [1, 2]
+
+
+def test_messages_that_the_network_refused_are_all_missing() -> None:
+    grid = FakeClients([1.0, 2.0, 3.0]).grid()
+    requests = [Request(str(node), Message(RecordDict(), node, kinds.TRAIN)) for node in grid.get_node_ids()]
+    replies = sort_replies(requests, [], lambda _, content: content)
+    assert replies.missing == ("2", "3", "4")
+
+
+def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
+    class Third(FedAvg):
+        def plan(self, context: Round) -> Plan:
+            return context.train_assigned({client.key: 2 for client in context.participants})
+
+    clients = FakeClients([1.0, 2.0])
+    with pytest.raises(ValueError, match="given model 2, but there are 2 models"):
+        Third().start(clients.grid(), models(0.0, 1.0), num_rounds=1)
+    assert clients.asked(kinds.TRAIN) == []
+
+
+def test_failures_that_differ_in_a_path_alone_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    error = {
+        "a": "no /data/a/x.csv here",
+        "b": "no /data/b/x.csv here",
+        "c": "no memory",
+        "d": "no /data/a/x.csv here",
+    }
+    Replies((), error, ("e",), {}).warn()
+    assert [record.getMessage() for record in caplog.records] == [
+        "client a, d failed: no /data/a/x.csv here (alike: client b)",
+        "client c failed: no memory",
+        "no answer in time from client e",
+    ]
+    many = Replies((), {**error, **{name: f"reason {name}" for name in "fgh"}}, (), {}).failures()
+    assert many == (
+        "3 failed, for example client a: no /data/a/x.csv here; 1 failed, for example client c: no memory; "
+        "1 failed, for example client f: reason f; 2 failed for other reasons"
+    )
+
+
+def test_equal_failures_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: RecordDict) -> RecordDict:
+        raise ValueError("no data")
+
+    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN, 1, client): fails for client in (0, 2)})
+    reports(FedAvg(), clients, models(0.0), 1)
+    assert [record.getMessage() for record in caplog.records if "failed" in record.getMessage()] == [
+        "client 0, 2 failed: ValueError: no data"
+    ]
+
+
+class Halves(florets.strategies.CLoVE):
+    """The clients whose loss on model 0 is above the median are a cluster; models are matched in reverse order."""
+
+    def cluster_losses(self, losses: Any, k: int, rng: np.random.Generator) -> Any:
+        return (losses[:, 0] > np.median(losses[:, 0])).astype(np.int64)
+
+    def match(self, losses: Any, clusters: Any, previous: Any) -> Any:
+        return np.array([1, 0])
+
+
+def run(strategy: Any) -> dict[str, int]:
+    strategy.start(FakeClients([0.0, 0.1, 5.0, 5.1]).grid(), models(0.0, 1.0), num_rounds=1)
+    return dict(strategy.assignment)
+
+
+def test_a_subclass_clusters_and_matches_in_its_own_way() -> None:
+    assert run(Halves(k=2, first_round="evaluate")) == {"0": 1, "1": 1, "2": 0, "3": 0}
+
+
+@pytest.mark.parametrize(
+    ("hook", "returned", "rule"),
+    [
+        ("cluster_losses", [0, 2, 0, 2], "numbered from 0 without a gap"),
+        ("cluster_losses", [0, 1], "give each of 4 clients a cluster"),
+        ("match", [1, 1], "give each of 2 clusters a model of its own, from 0 to 1"),
+        ("match", [0, 2], "from 0 to 1"),
+    ],
+)
+def test_what_a_hook_returns_is_checked(hook: str, returned: list[int], rule: str) -> None:
+    wrong = type("Wrong", (Halves,), {hook: lambda self, *given: np.array(returned)})
+    with pytest.raises(ValueError, match=rf"Wrong.{hook} returned .*{rule}"):
+        run(wrong(k=2, first_round="evaluate"))
+
+
+def found(outliers: Outliers, losses: dict[str, list[float]], factor: float | None = 100.0) -> dict[str, set[str]]:
+    reports = [(key, np.array(vector)) for key, vector in losses.items()]
+    outliers.measure([vector for _, vector in reports])
+    return outliers.reject(reports, factor)
+
+
+ORDINARY = {"a": [1.0, 2.0], "b": [1.5, 1.0], "c": [2.0, 0.5]}
+
+
+def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
+    outliers = Outliers()
+    for _ in range(2):
+        assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {FAR: {"z"}}
+    assert found(outliers, {**ORDINARY, "z": [400.0, 420.0]}) == {}
+    assert outliers.limit(["a", "z"], 2.5) == 2.5
+    assert outliers.limit(["a", "b"], 2.5) == math.inf
+    # Its own model is better now: below the bound, and yet it is no ordinary client.
+    assert found(outliers, {**ORDINARY, "z": [30.0, 420.0]}) == {}
+    assert outliers.admitted == {"z"}
+    # In the others' range it is.
+    found(outliers, {**ORDINARY, "z": [1.0, 15.0]})
+    assert outliers.admitted == set()
+
+
+def test_a_fault_that_passes_starts_from_the_beginning() -> None:
+    outliers = Outliers()
+    for _ in range(3):
+        for vector, refused in (([1e4, 2e4], True), ([2e4, 1e4], True), ([1.0, 2.0], False)):
+            assert bool(found(outliers, {**ORDINARY, "z": vector})) is refused
+
+
+@pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
+def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
+    outliers = Outliers()
+    for _ in range(9):
+        assert found(outliers, {**ORDINARY, "z": vector}) == {EQUAL: {"z"}}
+
+
+def test_without_the_bound_or_with_one_model_nobody_is_refused() -> None:
+    assert found(Outliers(), {**ORDINARY, "z": [1e9, 1e9]}, factor=None) == {}
+    assert found(Outliers(), {key: vector[:1] for key, vector in {**ORDINARY, "z": [1e9, 1e9]}.items()}) == {}
+
+
+def test_vectors_are_clipped_in_their_own_direction() -> None:
+    vectors = np.array([[1.0, 2.0], [3.0, 6.0], [math.inf, 8.0], [1e308, 5e307]])
+    np.testing.assert_allclose(clipped(vectors, 4.0), [[1.0, 2.0], [2.0, 4.0], [math.inf, 4.0], [4.0, 2.0]])
+    np.testing.assert_array_equal(clipped(vectors, math.inf), vectors)
+    np.testing.assert_array_equal(equal_for_all_models(vectors), [False, False, True, False])
+
+
+def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
+    # Centroids of clipped vectors; unclipped, (400, 150) is nearer to the first one.
+    frozen = FrozenClusters(Models(models(0.0, 1.0)), np.array([[0.1, 9.0], [5.0, 2.0]]), np.array([0, 1]), limit=5.0)
+    assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
+
+
+def test_outliers_survive_a_checkpoint() -> None:
+    outliers = Outliers(2.0, {"z": 2}, {"y"})
+    arrays: dict[str, FloatArray] = {}
+    again = decode(json.loads(json.dumps(encode(outliers, arrays))), arrays)
+    assert vars(again) == vars(outliers)
+
+
+def run_clove_outliers(
+    strategy: CLoVE | FedAvg, clients: FakeClients, first: ArrayRecord, rounds: int
+) -> list[RoundReport]:
+    seen: list[RoundReport] = []
+    strategy.start(clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: seen.append(report))
+    return seen
+
+
+def reporting(*losses: float) -> Callable[[RecordDict], RecordDict]:
+    def change(content: RecordDict) -> RecordDict:
+        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = list(losses)
+        return content
+
+    return change
+
+
+def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() -> None:
+    # Losses 1 to 9 of the first group on both models, 900 and more of the second.
+    targets = [0.0, 0.2, 0.1, 0.3, 30.0, 30.2, 30.1, 30.3]
+    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), FakeClients(targets), models(0.5, -1.0), 4)
+    assert [sorted(report.rejected) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
+    assert seen[0].rejected["4"] == FAR
+    final = seen[-1].assignment
+    assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
+
+
+def test_a_client_that_always_reports_the_same_for_every_model_does_not_hold_up_the_others() -> None:
+    faults = {(kinds.LOSSES, r, 5): reporting(1e4, 1e4) for r in range(1, 9)}
+    clients = FakeClients([0.0, 0.2, 0.1, 10.0, 10.2, 10.1], faults=faults)
+    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 8)
+    assert "5" not in seen[-1].assignment
+    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
+    # Nor is it placed after the freeze.
+    assert seen[-1].rejected == {"5": EQUAL}
+
+
+def test_a_repeated_round_counts_an_outlier_once() -> None:
+    calls = []
+
+    def once(content: RecordDict) -> RecordDict:
+        calls.append(1)
+        if len(calls) <= 4:
+            raise RuntimeError("lost")
+        return content
+
+    faults = {(kinds.TRAIN, 1, client): once for client in range(4)}
+    faults |= {(kinds.LOSSES, r, 4): reporting(1e4, 2e4) for r in range(1, 4)}
+    clients = FakeClients([0.0, 0.2, 10.0, 10.2, 0.1], faults=faults)
+    strategy = CLoVE(k=2, first_round="evaluate", quorum=0.5, round_tries=2)
+    seen = run_clove_outliers(strategy, clients, models(4.0, 6.0), 3)
+    assert [report.tries for report in seen] == [2, 1, 1]
+    assert [list(report.rejected) for report in seen] == [["4"], ["4"], []]
+
+
+# The update rule on the same data: its bound is far wider, and knows no way back.
+
+
+@pytest.mark.parametrize(("unit", "rejected"), [(20.0, 0), (900.0, 0), (5000.0, 4)])
+def test_gradients_in_another_unit_are_refused_from_a_thousand_times_on(unit: float, rejected: int) -> None:
+    targets = [1.0, 1.2, 1.1, 1.3, 1.0 * unit, 1.2 * unit, 1.1 * unit, 1.3 * unit]
+    strategy = FedAvg(averaging=GradientAveraging(0.0))
+    (first, _) = run_clove_outliers(strategy, FakeClients(targets), models(0.0), 2)
+    assert len(first.rejected) == rejected
+
+
+# The whole app
+
+
+def linear_groups(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Linear regressions, one for each group; the second one's targets are 20 times as large."""
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal((num_clusters, 5))
+    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
+    group = np.repeat(np.arange(num_clusters), 500)
+    x = rng.standard_normal((len(group), 5))
+    y = np.einsum("ij,ij->i", x, theta[group]) * np.where(group == 1, 20.0, 1.0)
+    test = np.arange(len(x)) % 5 == 0
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    return Dataset(x[~test], y[~test], x[test], y[test], 1, group[~test], group[test])
+
+
+LINEAR = (
+    "experiment=clove/linear", "task.data=tests.test_clove:linear_groups", "task.data_options={}", "k=2",
+    "task.num_clusters=2", "num_clients=8", "task.partition_options.samples_per_client=100", "train.local_epochs=2",
+    "quiet=true",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_linear_regressions_with_targets_20_times_as_large_are_placed_and_told_apart(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = compose([*LINEAR, f"seed={seed}", "num_rounds=5"])
+    summary = run_experiment(LocalGrid(app, 8), config, tmp_path / "run")
+    assert (summary.final_ari, summary.final_ari_clients, summary.final_unplaced) == (1.0, 8, 0)
+    assert " clients not placed)" in capsys.readouterr().err
+
+
+def test_a_client_that_stays_refused_is_told_on_the_screen_in_the_log_and_in_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(LocalGrid):
+        def pull_messages(self, message_ids):  # type: ignore[no-untyped-def]
+            replies = super().pull_messages(message_ids)
+            for reply in replies:
+                metrics = reply.content.metric_records.get(kinds.METRICS, {})
+                if reply.metadata.src_node_id == 2 and kinds.MODEL_LOSSES in metrics:
+                    metrics[kinds.MODEL_LOSSES] = [1e9, 1e9]
+            return replies
+
+    caplog.set_level(logging.INFO, logger="florets")
+    config = compose([*LINEAR, "num_rounds=4", "first_round=random"])
+    summary = run_experiment(Broken(app, 8), config, tmp_path / "run")
+    text = "client 0, in 3 of 4 rounds: rejected as an outlier: its losses are far above the others'"
+    screen = capsys.readouterr().err
+    assert f"warning: {text} (strategy.outlier_loss) and equal for all models" in screen
+    assert text in (tmp_path / "run" / "run.log").read_text()
+    assert text.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text()
+    assert any(text in warning for warning in summary.warnings)
+
+
+CLIENTS = {f"{model}{letter}": model for model in (0, 1, 2) for letter in "abcde"}
+
+
+def trained(rng: np.random.Generator, number: int, **higher: float) -> list[tuple[str, Any]]:
+    """Updates of a round whose losses fall together, with 10 % of noise; `higher` are factors of single clients."""
+    common = 2.0 * 0.9**number
+    losses = {key: common * float(np.exp(0.1 * rng.standard_normal())) * higher.get(key, 1.0) for key in CLIENTS}
+    return [(key, SimpleNamespace(model=CLIENTS[key], train_loss=loss)) for key, loss in losses.items()]
+
+
+def settled(seed: int = 0, rounds: int = 8) -> tuple[Watch, np.random.Generator]:
+    watch, rng = Watch(), np.random.default_rng(seed)
+    for number in range(rounds):
+        watch.observe(trained(rng, number), 8)
+    return watch, rng
+
+
+def test_noise_that_all_clients_have_and_a_common_change_are_no_departure() -> None:
+    for seed in range(2):
+        watch, rng = settled(seed, 40)
+        assert watch.departed == {}
+        watch.observe(trained(rng, 40, **dict.fromkeys(CLIENTS, 1.3)), 8)
+        assert watch.departed == {}
+        # No usual change: whatever it is that happened to all of them, it is worth a question.
+        watch.observe(trained(rng, 41, **dict.fromkeys(CLIENTS, 9.0)), 8)
+        assert watch.departed.keys() == CLIENTS.keys()
+
+
+def test_a_client_departs_and_is_as_usual_again() -> None:
+    watch, rng = settled()
+    watch.observe(trained(rng, 8, **{"0a": 4.0}), 8)
+    assert watch.departed.keys() == watch.fresh == {"0a"}
+    assert not watch.departed["0a"].together
+    watch.observe(trained(rng, 9, **{"0a": 4.0}), 8)
+    assert watch.departed.keys() == {"0a"}
+    assert watch.fresh == set()
+    watch.observe(trained(rng, 10), 8)
+    assert watch.departed == {}
+    assert len(watch.levels["0a"]) == 1
+
+
+def test_of_a_group_that_departs_the_clients_that_stay_are_not_suspected() -> None:
+    watch, rng = settled()
+    watch.observe(trained(rng, 8, **{"0a": 6.0, "0b": 6.0, "0c": 6.0, "0d": 6.0}), 8)
+    assert watch.departed.keys() == {"0a", "0b", "0c", "0d"}
+    assert all(departure.together for departure in watch.departed.values())
+    assert watch.fresh == watch.departed.keys()
+
+
+def test_a_client_is_watched_once_it_has_trained_its_model_for_a_while() -> None:
+    watch, rng = settled(rounds=2)
+    watch.observe(trained(rng, 2, **{"0a": 9.0}), 8)
+    assert watch.departed == {}
+    watch, rng = settled()
+    watch.forget("0a")
+    watch.observe(trained(rng, 8, **{"0a": 9.0}), 8)
+    assert watch.departed == {}
+
+
+def test_what_fits_nobody_is_asked_more_and_more_seldom() -> None:
+    departure = Departure(model=0, expected=np.log(0.1), together=False)
+    gaps = []
+    for _ in range(4):
+        departure.answered(np.array([5.0, 4.0, 6.0]), 0)
+        gaps.append(departure.due)
+    assert gaps == [1, 2, 4, 8]
+    assert departure.unfit == 4
+    departure.answered(np.array([5.0, 0.3, 6.0]), 0)
+    assert departure.unfit == 0
+
+
+@pytest.mark.parametrize(("together", "answers", "opens"), [(True, 1, True), (False, 1, False), (False, 2, True)])
+def test_a_group_opens_the_clustering_at_once_and_single_clients_when_asked_twice(
+    together: bool, answers: int, opens: bool
+) -> None:
+    watch = Watch(departed={key: Departure(0, np.log(0.1), together) for key in "ab"})
+    for departure in watch.departed.values():
+        for _ in range(answers):
+            departure.answered(np.array([5.0, 4.0]), 0)
+    assert watch.opens() is opens
+    del watch.departed["b"]
+    assert not watch.opens()
+
+
+def test_the_watch_comes_back_from_a_checkpoint_as_it_was() -> None:
+    watch, rng = settled()
+    watch.observe(trained(rng, 8, **{"0a": 4.0}), 8)
+    assert watch.departed
+    arrays: dict[str, Any] = {}
+    again = decode(encode(watch, arrays), arrays)
+    assert vars(again) == vars(watch)
+
+
+class Drifting(FakeClients):
+    """Clients whose targets are others from a round on."""
+
+    later: tuple[int, dict[int, float]] = (10**9, {})
+
+    def _handle(self, message: Any, context: Any) -> Any:
+        if message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0) >= self.later[0]:
+            self.targets = [self.later[1].get(client, target) for client, target in enumerate(self.targets)]
+        return super()._handle(message, context)
+
+
+# Two groups of four, not quite alike.
+TARGETS = [0.0, 0.1, -0.1, 0.2, 10.0, 10.1, 9.9, 10.2]
+
+
+def play(
+    clients: FakeClients, rounds: int = 20, k: int = 2, **own: Any
+) -> tuple[list[RoundReport], ArrayRecord, CLoVE]:
+    strategy = CLoVE(k=k, first_round="evaluate", stability_rounds=2, **{"watch": 8.0, **own})
+    reports: list[RoundReport] = []
+    grid: LocalGrid = clients.grid()
+    starts = models(*(1.0, 9.0, 21.0)[:k])
+    result = strategy.start(grid, starts, num_rounds=rounds, on_round=lambda report, _: reports.append(report))
+    return reports, result.arrays, strategy
+
+
+def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round() -> None:
+    clients = Drifting(TARGETS)
+    clients.later = (9, {0: 10.05})
+    reports, arrays, _ = play(clients, rounds=12, loss_batch=3)
+    assert [report.assignment["0"] for report in reports[7:11]] == [0, 0, 1, 1]
+    assert reports[8].details["watch"] == {"departed": ["0"]}
+    assert reports[9].details["watch"] == {"asked": ["0"], "moved": ["0"], "opened": False}
+    assert clients.asked(kinds.LOSSES, 10) == [0]
+    assert not any(clients.asked(kinds.LOSSES, number) for number in (*range(5, 10), 11, 12))
+    assert all("watch" not in report.details for report in (*reports[:8], *reports[10:]))
+    # Where it belongs is decided on all of its samples.
+    config = clients.configs[clients.seen.index((kinds.LOSSES, 10, 0))]
+    assert config[kinds.LOSS_BATCH] == 0
+    # What it trained on its new data before it moved is in no model.
+    assert thetas(arrays)[0] == pytest.approx(np.mean(TARGETS[1:4]), abs=0.01)
+
+
+def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> None:
+    clients = Drifting(TARGETS)
+    # Nearer to the other group's model, which takes back next to nothing of the rise.
+    clients.later = (9, {0: 60.0})
+    reports, _, strategy = play(clients, rounds=12)
+    assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
+    assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
+    assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
+    assert strategy.state.watch.departed["0"].unfit == 2
+
+
+@pytest.mark.slow
+def test_where_a_whole_group_departs_its_updates_count() -> None:
+    clients = Drifting(TARGETS)
+    clients.later = (12, dict.fromkeys(range(4), -20.0))
+    _, arrays, strategy = play(clients, rounds=12)
+    assert strategy.state.watch.fresh == {"0", "1", "2", "3"}
+    # Half of the way from their old mean to the new one.
+    assert thetas(arrays)[0] == pytest.approx((np.mean(TARGETS[:4]) - 20) / 2, abs=0.01)
+
+
+@pytest.mark.slow
+def test_nobody_is_asked_without_the_watch_or_without_a_change() -> None:
+    for watch, later in ((None, {0: 10.05}), (8.0, {})):
+        clients = Drifting(TARGETS)
+        clients.later = (12, later)
+        play(clients, watch=watch)
+        assert not any(clients.asked(kinds.LOSSES, number) for number in range(5, 21))
+
+
+@pytest.mark.slow
+def test_a_group_that_no_model_fits_opens_the_clustering_which_is_frozen_anew() -> None:
+    clients = Drifting([*TARGETS, 20.0, 20.1, 19.9, 20.2])
+    # Half of the first group and half of the second become a group that no model knows; the third joins the second.
+    clients.later = (12, {2: -20.0, 3: -20.1, 6: -19.9, 7: -20.2, 8: 10.0, 9: 10.1, 10: 9.9, 11: 10.2})
+    reports, _, strategy = play(clients, rounds=26, k=3)
+    phases = [report.phase for report in reports]
+    opened = [report.server_round for report in reports if dict(report.details.get("watch", {})).get("opened")]  # type: ignore[call-overload]
+    assert len(opened) == 1
+    assert 13 <= opened[0] <= 15
+    # As many equal assignments as at first.
+    assert phases[opened[0] - 1 : opened[0] + 2] == ["clustering", "clustering", "stable"]
+    assert phases[-1] == "stable"
+    assert strategy.state.frozen is not None
+    last = reports[-1].assignment
+    assert len({last[key] for key in "2367"}) == 1
+    assert len({last[key] for key in ("0", "1")}) == len({last[key] for key in ("4", "5", "8", "11")}) == 1
+    assert len(set(last.values())) == 3
+
+
+@pytest.mark.slow
+def test_a_departed_client_whose_loss_vector_is_lost_is_asked_again() -> None:
+    def wrong(_: RecordDict) -> RecordDict:
+        return RecordDict({kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [1.0], kinds.NUM_EXAMPLES: 10})})
+
+    def fails(_: RecordDict) -> RecordDict:
+        raise RuntimeError("broken")
+
+    clients = Drifting(TARGETS, faults={(kinds.LOSSES, 13, 0): wrong, (kinds.LOSSES, 14, 0): fails})
+    clients.later = (12, {0: 10.05})
+    reports, _, _ = play(clients)
+    assert [report.assignment["0"] for report in reports[11:16]] == [0, 0, 0, 1, 1]
+    assert reports[12].replies["invalid"] == 1
+    assert reports[13].replies["error"] == 1

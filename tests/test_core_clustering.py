@@ -1,0 +1,718 @@
+"""Clustering on arrays: k-means, Ward, FINCH, trees of distances, matching, random assignments, agreement, errors."""
+
+import itertools
+import warnings
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.cluster.hierarchy import fcluster
+from scipy.spatial.distance import pdist, squareform
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+from florets.strategies.base.models import orthonormal_rows
+from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import cluster as module
+from florets.strategies.core.agglomerative import (
+    LINKAGES,
+    group_below,
+    group_by_largest_gap,
+    group_into,
+    merge_tree,
+)
+from florets.strategies.core.choose_k import choose_k
+from florets.strategies.core.cluster import (
+    METHODS,
+    canonical,
+    centroids,
+    cluster,
+    cut,
+    distinct_rows,
+    finch,
+    finite_losses,
+    first_partition,
+    nearest_centroid,
+    of_cohort,
+    ward,
+    ward_tree,
+    within_sums,
+)
+from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap, summed_losses
+from florets.strategies.core.metrics import adjusted_rand_index, model_error
+from florets.strategies.fedclust.strategy import FedClust
+from florets.strategies.pacfl.strategy import PACFL
+from florets.strategies.shared.first_rounds import random_assignment
+from florets.strategies.shared.linked_groups import LinkedGroups, extended
+from florets.strategies.sr_fca.strategy import SRFCA
+
+any_vectors = st.integers(0, 8).flatmap(
+    lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))
+)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def blobs(seed: int, num_clusters: int = 4, size: int = 6) -> tuple[FloatArray, np.ndarray]:
+    """Loss vectors of well-separated clusters: low on the cluster's own model, high on the others."""
+    truth = np.repeat(np.arange(num_clusters), size)
+    vectors = 2.0 - np.eye(num_clusters)[truth] + 0.05 * rng(seed).standard_normal((len(truth), num_clusters))
+    return vectors, truth
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(5))
+def test_separated_clusters_are_found_whatever_the_order_of_the_clients(method: str, seed: int) -> None:
+    vectors, truth = blobs(seed)
+    order = rng(seed).permutation(len(truth))
+    found = cluster(vectors[order], 4, method, rng(seed))
+    assert np.array_equal(found, canonical(truth[order]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_shift_common_to_all_loss_vectors_changes_nothing(method: str) -> None:
+    vectors, truth = blobs(3)
+    shifted = cluster(vectors + np.array([5.0, 0.0, 2.0, -1.0]), 4, method, rng())
+    assert np.array_equal(shifted, truth)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("rows", "num_clusters", "expected"),
+    [
+        ([], 3, []),
+        ([[1.0, 2.0]], 1, [0]),
+        ([[1.0, 2.0]], 3, [0]),
+        ([[1.0, 2.0], [3.0, 4.0]], 1, [0, 0]),
+        ([[1.0, 2.0], [3.0, 4.0]], 2, [0, 1]),
+        ([[1.0, 2.0], [1.0, 2.0]], 2, [0, 0]),
+        ([[7.0, 0.0], [1.0, 0.0], [7.0, 0.0], [1.0, 0.0]], 3, [0, 1, 0, 1]),
+        ([[9.0, 0.0], [0.0, 0.0], [5.0, 0.0]], 3, [0, 1, 2]),
+        ([[0.0, 0.0], [-0.0, 0.0], [1.0, 0.0]], 2, [0, 0, 1]),
+    ],
+)
+def test_small_and_repeated_inputs_have_a_defined_outcome(
+    method: str, rows: list[list[float]], num_clusters: int, expected: list[int]
+) -> None:
+    found = cluster(np.array(rows).reshape(-1, 2), num_clusters, method, rng())
+    assert found.dtype == np.int64
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=25, deadline=None)
+@given(vectors=any_vectors, num_clusters=st.integers(1, 9))
+def test_clusters_are_canonical_without_gaps_and_never_split_equal_rows(
+    method: str, vectors: FloatArray, num_clusters: int
+) -> None:
+    found = cluster(vectors, num_clusters, method, rng())
+    assert np.array_equal(found, canonical(found))
+    assert len(np.unique(found)) <= num_clusters
+    for row in range(len(vectors)):
+        equal = (vectors == vectors[row]).all(axis=1)
+        assert len(set(found[equal].tolist())) == 1
+
+
+def test_rows_that_differ_only_in_their_last_bits_give_no_warning() -> None:
+    vectors = 1e8 + np.array([[0.0], [1e-8 * 2], [4e-8], [1.0]])
+    found = cluster(vectors, 3, "kmeans", rng())
+    assert np.array_equal(found, canonical(found))
+
+
+def test_k_means_with_equal_seeds_gives_equal_clusters_for_many_clients() -> None:
+    vectors = rng(1).standard_normal((700, 5))
+    assert np.array_equal(cluster(vectors, 6, "kmeans", rng(7)), cluster(vectors, 6, "kmeans", rng(7)))
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="num_clusters is 0"):
+        cluster(np.zeros((3, 2)), 0, "kmeans", rng())
+    with pytest.raises(ValueError, match="'spectral' is unknown: choose one of kmeans, agglomerative"):
+        cluster(np.zeros((3, 2)), 2, "spectral", rng())
+
+
+def test_canonical_numbers_groups_by_their_first_client() -> None:
+    assert canonical(np.array([5, 5, 2, 9, 2])).tolist() == [0, 0, 1, 2, 1]
+    assert canonical(np.zeros(0, dtype=np.int64)).tolist() == []
+
+
+@given(st.lists(st.integers(-3, 3), max_size=8), st.permutations(range(7)))
+def test_canonical_forms_agree_exactly_when_the_groupings_do(labels: list[int], names: list[int]) -> None:
+    relabelled = [names[label + 3] for label in labels]
+    left, right = canonical(np.array(labels, dtype=int)), canonical(np.array(relabelled, dtype=int))
+    assert np.array_equal(left, right)
+
+
+def test_centroids_are_the_means_of_the_members() -> None:
+    vectors = np.array([[0.0, 2.0], [4.0, 0.0], [2.0, 4.0]])
+    assert centroids(vectors, np.array([0, 1, 0])).tolist() == [[1.0, 3.0], [4.0, 0.0]]
+
+
+def test_a_newcomer_joins_the_nearest_centroid_and_the_first_of_equals() -> None:
+    centres = np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 0.0]])
+    newcomers = np.array([[0.5, 0.0], [1.0, 3.0], [2.0, 1.0]])
+    assert nearest_centroid(newcomers, centres).tolist() == [0, 0, 1]
+    assert nearest_centroid(np.zeros((0, 2)), centres).tolist() == []
+
+
+def test_nan_and_infinity_count_as_the_largest_finite_loss() -> None:
+    losses = np.array([[1.0, np.nan], [np.inf, 3.0]])
+    assert finite_losses(losses).tolist() == [[1.0, 3.0], [3.0, 3.0]]
+    assert np.isnan(losses[0, 1]), "the argument must not be changed"
+    assert finite_losses(np.full((2, 2), np.nan)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert finite_losses(np.zeros((0, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_diverged_model_does_not_disturb_the_clusters_of_the_others(method: str) -> None:
+    vectors, truth = blobs(1)
+    vectors[:, 2] = np.nan
+    # Cluster 2 is then known by its high loss on the three models that are left.
+    assert adjusted_rand_index(truth.tolist(), cluster(vectors, 4, method, rng()).tolist()) == 1.0
+
+
+def test_ward_sums_equal_the_sums_of_squares_of_its_cuts() -> None:
+    vectors = rng(5).standard_normal((12, 3))
+    tree = ward_tree(vectors)
+    sums = within_sums(tree)
+    for num_clusters in range(1, 13):
+        labels = cut(tree, num_clusters)
+        assert len(np.unique(labels)) == num_clusters
+        direct = sum(((vectors[labels == c] - vectors[labels == c].mean(0)) ** 2).sum() for c in np.unique(labels))
+        assert sums[num_clusters - 1] == pytest.approx(direct, abs=1e-12)
+
+
+def test_cuts_agree_with_scipy_where_merges_have_different_distances() -> None:
+    tree = ward_tree(rng(6).standard_normal((20, 2)))
+    for num_clusters in range(1, 21):
+        theirs = fcluster(tree, num_clusters, criterion="maxclust")
+        assert np.array_equal(canonical(cut(tree, num_clusters)), canonical(theirs))
+
+
+def test_a_cut_gives_all_clusters_asked_for_where_merges_tie() -> None:
+    tree = ward_tree(np.eye(6))
+    assert [len(np.unique(cut(tree, k))) for k in range(1, 7)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_cohort_is_merged_and_every_row_is_placed_by_its_centroids() -> None:
+    rows = np.array([[0.0], [1.0], [9.0], [10.0], [4.0], [4.9]])
+
+    class Drawn:
+        """A generator that draws rows 3, 0 and 2."""
+
+        def choice(self, count: int, size: int, replace: bool) -> np.ndarray:
+            assert (count, size, replace) == (6, 3, False)
+            return np.array([3, 0, 2])
+
+    # Of 0, 9 and 10 Ward merges 9 and 10: centroids 0 and 9.5, with the border at 4.75.
+    assert of_cohort(rows, 2, 3, Drawn()).tolist() == [0, 0, 1, 1, 0, 1]  # type: ignore[arg-type]  # a double
+    # Three different rows, four clusters: each is a cluster of its own, with borders at 4.5 and 9.5.
+    assert of_cohort(rows, 4, 3, Drawn()).tolist() == [0, 0, 1, 2, 0, 1]  # type: ignore[arg-type]  # a double
+
+
+def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, truth = blobs(3, size=30)
+    whole = cluster(vectors, 4, "agglomerative", rng())
+    assert np.array_equal(whole, ward(vectors, 4))
+    monkeypatch.setattr(module, "MOST_MERGED", 40)
+    sampled = cluster(vectors, 4, "agglomerative", rng())
+    assert adjusted_rand_index(truth.tolist(), sampled.tolist()) == 1.0
+    # Rows that are equal share a cluster, whoever was drawn.
+    doubled = cluster(np.concatenate([vectors, vectors]), 4, "agglomerative", rng())
+    assert np.array_equal(doubled[:120], doubled[120:])
+
+
+def column(*values: float) -> FloatArray:
+    return np.array(values, dtype=np.float64)[:, np.newaxis]
+
+
+def by_adjacency(rows: FloatArray) -> IntArray:
+    """The paper's equation word for word: j is i's first neighbour, or i is j's, or both have the same one."""
+    distances = np.linalg.norm(rows[:, np.newaxis] - rows, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    first = distances.argmin(axis=1)
+    linked = np.eye(len(rows), dtype=bool)
+    for i, j in itertools.permutations(range(len(rows)), 2):
+        linked[i, j] = j == first[i] or first[j] == i or first[i] == first[j]
+    for _ in rows:
+        linked = linked @ linked
+    return canonical(linked.argmax(axis=1))
+
+
+def by_hierarchy(rows: FloatArray, wanted: int) -> IntArray:
+    """All partitions, and the last with enough groups merged by the nearest means."""
+    partitions = [np.arange(len(rows))]
+    while partitions[-1].max() > 0:
+        groups = partitions[-1]
+        means = np.array([rows[groups == group].mean(axis=0) for group in range(groups.max() + 1)])
+        partitions.append(by_adjacency(means)[groups])
+    groups = [groups for groups in partitions if groups.max() + 1 >= wanted][-1]
+    while groups.max() + 1 > wanted:
+        means = [rows[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
+        pairs = itertools.combinations(range(len(means)), 2)
+        one, other = min(pairs, key=lambda pair: float(np.linalg.norm(means[pair[0]] - means[pair[1]])))
+        groups = canonical(np.where(groups == other, one, groups))
+    return canonical(groups)
+
+
+def test_first_neighbours_worked_out_by_hand() -> None:
+    # 0 and 1 choose each other, 3 chooses 1; 10 and 11 choose each other.
+    assert canonical(first_partition(column(0, 10, 1, 3, 11))).tolist() == [0, 1, 0, 0, 1]
+    assert first_partition(column(5)).tolist() == [0]
+    assert first_partition(np.zeros((0, 2))).tolist() == []
+
+
+def test_pairs_are_merged_by_their_means_and_larger_groups_weigh_more() -> None:
+    # Groups {0, 1, 1.5}, {10, 11}, {14, 15.2}: the means of the last two are nearest.
+    rows = column(0, 1, 1.5, 10, 11, 14, 15.2)
+    assert cluster(rows, 3, "finch", rng()).tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert cluster(rows, 2, "finch", rng()).tolist() == [0, 0, 0, 1, 1, 1, 1]
+    # More than the first partition has: distinct rows are merged, nearest first.
+    assert cluster(rows, 6, "finch", rng()).tolist() == [0, 1, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_papers_algorithm(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rng(seed).standard_normal((24, 3))
+    assert np.array_equal(canonical(first_partition(rows)), by_adjacency(rows))
+    for wanted in (1, 2, 5, 15):
+        found = canonical(finch(rows, distinct_rows(rows), wanted))
+        assert np.array_equal(found, by_hierarchy(rows, wanted))
+    # Rows are compared chunk by chunk where there are many.
+    monkeypatch.setattr(module, "_PAIRS", 100)
+    assert np.array_equal(canonical(first_partition(rows)), by_adjacency(rows))
+
+
+def test_its_first_partition_chooses_k_whatever_the_clusters_are() -> None:
+    vectors = column(0, 1, 10, 11, 20, 21, 30, 31)
+    assert choose_k(vectors, 10, "finch", 0.0, rng()) == 4
+    assert choose_k(vectors, 3, "finch", 0.0, rng()) == 3
+    assert choose_k(column(1, 2), 5, "finch", 0.0, rng()) == 1
+    assert choose_k(np.zeros((0, 2)), 5, "finch", 0.0, rng()) == 1
+
+
+def released_rule(vectors: FloatArray, k_max: int) -> int:
+    """The rule as its description has it, with scikit-learn's clustering and score."""
+    most = min(len(vectors), k_max)
+    judged = np.concatenate([vectors] * 5) if most >= len(vectors) else vectors
+    best, best_score = 1, -1.0
+    for number in range(2, most + 1):
+        score = silhouette_score(judged, AgglomerativeClustering(number, linkage="ward").fit_predict(judged))
+        if score > 1.10 * best_score:
+            best, best_score = number, score
+    return best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_released_rule_for_k_is_the_one_described(seed: int) -> None:
+    for rows, k_max in ((7, 10), (8, 8), (12, 6)):
+        vectors = rng(seed).standard_normal((rows, 4))
+        assert choose_k(vectors, k_max, "silhouette_repeated", 0.0, rng()) == released_rule(vectors, k_max)
+
+
+def test_the_released_rule_takes_one_cluster_a_row_where_two_are_clear() -> None:
+    truth = np.repeat(np.arange(2), 4)
+    vectors = 2.0 - np.eye(10)[truth] + 0.3 * rng(1).standard_normal((8, 10))
+    assert choose_k(vectors, 10, "silhouette", 0.0, rng()) == 2
+    assert choose_k(vectors, 10, "silhouette_repeated", 0.0, rng()) == 8
+
+
+# Four clients on a line at 0, 1, 4 and 9.
+LINE = np.abs(np.subtract.outer([0.0, 1.0, 4.0, 9.0], [0.0, 1.0, 4.0, 9.0]))
+
+
+def random_distances(seed: int, size: int = 9) -> FloatArray:
+    return squareform(pdist(np.random.default_rng(seed).standard_normal((size, 3))))
+
+
+def by_hand(distances: FloatArray, threshold: float, method: str) -> set[frozenset[int]]:
+    """Merge sets of clients one after the other, each distance taken from its definition."""
+    clusters = {frozenset([i]): {frozenset([j]): distances[i, j] for j in range(len(distances))} for i in range(9)}
+    while len(clusters) > 1:
+        one, other = min(combinations(clusters, 2), key=lambda pair: clusters[pair[0]][pair[1]])
+        if clusters[one][other] >= threshold:
+            break
+        rows = clusters.pop(one), clusters.pop(other)
+        union, new = one | other, {}
+        for rest in clusters:
+            if method == "weighted":
+                new[rest] = (rows[0][rest] + rows[1][rest]) / 2
+            else:
+                pairs = [distances[i, j] for i in union for j in rest]
+                new[rest] = {"single": min, "complete": max, "average": np.mean}[method](pairs)  # type: ignore[operator]
+            clusters[rest][union] = new[rest]
+        clusters[union] = new
+    return set(clusters)
+
+
+def as_sets(clusters: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(clusters == one).tolist()) for one in np.unique(clusters)}
+
+
+def test_distances_of_merged_clusters_are_those_of_the_linkage() -> None:
+    heights = {method: merge_tree(LINE, method)[:, 2].tolist() for method in LINKAGES}
+    assert heights["single"] == [1, 3, 5]
+    assert heights["complete"] == [1, 4, 9]
+    # Average counts all three clients at 0, 1 and 4 alike; weighted the pair and the third.
+    assert heights["average"] == pytest.approx([1, 3.5, (9 + 8 + 5) / 3])
+    assert heights["weighted"] == pytest.approx([1, 3.5, ((9 + 8) / 2 + 5) / 2])
+
+
+@pytest.mark.parametrize("method", LINKAGES)
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_are_those_of_merging_step_by_step(method: str, seed: int) -> None:
+    distances = random_distances(seed)
+    for threshold in (0.5, 1.2, 1.8, 2.5):
+        assert as_sets(group_below(distances, threshold, method).clusters) == by_hand(distances, threshold, method)
+
+
+@pytest.mark.parametrize("method", LINKAGES)
+def test_another_order_of_the_clients_permutes_the_clusters_and_nothing_else(method: str) -> None:
+    distances, order = random_distances(4), np.random.default_rng(1).permutation(9)
+    moved = distances[np.ix_(order, order)]
+    for group in (
+        lambda d: group_below(d, 1.5, method),
+        lambda d: group_into(d, 4, method),
+        lambda d: group_by_largest_gap(d, method),
+    ):
+        whole, other = group(distances), group(moved)
+        np.testing.assert_array_equal(canonical(whole.clusters[order]), other.clusters)
+        assert other.threshold == pytest.approx(whole.threshold)
+
+
+def test_a_threshold_of_0_leaves_equal_clients_alone_and_a_huge_one_merges_all() -> None:
+    same = np.zeros((3, 3))
+    assert group_below(same, 0.0, "average").clusters.tolist() == [0, 1, 2]
+    assert group_below(same, 1e-9, "average").clusters.tolist() == [0, 0, 0]
+    assert group_below(random_distances(0), 1e9, "complete").clusters.tolist() == [0] * 9
+    assert group_below(np.zeros((1, 1)), 5.0, "single").clusters.tolist() == [0]
+
+
+def test_a_number_of_clusters_comes_with_the_threshold_that_gives_it() -> None:
+    assert group_into(LINE, 2, "single").clusters.tolist() == [0, 0, 0, 1]
+    assert group_into(LINE, 2, "single").threshold == 4.0
+    assert group_into(LINE, 1, "single").threshold == np.inf
+    assert group_into(LINE, 9, "single").clusters.tolist() == [0, 1, 2, 3]
+    for number in range(1, 10):
+        found = group_into(random_distances(2), number, "average")
+        assert found.clusters.max() + 1 == number
+        np.testing.assert_array_equal(
+            group_below(random_distances(2), found.threshold, "average").clusters, found.clusters
+        )
+
+
+def test_the_largest_gap_is_where_the_distances_jump() -> None:
+    # Merges at 1, 1, 1 and 16: of 3 + 2 clients.
+    points = np.array([0.0, 1.0, 2.0, 20.0, 21.0])
+    found = group_by_largest_gap(np.abs(np.subtract.outer(points, points)), "single")
+    assert (found.clusters.tolist(), found.threshold) == ([0, 0, 0, 1, 1], 9.5)
+    # Gaps of 2 and 2: the fewer clusters.
+    assert group_by_largest_gap(LINE, "single").clusters.tolist() == [0, 0, 0, 1]
+
+
+def test_a_far_client_takes_the_gap_unless_two_clusters_have_to_be_larger() -> None:
+    # Merges at 1, 1, 9 and 89.
+    points = np.array([0.0, 1.0, 10.0, 11.0, 100.0])
+    distances, order = np.abs(np.subtract.outer(points, points)), [4, 2, 0, 1, 3]
+    for smallest, clusters in ((1, [0, 0, 0, 0, 1]), (2, [0, 0, 1, 1, 2]), (3, [0, 0, 0, 0, 0])):
+        found = group_by_largest_gap(distances, "single", smallest)
+        assert found.clusters.tolist() == clusters
+        moved = group_by_largest_gap(distances[np.ix_(order, order)], "single", smallest)
+        assert moved.clusters.tolist() == canonical(found.clusters[order]).tolist()
+    assert group_by_largest_gap(LINE[:2, :2], "single", 2).clusters.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -> None:
+    distances = random_distances(seed)
+    heights = merge_tree(distances, "average")[:, 2]
+    for smallest in range(1, 6):
+        cuts = [(heights[9 - k] - heights[8 - k], group_into(distances, k, "average").clusters) for k in range(2, 9)]
+        counted = [(gap, cut) for gap, cut in cuts if np.sum(np.bincount(cut) >= smallest) >= 2]
+        expected = max(counted, key=lambda one: one[0])[1] if counted else np.zeros(9)
+        assert group_by_largest_gap(distances, "average", smallest).clusters.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("algorithm", [PACFL, FedClust, SRFCA])
+def test_methods_that_cut_a_tree_at_a_gap_ask_how_large_groups_are(algorithm: type[Any]) -> None:
+    points = np.array([0.1, 1.0, 10.0, 11.1, 1000.0])
+    distances = np.abs(np.subtract.outer(points, points))
+
+    def cut(strategy: Any) -> list[int]:
+        of_groups = isinstance(strategy.state, LinkedGroups)
+        found = strategy.state._group(strategy, distances) if of_groups else strategy._group(distances)
+        return list(found.clusters)
+
+    assert cut(algorithm()) == [0, 0, 0, 0, 1]
+    assert cut(algorithm(smallest_group=2)) == [0, 0, 1, 1, 2]
+    with pytest.raises(ValueError, match=r"smallest_group=2: has an effect only with strategy\.cut=largest_gap"):
+        algorithm(smallest_group=2, cut="k")
+
+
+@pytest.mark.parametrize(
+    ("distances", "clusters"),
+    [
+        (np.zeros((1, 1)), [0]),
+        (np.zeros((2, 2)), [0, 0]),
+        (LINE[:2, :2], [0, 1]),
+        (np.zeros((4, 4)), [0, 0, 0, 0]),
+        (1 - np.eye(4), [0, 0, 0, 0]),
+    ],
+    ids=["one", "two equal", "two", "equal", "equally far"],
+)
+def test_without_a_gap_there_is_a_defined_outcome(distances: FloatArray, clusters: list[int]) -> None:
+    assert group_by_largest_gap(distances, "average").clusters.tolist() == clusters
+
+
+def test_an_unknown_linkage_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'ward' is unknown: choose one of single, complete"):
+        merge_tree(LINE, "ward")
+
+
+# Later clients
+
+
+def test_a_later_client_joins_the_model_that_most_of_its_cluster_have() -> None:
+    clusters = np.array([0, 0, 0, 0, 1, 2, 2, 3])
+    previous = np.array([1, 1, 0, -1, 2, -1, -1, -1])
+    assert extended(clusters, previous).tolist() == [1, 1, 0, 1, 2, 3, 3, 4]
+    # Among equals the lowest number.
+    assert extended(np.zeros(3, dtype=np.int64), np.array([2, 0, -1])).tolist() == [2, 0, 0]
+
+
+def test_without_any_model_the_clusters_are_the_models() -> None:
+    clusters = np.array([0, 1, 0, 2])
+    assert extended(clusters, np.full(4, -1)).tolist() == clusters.tolist()
+
+
+def test_the_cost_of_a_cluster_is_the_sum_of_its_members_losses() -> None:
+    losses = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+    assert summed_losses(losses, np.array([0, 1, 0])).tolist() == [[8.0, 10.0, 12.0], [4.0, 5.0, 6.0]]
+
+
+def test_the_matching_minimises_the_total_not_each_clusters_own_cost() -> None:
+    # Both clusters like model 0 best; cluster 1 would lose more by giving it up.
+    losses = np.array([[1.0, 2.0], [1.0, 9.0]])
+    assert match_min_cost(losses, np.array([0, 1])).tolist() == [1, 0]
+
+
+def test_clusters_weigh_by_their_members() -> None:
+    losses = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.5]])
+    assert match_min_cost(losses, np.array([0, 0, 1])).tolist() == [0, 1]
+
+
+def test_fewer_clusters_than_models_leave_models_unmatched() -> None:
+    losses = np.array([[5.0, 1.0, 3.0, 2.0], [5.0, 4.0, 0.0, 2.0]])
+    assert match_min_cost(losses, np.array([0, 1])).tolist() == [1, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
+def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    num_models = num_clusters + spare
+    clusters = canonical(np.concatenate([np.arange(num_clusters), rng.integers(num_clusters, size=5)]))
+    losses = rng.random((len(clusters), num_models))
+    costs = summed_losses(losses, clusters)
+    models = match_min_cost(losses, clusters)
+    rows = np.arange(num_clusters)
+    cheapest = min(costs[rows, list(p)].sum() for p in permutations(range(num_models), num_clusters))
+    assert len(set(models.tolist())) == num_clusters
+    assert costs[rows, models].sum() == pytest.approx(cheapest)
+
+
+@given(st.integers(0, 2**31))
+def test_a_clients_model_depends_neither_on_its_place_nor_on_the_clusters_numbers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    clusters = np.array([0, 1, 2, 0, 1, 2, 0])
+    losses = rng.random((7, 4))
+    expected = match_min_cost(losses, clusters)[clusters]
+    order, names = rng.permutation(7), rng.permutation(3)
+    relabelled = names[clusters[order]]
+    assert np.array_equal(match_min_cost(losses[order], relabelled)[relabelled], expected[order])
+
+
+def test_a_diverged_model_is_matched_last() -> None:
+    losses = np.array([[np.nan, 1.0, 3.0], [np.nan, 2.0, 1.0]])
+    assert match_min_cost(losses, np.array([0, 1])).tolist() == [1, 2]
+
+
+def test_most_clients_keep_the_model_that_they_had() -> None:
+    clusters = np.array([0, 0, 0, 1, 1, 2])
+    previous = np.array([2, 2, 1, 1, 1, -1])
+    assert match_overlap(clusters, previous, 3).tolist() == [2, 1, 0]
+
+
+def test_the_overlap_of_all_clients_is_maximised_over_every_matching() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        clusters = canonical(np.concatenate([np.arange(4), rng.integers(4, size=12)]))
+        previous = rng.integers(-1, 5, size=16)
+        kept = (match_overlap(clusters, previous, 5)[clusters] == previous).sum()
+        best = max((np.array(p)[clusters] == previous).sum() for p in permutations(range(5), 4))
+        assert kept == best
+
+
+def test_clusters_without_any_history_get_different_models_and_the_same_ones_each_time() -> None:
+    clusters, nobody = np.array([0, 1, 2]), np.array([-1, -1, -1])
+    models = match_overlap(clusters, nobody, 4)
+    assert len(set(models.tolist())) == 3
+    assert np.array_equal(models, match_overlap(clusters, nobody, 4))
+
+
+def test_without_matching_cluster_k_gets_model_k() -> None:
+    assert match_in_order(3, 5).tolist() == [0, 1, 2]
+
+
+def test_no_clients_need_no_models() -> None:
+    nothing = np.zeros(0, dtype=np.int64)
+    assert match_min_cost(np.zeros((0, 3)), nothing).tolist() == []
+    assert match_overlap(nothing, nothing, 3).tolist() == []
+    assert match_in_order(0, 3).tolist() == []
+
+
+def test_more_clusters_than_models_are_refused_by_every_matching() -> None:
+    clusters = np.array([0, 1, 2])
+    with pytest.raises(ValueError, match="3 clusters cannot be matched to 2 models"):
+        match_min_cost(np.ones((3, 2)), clusters)
+    with pytest.raises(ValueError, match="ask for at most 2 clusters"):
+        match_overlap(clusters, clusters, 2)
+    with pytest.raises(ValueError, match="3 clusters"):
+        match_in_order(3, 2)
+
+
+groupings = st.integers(2, 12).flatmap(
+    lambda m: st.tuples(*[st.lists(st.integers(0, 3), min_size=m, max_size=m)] * 2)
+)
+
+
+@given(st.integers(0, 20), st.integers(1, 8), st.integers(0, 2**31))
+def test_a_random_assignment_leaves_out_no_model_needlessly(clients: int, models: int, seed: int) -> None:
+    drawn = random_assignment(clients, models, np.random.default_rng(seed))
+    assert drawn.shape == (clients,)
+    assert drawn.dtype == np.int64
+    assert len(np.unique(drawn)) == min(clients, models)
+    assert all(0 <= model < models for model in drawn)
+
+
+def test_a_random_assignment_is_repeated_by_its_seed_and_uniform_over_models() -> None:
+    def drawn(seed: int) -> np.ndarray:
+        return random_assignment(30, 3, np.random.default_rng(seed))
+
+    assert np.array_equal(drawn(5), drawn(5))
+    counts = np.bincount(np.concatenate([drawn(seed) for seed in range(200)]), minlength=3)
+    assert np.abs(counts / 6000 - 1 / 3).max() < 0.03
+
+
+def test_a_random_assignment_needs_a_model() -> None:
+    with pytest.raises(ValueError, match="num_models is 0"):
+        random_assignment(3, 0, np.random.default_rng(0))
+
+
+@given(groupings)
+def test_the_adjusted_rand_index_equals_scikit_learns(pair: tuple[list[int], list[int]]) -> None:
+    true, found = pair
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It warns where most groups hold one client.
+        theirs = adjusted_rand_score(true, found)
+    assert adjusted_rand_index(true, found) == pytest.approx(theirs)
+
+
+def test_the_adjusted_rand_index_of_small_cases_is_as_documented() -> None:
+    assert adjusted_rand_index([], []) is None
+    assert adjusted_rand_index([0], [3]) is None
+    assert adjusted_rand_index([0, 0, 1, 1], [5, 5, 2, 2]) == 1.0
+    assert adjusted_rand_index([0, 0, 0], [1, 1, 1]) == 1.0
+    assert adjusted_rand_index([0, 1, 2], [2, 1, 0]) == 1.0
+    assert adjusted_rand_index([0, 0, 1, 1], [0, 1, 2, 3]) == 0.0
+    assert adjusted_rand_index([0, 0, 1, 1], [0, 0, 0, 0]) == 0.0
+    assert adjusted_rand_index([0, 0, 1, 1], [0, 1, 0, 1]) == -0.5
+    with pytest.raises(ValueError, match="3 true and 2 found"):
+        adjusted_rand_index([0, 1, 2], [0, 1])
+
+
+def test_the_adjusted_rand_index_holds_for_more_clients_than_64_bits_of_pairs() -> None:
+    true = np.repeat(np.arange(10), 20_000)
+    assert adjusted_rand_index(true.tolist(), (9 - true).tolist()) == 1.0
+    unrelated = adjusted_rand_index(true.tolist(), (np.arange(200_000) % 7).tolist())
+    assert unrelated == pytest.approx(0.0, abs=1e-3)
+
+
+def test_orthonormal_rows_are_orthogonal_keep_their_lengths_and_their_sides() -> None:
+    bank = np.random.default_rng(2).standard_normal((4, 50)) * np.array([[1.0], [10.0], [0.1], [3.0]])
+    rows = orthonormal_rows(bank)
+    lengths = np.linalg.norm(bank, axis=1)
+    assert rows @ rows.T == pytest.approx(np.diag(lengths**2), abs=1e-10)
+    assert ((rows * bank).sum(axis=1) > 0).all()
+    assert rows[0] == pytest.approx(bank[0])
+
+
+def test_orthonormal_rows_of_a_case_worked_out_by_hand() -> None:
+    rows = orthonormal_rows(np.array([[2.0, 0.0], [3.0, -4.0]]))
+    assert rows == pytest.approx(np.array([[2.0, 0.0], [0.0, -5.0]]))
+
+
+def test_one_model_stays_as_it_is_to_the_bit() -> None:
+    bank = np.random.default_rng(3).standard_normal((1, 7))
+    assert np.array_equal(orthonormal_rows(bank), bank)
+
+
+def test_models_that_cannot_be_orthogonal_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 models of 2 parameters"):
+        orthonormal_rows(np.ones((3, 2)))
+    same = np.tile(np.random.default_rng(1).standard_normal(9), (2, 1))
+    with pytest.raises(ValueError, match="model 1 is zero or a combination"):
+        orthonormal_rows(same)
+
+
+def test_the_largest_distance_of_the_best_pairing_by_hand():
+    """Pairing each with its nearest would use the model at 1 twice; the sum's best pairing is not the largest's."""
+    true_models = np.array([[0.0], [2.0]])
+    assert model_error(np.array([[1.0], [4.0]]), true_models) == 2
+    assert model_error(np.array([[2.0], [0.5]]), true_models) == 0.5
+    assert model_error(np.array([[2.0], [9.0], [0.25]]), true_models) == 0.25
+
+
+def test_one_global_model_is_judged_by_the_true_model_that_it_is_farthest_from():
+    assert model_error(np.array([[0.5, 0.0]]), np.array([[0.0, 0.0], [2.0, 0.0]])) == 1.5
+    assert model_error(np.array([[0.0], [5.0]]), np.array([[1.0], [2.0], [5.0]])) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 1000))
+def test_it_is_the_minimum_over_all_permutations(count, more, seed):
+    rng = np.random.default_rng(seed)
+    true_models, bank = rng.integers(3, size=(count, 2)) * 1.0, rng.integers(3, size=(count + more, 2)) * 1.0
+    expected = min(
+        np.linalg.norm(bank[list(order)] - true_models, axis=1).max()
+        for order in permutations(range(count + more), count)
+    )
+    assert model_error(bank, true_models) == pytest.approx(expected)
+    assert model_error(bank[rng.permutation(count + more)], true_models) == pytest.approx(expected)
+
+
+def test_many_models_take_no_time():
+    rng = np.random.default_rng(0)
+    true_models = rng.standard_normal((60, 5))
+    found = true_models[rng.permutation(60)] + 1e-3
+    assert model_error(found, true_models) == pytest.approx(1e-3 * np.sqrt(5))
+
+
+def test_a_model_that_diverged_is_nobodys():
+    true_models = np.zeros((2, 1))
+    bank = np.array([[1.0], [np.nan], [2.0]])
+    assert model_error(bank, true_models) == 2
+    assert model_error(bank[:2], true_models) == np.inf
+    assert model_error(bank[1:2], true_models) == np.inf
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (2, 3)])
+def test_models_that_cannot_be_compared_are_refused(shape):
+    with pytest.raises(ValueError, match="cannot be compared"):
+        model_error(np.zeros(shape), np.zeros((2, 2)))
