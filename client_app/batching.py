@@ -22,7 +22,7 @@ from florets.client_app.training import sends_gradient
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
-from florets.task.training.linear import linear_updates, takes_full_steps
+from florets.task.training.linear import linear_updates
 from florets.task.training.losses import Evaluated
 from florets.task.training.networks import Dense, Network, network_of
 from florets.task.training.vectorised import (
@@ -264,12 +264,12 @@ def _trained(block: Sequence[_Asked], network: Network, shares: Sequence[Share])
             for begin in range(0, len(shares), FULL_STEPS_STACK)
             for result in full_steps_update(network, shares[begin : begin + FULL_STEPS_STACK], loss, training)
         ]
-    if linear and takes_full_steps(training, max(asked.samples for asked in block)):
+    if linear and training.takes_full_steps(max(asked.samples for asked in block)):
         return linear_updates(linear, shares, loss, training)
     if first.device.type == "cpu":
         size = stack_size(first.module)
     else:
-        size = device_stack_size(network, start, max((own.x for own in shares), key=len), training.batch_size)
+        size = device_stack_size(first.module, max((own.x for own in shares), key=len), training.batch_size)
     return [
         result
         for begin in range(0, len(shares), size)

@@ -22,7 +22,6 @@ from florets.task.training.linear import (
     linear_losses,
     linear_test,
     linear_update,
-    takes_full_steps,
 )
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import Evaluated, count, evaluated, loss_vector
@@ -184,19 +183,12 @@ class _Problem:
         """
         if self.fraction == 1.0:
             return self
-        training, part = self.training, self.fraction
-        training = replace(
-            training,
-            learning_rate=training.learning_rate * part,
-            weight_decay=training.weight_decay / part,
-            clip_norm=None if training.clip_norm is None else training.clip_norm / part,
-        )
         # Weights and changes of samples stay what they are.
         mu = replace(self.objective, weights=None, augment=None).proximal_mu
         if mu is None:
             raise ValueError("a part of the loss can be trained on with a proximal term and no other")
-        objective = replace(self.objective, terms=(Proximal(mu / part),) if mu else ())
-        return replace(self, training=training, objective=objective, fraction=1.0)
+        objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
+        return replace(self, training=self.training.on_part(self.fraction), objective=objective, fraction=1.0)
 
 
 def trained(
@@ -245,9 +237,8 @@ def _together(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
 
 def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     """Solve a proximal problem in closed form, where the server asks for that and it can be done."""
-    mu, training = problem.objective.proximal_mu, problem.training
-    # The exact solution knows no weight decay and no clipping: with them, steps are taken.
-    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or training.weight_decay or training.clip_norm:
+    mu = problem.objective.proximal_mu
+    if not client.number(kinds.EXACT_PROXIMAL, 0) or not mu or not problem.training.has_closed_form:
         return None
     module, data = client.module, client.data
     load(module, problem.state)
@@ -259,16 +250,12 @@ def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | 
     """Take steps of plain gradient descent on a linear model, in NumPy."""
     problem = problem.on_whole_loss()
     mu = problem.objective.proximal_mu
-    linear = client.linear if takes_full_steps(problem.training, client.num_examples) else None
+    linear = client.linear if problem.training.takes_full_steps(client.num_examples) else None
     if linear is None or mu is None:
         return None
-    models = LinearModels.of([{name: value.numpy() for name, value in problem.state.items()}], linear)
+    state = {name: value.numpy() for name, value in problem.state.items()}
     data = flat(client.data.x_train, client.data.y_train)
-    weight, bias, mean = linear_update(models, 0, *data, client.loss, problem.training, mu)
-    arrays: Arrays = {linear.weight: weight}
-    if linear.bias is not None and bias is not None:
-        arrays[linear.bias] = bias
-    return arrays, mean
+    return linear_update(linear, state, *data, client.loss, problem.training, mu)
 
 
 def _by_steps(client: Client, problem: _Problem) -> tuple[Arrays, float]:

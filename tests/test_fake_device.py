@@ -261,11 +261,9 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
 def test_sizes_on_a_device_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
     module, state, _ = made(*MODELS["convolutions"])
-    network = network_of(module)
-    assert network is not None
     # An input's 60, 3 x 6 x 5 and 3 x 3 x 2 of the first convolution, 4 x 3 x 2 and 4 x 1 x 1 of the next, 3 outputs.
     values = 60 + 90 + 18 + 24 + 4 + 3
-    assert network.values(state, IMAGE) == values
+    assert sizes._values(module, IMAGE) == values
     assert block_size(module, cuda) == sizes.MOST_ON_DEVICE
     assert block_size(mlp(IMAGE, 3, [5], batch_norm=True), cuda) == 1
     assert block_size(module, torch.device("mps")) == 1
@@ -273,11 +271,11 @@ def test_sizes_on_a_device_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch
     parameters = sum(value.numel() for value in state.values())
     own = 20 * parameters + 4 * 4 * 8 * values + 4 * 20 * 60
     monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * own)
-    assert device_stack_size(network, state, torch.zeros(20, *IMAGE), 8) == 7
-    assert device_samples(network, 3, state, IMAGE) == 7 * own // (16 * 3 * values)
+    assert device_stack_size(module, torch.zeros(20, *IMAGE), 8) == 7
+    assert device_samples(module, 3, IMAGE) == 7 * own // (16 * 3 * values)
     monkeypatch.setattr(sizes, "DEVICE_MEMORY", 1)
-    assert block_size(module, cuda) == device_stack_size(network, state, torch.zeros(20, *IMAGE), 8) == 1
-    assert device_samples(network, 3, state, IMAGE) == 1
+    assert block_size(module, cuda) == device_stack_size(module, torch.zeros(20, *IMAGE), 8) == 1
+    assert device_samples(module, 3, IMAGE) == 1
 
 
 @kinds_of_models
@@ -286,10 +284,8 @@ def test_work_there_in_parts_comes_to_the_same(
 ) -> None:
     module, start, parts = made(make, loss)
     whole, tests = joined_losses(module, [start], parts, loss), joined_tests(module, start, parts, loss)
-    network = network_of(module)
-    assert network is not None
     # Seven samples a pass.
-    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * 16 * network.values(start, IMAGE))
+    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * 16 * sizes._values(module, IMAGE))
     with fake_device():
         moved, module = [(x.to(DEVICE), y.to(DEVICE)) for x, y in parts], module.to(DEVICE)
         np.testing.assert_allclose(joined_losses(module, [there(start)], moved, loss), whole, rtol=1e-5)

@@ -84,14 +84,12 @@ def test_a_stack_holds_the_memory_that_its_size_was_chosen_for() -> None:
     module = mlp((784,), 10, [2000])
     parts = [(torch.rand(100, 784), torch.randint(10, (100,))) for _ in range(8)]
     state = dict(module.state_dict())
-    network = network_of(module)
-    assert network is not None
     # What the first call chooses and keeps is not of the stack.
     trained(module, state, parts, "cross_entropy")
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
     trained(module, state, parts, "cross_entropy")
-    own = DEVICE_MEMORY / device_stack_size(network, state, parts[0][0], 8)
+    own = DEVICE_MEMORY / device_stack_size(module, parts[0][0], 8)
     # Half as much again: the data as they were given, and the copy in which all is fetched.
     assert torch.cuda.max_memory_allocated() - held < 1.5 * len(parts) * own
 

@@ -8,19 +8,20 @@ from torch import nn
 from florets.task.models.mlp import linear
 from florets.task.training.linear import (
     LinearModels,
+    LinearNames,
     flat,
     linear_losses,
     linear_names,
     linear_test,
     linear_update,
 )
-from florets.task.training.linear import takes_full_steps as full
 from florets.task.training.loop import train
 from florets.task.training.losses import evaluate, evaluated, loss_vector
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import PLAIN, Objective, Proximal
 from florets.task.training.settings import Training
 
+LINE = LinearNames("w", None)
 LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
 
 
@@ -51,35 +52,37 @@ def test_losses_and_test_results_are_those_of_torch(loss, bias):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_full_batch_steps_are_those_of_torch(loss, bias, mu):
-    modules, x, y, names, models = example(loss, bias)
+    modules, x, y, names, _ = example(loss, bias)
     settings = Training(0.1, 5, 7, "sgd")
     objective = Objective((Proximal(mu),)) if mu else PLAIN
-    before = models.weight.copy()
-    weight, offset, mean = linear_update(models, 1, *flat(x, y), loss, settings, mu)
+    start = {name: value.numpy().copy() for name, value in state(modules[1]).items()}
+    before = start[names.weight].copy()
+    arrays, mean = linear_update(names, start, *flat(x, y), loss, settings, mu)
     expected = train(modules[1], x, y, loss, settings, np.random.default_rng(0), objective)
-    trained = state(modules[1])
-    np.testing.assert_allclose(weight, trained[names.weight], rtol=1e-5, atol=1e-7)
-    if bias:
-        np.testing.assert_allclose(offset, trained[names.bias], rtol=1e-5, atol=1e-7)
+    assert len(arrays) == 1 + bias
+    for name, value in state(modules[1]).items():
+        np.testing.assert_allclose(arrays[name], value, rtol=1e-5, atol=1e-7)
+        assert arrays[name].dtype == np.float32
     assert mean == pytest.approx(expected, rel=1e-6)
-    assert weight.dtype == np.float32
-    np.testing.assert_array_equal(models.weight, before)
+    np.testing.assert_array_equal(start[names.weight], before)
 
 
 def test_one_step_by_hand():
     """theta = 1, x = 2, y = 5: half the squared error is 4.5, its slope (2 - 5) 2 = -6."""
     models = LinearModels(np.ones((1, 1, 1), np.float32), None)
     x, y = np.full((1, 1), 2, np.float32), np.full(1, 5, np.float32)
-    weight, bias, mean = linear_update(models, 0, x, y, "half_squared_error", Training(0.1, 1, 1, "sgd"))
-    assert (weight.item(), bias, mean) == (pytest.approx(1.6), None, 4.5)
+    arrays, mean = linear_update(
+        LINE, {"w": models.weight[0]}, x, y, "half_squared_error", Training(0.1, 1, 1, "sgd")
+    )
+    assert (arrays["w"].item(), len(arrays), mean) == (pytest.approx(1.6), 1, 4.5)
 
 
 def test_a_model_that_diverges_gives_no_warning():
     models = LinearModels(np.full((1, 1, 1), 3e38, np.float32), None)
     x, y = np.full((2, 1), 10, np.float32), np.zeros(2, np.float32)
     assert np.isinf(linear_losses(models, x, y, "squared_error")).all()
-    weight, _, _ = linear_update(models, 0, x, y, "squared_error", Training(1.0, 3, 2, "sgd"))
-    assert not np.isfinite(weight).any()
+    arrays, _ = linear_update(LINE, {"w": models.weight[0]}, x, y, "squared_error", Training(1.0, 3, 2, "sgd"))
+    assert not np.isfinite(arrays["w"]).any()
 
 
 @pytest.mark.parametrize(
@@ -106,14 +109,14 @@ def test_names_and_losses_that_a_linear_model_has():
 
 
 def test_only_plain_gradient_descent_on_all_samples_takes_full_steps():
-    assert full(Training(0.1, 5, 10, "sgd"), 10)
+    assert Training(0.1, 5, 10, "sgd").takes_full_steps(10)
     for other in (
         Training(0.1, 5, 9, "sgd"),
         Training(0.1, 5, 10, "adam"),
         Training(0.1, 5, 10, "sgd", momentum=0.9),
         Training(0.1, 5, 10, "sgd", weight_decay=0.1),
     ):
-        assert not full(other, 10)
+        assert not other.takes_full_steps(10)
 
 
 def test_no_sample_is_refused():
@@ -122,7 +125,7 @@ def test_no_sample_is_refused():
     with pytest.raises(ValueError, match="no samples"):
         linear_losses(models, x, y, "squared_error")
     with pytest.raises(ValueError, match="no samples"):
-        linear_update(models, 0, x, y, "squared_error", Training(0.1, 1, 1, "sgd"))
+        linear_update(LINE, {"w": models.weight[0]}, x, y, "squared_error", Training(0.1, 1, 1, "sgd"))
 
 
 def state(module):

@@ -141,9 +141,8 @@ class TwoPhaseSettings(Settings):
             )
         # With a penalty, clipping or changes of the samples the local problem is solved by steps.
         train = run.train
-        by_steps = train.weight_decay > 0 or train.clip_norm is not None or train.augment is not None
         linear = run.task.model == "linear" and "squared_error" in run.task.loss
-        if self.local_solver == "fedprox" and linear and not by_steps:
+        if self.local_solver == "fedprox" and linear and train.has_closed_form:
             without = {"momentum": 0.0, "optimizer_options": {}, "precision": "float32"}
             problems += [
                 f"train.{name}={getattr(train, name)}: strategy.local_solver=fedprox solves linear regressions "

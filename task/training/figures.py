@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.training.scores import Curve, area
 from florets.task.wire.sums import BINS, MIN_RECORDS, MOST_CURVES, REPLICATES, PartSums, places
 
 FloatArray = NDArray[np.float64]
@@ -18,19 +19,9 @@ _AT_ONCE = 2_000_000
 class ClassFigures:
     """Accuracy, balanced accuracy, area under the curve, macro F1 and log loss of a classifier.
 
-    Parameters
-    ----------
-    outputs
-        Logits (n, C), finite.
-    labels
-        Classes (n,).
-    curves
-        Whether areas under the curve are taken.
-
-    Notes
-    -----
-    Of more than two classes the area is the mean over those classes that have records and lack some, each against
-    the others by its margin over their log-sum-exp, which orders as the probability does.
+    Of finite logits (n, C) and classes (n,); `curves` says whether areas under the curve are taken. Of more than two
+    classes the area is the mean over those classes that have records and lack some, each against the others by its
+    margin over their log-sum-exp, which orders as the probability does.
 
     Source: the definitions of scikit-learn's metrics of the same names; roc_auc_score with ``multi_class="ovr"``.
     """
@@ -41,7 +32,7 @@ class ClassFigures:
         self._right = (predicted == labels).astype(np.float64)
         classes, codes = np.unique(np.concatenate([labels, predicted]), return_inverse=True)
         self._width, self._labels, self._predicted = len(classes), codes[: len(labels)], codes[len(labels) :]
-        self._curves = [_Curve(score, positive) for score, positive in margins(outputs, labels)] if curves else []
+        self._curves = [Curve(score, positive) for score, positive in margins(outputs, labels)] if curves else []
 
     def under(self, weights: FloatArray) -> FloatArray:
         """Return the five figures (b, 5) under each row of weights (b, n), NaN where one is not defined."""
@@ -65,13 +56,7 @@ class ClassFigures:
 
 
 class ValueFigures:
-    """R2, mean absolute error and root of the mean squared error of a regression.
-
-    Parameters
-    ----------
-    predicted, targets
-        Values (n,), finite.
-    """
+    """R2, mean absolute error and root of the mean squared error of a regression, of finite values (n,)."""
 
     def __init__(self, predicted: FloatArray, targets: FloatArray) -> None:
         self.errors = predicted - targets
@@ -128,36 +113,6 @@ def margins(outputs: FloatArray, labels: IntArray) -> Sequence[tuple[FloatArray,
     return found
 
 
-class _Curve:
-    """The area under one curve: how often a record of the class has the higher score; ties count half."""
-
-    def __init__(self, scores: FloatArray, positive: NDArray[np.bool_]) -> None:
-        self._order = np.argsort(scores, kind="stable")
-        self._positive = positive[self._order]
-        ranked = scores[self._order]
-        self._starts = np.flatnonzero(np.concatenate([[True], ranked[1:] > ranked[:-1]]))
-
-    def under(self, weights: FloatArray) -> FloatArray:
-        """Return the area (b,) under each row of weights (b, n), NaN where all records are of one kind."""
-        ranked = weights[:, self._order]
-        own = np.add.reduceat(ranked * self._positive, self._starts, axis=1)
-        others = np.add.reduceat(ranked * ~self._positive, self._starts, axis=1)
-        return area(own, others)
-
-
-def area(own: NDArray[np.number], others: NDArray[np.number]) -> FloatArray:
-    """Return the area under the curve (...,) from the counts (..., bins) of either kind in bins of rising scores.
-
-    NaN where there are none of a kind. Records in one bin count as tied.
-    """
-    own, others = own.astype(np.float64), others.astype(np.float64)
-    below = np.cumsum(others, axis=-1) - others / 2
-    pairs = own.sum(axis=-1) * others.sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found: FloatArray = (own * below).sum(axis=-1) / np.where(pairs > 0, pairs, np.nan)
-    return found
-
-
 def binned_area(own: NDArray[np.number], others: NDArray[np.number]) -> FloatArray:
     """Return the area under the curve (...,) from counts (..., bins) in narrow bins, nearer than `area` does.
 
@@ -201,18 +156,8 @@ def sums_of(
 ) -> PartSums | None:
     """Return the sums of one test; None where the model diverged, or a figure is too large to be sent.
 
-    None too of fewer than `wire.sums.MIN_RECORDS` records.
-
-    Parameters
-    ----------
-    outputs
-        Logits (n, C), or values (n, 1).
-    targets
-        Classes (n,), or values.
-    num_classes
-        C; 0: the targets are values.
-    generator
-        See `resampling`.
+    None too of fewer than `wire.sums.MIN_RECORDS` records. Outputs are logits (n, C), or, with `num_classes` 0,
+    values (n, 1); for the generator see `resampling`.
     """
     if len(targets) < MIN_RECORDS or not np.isfinite(outputs).all():
         return None
@@ -276,20 +221,12 @@ def _replicated(
 def histogram(scores: FloatArray, positive: NDArray[np.bool_]) -> IntArray:
     """Return how many records of each kind, others and the class's own, have their score in each bin: (2, `BINS`).
 
-    Parameters
-    ----------
-    scores
-        Logits of a class's probability (n,).
-    positive
-        Which records are the class's own.
-
-    Notes
-    -----
-    The bins are the same for all clients and models, so that counts add up. They have equal widths in asinh(logit) up
-    to logits of 16 either way: a width of 0.014 around a probability of one half, and of 1.4 % of the logit far from
-    it. So scores may lie anywhere and close together, as those of a model that is trained little or of a rare class
-    do. Measured with 2,000 records and more, a pooled area under the curve (`figures.binned_area`) is within 0.002
-    of the exact one for logits with a spread of 0.3 to 8 around 0, -1.5 and -4, and within 0.006 for one of 0.1
+    Scores are logits of a class's probability (n,); `positive` says which records are the class's own. The bins are
+    the same for all clients and models, so that counts add up. They have equal widths in asinh(logit) up to logits of
+    16 either way: a width of 0.014 around a probability of one half, and of 1.4 % of the logit far from it. So scores
+    may lie anywhere and close together, as those of a model that is trained little or of a rare class do. Measured
+    with 2,000 records and more, a pooled area under the curve (`figures.binned_area`) is within 0.002 of the exact
+    one for logits with a spread of 0.3 to 8 around 0, -1.5 and -4, and within 0.006 for one of 0.1
     (tests/test_statistics_sums.py).
     """
     reach = np.arcsinh(_FURTHEST)

@@ -29,7 +29,7 @@ _CALLS = 200_000
 """Multiplications that take as long as autograd's calls of a client's step, which linear models can do without."""
 
 
-def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: Training, in_numpy: bool = False) -> bool:
+def pays(network: Dense, state: Mapping[str, Tensor], most: int, training: Training, in_numpy: bool = False) -> bool:
     """Say whether `full_steps_update` does the training of clients, and with far fewer multiplications.
 
     Parameters
@@ -41,22 +41,22 @@ def pays(network: Dense, state: Mapping[str, Tensor], most: int, settings: Train
     in_numpy
         Whether the other way is that of `florets.task.training.linear`, which has no calls of autograd.
     """
-    if network.first is None or not settings.is_gradient_descent or settings.batch_size < most:
+    if network.first is None or not training.is_gradient_descent or training.batch_size < most:
         return False
     width, size = state[network.first.weight].shape
-    steps = settings.num_steps(1)
+    steps = training.num_steps(1)
     # Forward and back at every step; or forward, the inner products and the last weights once, and their use.
     by_weights, by_samples = 2 * steps * size * width, 2 * size * width + most * size + steps * most * width
     saved = most * (by_weights - by_samples)
     return by_weights > _LEAST_GAIN * by_samples and (not in_numpy or saved > steps * _CALLS)
 
 
-def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
+def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
     Parameters
     ----------
-    network, shares, settings
+    network, shares, training
         Such that `pays` holds.
 
     Source: for W' = W - r sum D_s^T X, X W'^T = X W^T - r X X^T sum D_s; the dual form of gradient descent on a
@@ -64,7 +64,7 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
     """
     first = network.first
     assert first is not None
-    rate, sizes = settings.learning_rate, [len(share.x) for share in shares]
+    rate, sizes = training.learning_rate, [len(share.x) for share in shares]
     most, inputs = max(sizes), [share.x.flatten(1) for share in shares]
     targets = torch.cat([_padded(targets_of(own.x, own.y, loss), most) for own in shares])
     counts = torch.tensor(sizes, dtype=torch.float32)
@@ -85,9 +85,9 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
     rest = {name: torch.stack([share.state[name] for share in shares]) for name in others}
     for parameter in rest.values():
         parameter.requires_grad_()
-    optimizer = plain_optimizer(list(rest.values()), settings) if rest else None
+    optimizer = plain_optimizer(list(rest.values()), training) if rest else None
     z, means = start.clone().requires_grad_(), torch.zeros(len(shares))
-    for step in range(settings.num_steps(1)):
+    for step in range(training.num_steps(1)):
         if step > 0:
             assert z.grad is not None
             with torch.no_grad():
@@ -112,7 +112,7 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, settin
             mine[first.bias] = (share.state[first.bias] - rate * slope.sum(dim=0)).numpy()
         # In the order of the state dict.
         mine = {name: mine[name] if name in mine else arrays[name][row] for name in network.names}
-        found.append(Trained(mine, means[row].item(), settings.num_steps(1) * sizes[row]))
+        found.append(Trained(mine, means[row].item(), training.num_steps(1) * sizes[row]))
     return found
 
 

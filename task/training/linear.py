@@ -38,15 +38,7 @@ class LinearNames:
 
 @dataclass(frozen=True)
 class LinearModels:
-    """K linear models.
-
-    Parameters
-    ----------
-    weight
-        float32 (K, C, d)
-    bias
-        float32 (K, C), or None.
-    """
+    """K linear models: weights float32 (K, C, d), biases float32 (K, C) or None."""
 
     weight: Float32
     bias: Float32 | None
@@ -84,11 +76,6 @@ def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
     return LinearNames("1.weight", "1.bias" if layer.bias is not None else None)
 
 
-def takes_full_steps(settings: Training, num_samples: int) -> bool:
-    """Say whether local training is plain gradient descent on all samples, which needs no draw."""
-    return settings.is_gradient_descent and settings.batch_size >= num_samples > 0
-
-
 def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:
     """Return inputs (n, d), flat, and targets (n,), sharing the tensors' memory where it is in order."""
     return x.flatten(1).numpy(), y.numpy()
@@ -96,26 +83,14 @@ def flat(x: Tensor, y: Tensor) -> tuple[Float32, NDArray[Any]]:
 
 @may_diverge
 def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> NDArray[np.float64]:
-    """Return the mean loss (K,) of each of K models on all samples; see `florets.task.training.losses.loss_vector`.
-
-    Raises
-    ------
-    ValueError
-        If there is no sample.
-    """
+    """Return the mean loss of each of K models on all samples (K,); see `losses.loss_vector`."""
     count(losses=len(x) * len(models.weight))
     return _losses(_checked(models.outputs(x)), y, loss)
 
 
 @may_diverge
 def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> Evaluated:
-    """Return what the first model comes to, with further scores; see `florets.task.training.losses.evaluated`.
-
-    Raises
-    ------
-    ValueError
-        If there is no sample.
-    """
+    """Return what the first model comes to, with further scores; see `florets.task.training.losses.evaluated`."""
     outputs = _checked(models.outputs(x))
     accuracy = float(np.mean(outputs[:, 0].argmax(axis=1) == y)) if loss == "cross_entropy" else None
     count(losses=len(x))
@@ -125,45 +100,35 @@ def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) ->
 
 @may_diverge
 def linear_update(
-    models: LinearModels,
-    index: int,
+    names: LinearNames,
+    state: Mapping[str, NDArray[Any]],
     x: Float32,
     y: NDArray[Any],
     loss: str,
-    settings: Training,
+    training: Training,
     proximal_mu: float = 0.0,
-) -> tuple[Float32, Float32 | None, float]:
-    """Train one of the models by steps on all samples; see `florets.task.training.loop`.
+) -> tuple[dict[str, NDArray[Any]], float]:
+    """Return a model after steps on all samples, and the mean loss before the last; see `florets.task.training.loop`.
 
     Parameters
     ----------
-    index
-        Which model; `models` itself does not change.
+    names, state
+        The model's entries; they do not change.
     x, y
         Inputs (n, d) and targets (n,).
-    settings
-        Such that `takes_full_steps` holds; the learning rate and the number of steps count.
+    training
+        Such that `Training.takes_full_steps` holds; the learning rate and the number of steps count.
     proximal_mu
         Factor of FedProx's term, at least 0.
 
-    Returns
-    -------
-    tuple
-        Weights (C, d), bias (C,) or None, and the mean loss as seen before the last step.
-
-    Raises
-    ------
-    ValueError
-        If there is no sample.
-
     Source: gradient descent on <x, theta> = y (mixed regression, Alg. 2 and Lemma 1) and on multinomial regression.
     """
-    rate, mu = np.float32(settings.learning_rate), np.float32(proximal_mu)
-    start, start_bias = models.weight[index], None if models.bias is None else models.bias[index]
+    rate, mu = np.float32(training.learning_rate), np.float32(proximal_mu)
+    start, start_bias = state[names.weight], None if names.bias is None else state[names.bias]
     weight, bias = start.copy(), None if start_bias is None else start_bias.copy()
     outputs = np.empty((len(x), len(weight)), dtype=np.float32)
-    count(gradients=settings.num_steps(1) * len(x))
-    for _ in range(settings.num_steps(1)):
+    count(gradients=training.num_steps(1) * len(x))
+    for _ in range(training.num_steps(1)):
         outputs = x @ weight.T
         if bias is not None:
             outputs += bias
@@ -179,7 +144,8 @@ def linear_update(
             if mu:
                 bias_step += mu * (bias - start_bias)
             bias -= rate * bias_step
-    return weight, bias, float(_losses(outputs[:, None], y, loss)[0])
+    arrays = {names.weight: weight} | ({} if bias is None or names.bias is None else {names.bias: bias})
+    return arrays, float(_losses(outputs[:, None], y, loss)[0])
 
 
 def _checked(outputs: Float32) -> Float32:
@@ -281,36 +247,32 @@ def exact_proximal(
     return float(np.mean(error**2) * CURVATURES[loss] / 2)
 
 
-def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
+def linear_updates(names: LinearNames, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
 
-    Parameters
-    ----------
-    names
-        Of the models' entries.
-    shares, loss, settings
-        Such that `florets.task.training.linear.takes_full_steps` holds for each of them.
+    `Training.takes_full_steps` holds for each. Of models this small, stacks in torch cost as much as NumPy client
+    by client: autograd's calls are as many for a stack of 64 as for one.
     """
     alike: dict[int, list[int]] = {}
     for row, share in enumerate(shares):
         alike.setdefault(share.x.shape[0], []).append(row)
     found: dict[int, Trained] = {}
     for rows in alike.values():
-        found.update(zip(rows, _of_like_sizes(names, [shares[row] for row in rows], loss, settings), strict=True))
+        found.update(zip(rows, _of_like_sizes(names, [shares[row] for row in rows], loss, training), strict=True))
     return [found[row] for row in range(len(shares))]
 
 
 @may_diverge
-def _of_like_sizes(names: LinearNames, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
+def _of_like_sizes(names: LinearNames, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     # All in one stack: inputs (m, n, d) and targets (m n,) of m clients with n samples each.
     data = [flat(share.x, share.y) for share in shares]
     x, y = np.stack([inputs for inputs, _ in data]), np.concatenate([targets for _, targets in data])
     models = LinearModels.of(
         [{name: value.numpy() for name, value in share.state.items()} for share in shares], names
     )
-    weight, bias, rate = models.weight, models.bias, np.float32(settings.learning_rate)
+    weight, bias, rate = models.weight, models.bias, np.float32(training.learning_rate)
     outputs = np.empty((0, 1), dtype=np.float32)
-    for _ in range(settings.num_steps(1)):
+    for _ in range(training.num_steps(1)):
         product = x @ weight.swapaxes(1, 2)
         if bias is not None:
             product += bias[:, None]
@@ -320,7 +282,7 @@ def _of_like_sizes(names: LinearNames, shares: Sequence[Share], loss: str, setti
         if bias is not None:
             bias -= rate * slope.sum(axis=1)
     means = sample_losses(outputs[:, None], y, loss).reshape(x.shape[:2]).mean(axis=1, dtype=np.float64)
-    passes = settings.num_steps(1) * x.shape[1]
+    passes = training.num_steps(1) * x.shape[1]
     return [Trained(_arrays(names, weight, bias, row), float(mean), passes) for row, mean in enumerate(means)]
 
 

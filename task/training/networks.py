@@ -5,9 +5,8 @@ networks are written out because that is faster than vmap (one thread, CPU): den
 of 20 digits and on clients of two), grouped convolutions by 2.8, where vmap is slower than client by client.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -48,9 +47,6 @@ class Network(Protocol):
             Inputs of one batch for each network, or of one batch for all of them, (1, b, ...).
         """
 
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """Return how many values a network of these parameters makes of one sample, of this shape, in all layers."""
-
 
 @dataclass(frozen=True)
 class Mapped:
@@ -74,23 +70,6 @@ class Mapped:
 
         mapped: Tensor = vmap(one)(parameters, x) if len(x) > 1 else vmap(one, (0, None))(parameters, x[0])
         return mapped
-
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """See `Network`."""
-        sizes = [prod(shape)]
-
-        def counted(part: nn.Module, _: object, outputs: object) -> None:
-            if isinstance(outputs, Tensor) and not list(part.children()):
-                sizes.append(outputs.numel())
-
-        hooks = [part.register_forward_hook(counted) for part in self.module.modules()]
-        try:
-            with torch.no_grad():
-                functional_call(self.module, dict(state), (next(iter(state.values())).new_zeros(1, *shape),))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return sum(sizes)
 
 
 @dataclass(frozen=True)
@@ -126,14 +105,6 @@ class Dense:
         weight, name = parameters[self.first.weight], self.first.bias
         bias = None if name is None else parameters[name].flatten()
         return F.linear(x, weight.flatten(0, 1), bias).view(len(x), len(weight), -1).transpose(0, 1)
-
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """See `Network`."""
-        total = width = prod(shape)
-        for layer in self.layers:
-            width = width if layer.function is not None else len(state[layer.weight])
-            total += width
-        return total
 
     @property
     def first(self) -> Layer | None:
@@ -196,17 +167,6 @@ class Convolutions:
         return torch.baddbmm(
             parameters["linear.bias"].unsqueeze(1), features, parameters["linear.weight"].transpose(1, 2)
         )
-
-    def values(self, state: Mapping[str, Tensor], shape: Sequence[int]) -> int:
-        """See `Network`."""
-        total, (height, width) = prod(shape), shape[1:]
-        for i in range(self.convolutions):
-            channels, *_, kernel = state[f"convolutions.{i}.weight"].shape
-            height, width = (side + 2 * self.padding - kernel + 1 for side in (height, width))
-            total += channels * height * width
-            height, width = height // 2, width // 2
-            total += channels * height * width
-        return total + len(state["linear.weight"])
 
 
 def network_of(module: nn.Module, example: Tensor | None = None) -> Network | None:

@@ -38,15 +38,7 @@ class Scores:
 
 
 def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss: str) -> Scores:
-    """Return the scores of a model's outputs: logits (n, C), or values (n, 1) of a regression.
-
-    Parameters
-    ----------
-    targets
-        Class labels (n,), or values.
-    loss
-        ``cross_entropy`` for classes, else squared errors.
-    """
+    """Return the scores of a model's outputs: logits (n, C) with ``cross_entropy``, else values (n, 1)."""
     if loss != "cross_entropy":
         return value_scores(targets.astype(np.float64), outputs.reshape(len(targets)))
     margins = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else None
@@ -56,17 +48,9 @@ def scores_of(outputs: NDArray[np.floating], targets: NDArray[np.generic], loss:
 def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floating] | None = None) -> Scores:
     """Return balanced accuracy, macro F1 and, of two classes, the area under the ROC curve.
 
-    Parameters
-    ----------
-    labels, predicted
-        Classes (n,).
-    margins
-        Of two classes: by how much class 1 is preferred (n,); None: more classes.
-
-    Notes
-    -----
-    Balanced accuracy is the mean recall of the classes that the test set has; macro F1 the mean F1 of the classes
-    that it has or that were predicted. The area under the curve is not defined where one class is missing.
+    `margins` (n,) say by how much class 1 of two is preferred; None: there are more. Balanced accuracy is the mean
+    recall of the classes that the test set has; macro F1 the mean F1 of the classes that it has or that were
+    predicted. The area under the curve is not defined where one class is missing.
 
     Source: the definitions of scikit-learn's balanced_accuracy_score, f1_score and roc_auc_score.
     """
@@ -96,17 +80,40 @@ def class_scores(labels: IntArray, predicted: IntArray, margins: NDArray[np.floa
 
 
 def _area_under_curve(labels: IntArray, margins: NDArray[np.floating]) -> float | None:
-    """Return the probability that a sample of class 1 has the larger margin than one of class 0; ties count half."""
-    positive = labels == 1
-    num_positive = int(positive.sum())
-    num_negative = len(labels) - num_positive
-    if not num_positive or not num_negative or not np.isfinite(margins).all():
+    if not np.isfinite(margins).all():
         return None
-    _, place, counts = np.unique(margins, return_inverse=True, return_counts=True)
-    # The mean rank of equal values, from 1.
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    least = num_positive * (num_positive + 1) / 2
-    return float((ranks[positive].sum() - least) / (num_positive * num_negative))
+    found = float(Curve(margins, labels == 1).under(np.ones((1, len(labels))))[0])
+    return None if math.isnan(found) else found
+
+
+class Curve:
+    """The area under one curve: how often a record of the class has the higher score; ties count half."""
+
+    def __init__(self, scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> None:
+        self._order = np.argsort(scores, kind="stable")
+        self._positive = positive[self._order]
+        ranked = scores[self._order]
+        self._starts = np.flatnonzero(np.concatenate([[True], ranked[1:] > ranked[:-1]]))
+
+    def under(self, weights: FloatArray) -> FloatArray:
+        """Return the area (b,) under each row of weights (b, n), NaN where all records are of one kind."""
+        ranked = weights[:, self._order]
+        own = np.add.reduceat(ranked * self._positive, self._starts, axis=1)
+        others = np.add.reduceat(ranked * ~self._positive, self._starts, axis=1)
+        return area(own, others)
+
+
+def area(own: NDArray[np.number], others: NDArray[np.number]) -> FloatArray:
+    """Return the area under the curve (...,) from the counts (..., bins) of either kind in bins of rising scores.
+
+    NaN where there are none of a kind. Records in one bin count as tied.
+    """
+    own, others = own.astype(np.float64), others.astype(np.float64)
+    below = np.cumsum(others, axis=-1) - others / 2
+    pairs = own.sum(axis=-1) * others.sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: FloatArray = (own * below).sum(axis=-1) / np.where(pairs > 0, pairs, np.nan)
+    return found
 
 
 def value_scores(targets: FloatArray, predicted: NDArray[np.floating]) -> Scores:

@@ -90,6 +90,24 @@ class Training:
         steps_by_gradient = self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
         return self.is_plain and steps_by_gradient and self.clip_norm is None
 
+    def takes_full_steps(self, num_samples: int) -> bool:
+        """Return whether every step is plain gradient descent on all samples, which needs no draw."""
+        return self.is_gradient_descent and self.batch_size >= num_samples > 0
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether the minimum of a proximal problem can stand for its steps: nothing shrinks or clips them."""
+        return self.weight_decay == 0 and self.clip_norm is None and self.augment is None
+
+    def on_part(self, fraction: float) -> Self:
+        """Return the training whose plain steps on all of the loss are these steps on a part of it."""
+        return replace(
+            self,
+            learning_rate=self.learning_rate * fraction,
+            weight_decay=self.weight_decay / fraction,
+            clip_norm=None if self.clip_norm is None else self.clip_norm / fraction,
+        )
+
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.

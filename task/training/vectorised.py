@@ -93,16 +93,16 @@ class _Steps:
     last_epoch: int
 
     @classmethod
-    def drawn(cls, num_samples: int, settings: Training, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
+    def drawn(cls, num_samples: int, training: Training, new_rng: Callable[[], np.random.Generator]) -> "_Steps":
         """Draw them as `train` does, first of all the seed of dropout, which is not used here.
 
         Where each step is on all samples nothing is drawn: their order matters to rounding alone.
         """
-        size = min(settings.batch_size, num_samples)
+        size = min(training.batch_size, num_samples)
         batches = -(-num_samples // size)
         if batches == 1:
-            return _on_all_samples(num_samples, settings.num_steps(batches))
-        steps = settings.num_steps(batches)
+            return _on_all_samples(num_samples, training.num_steps(batches))
+        steps = training.num_steps(batches)
         epochs = -(-steps // batches)
         # What is left over of the last batch stays sample 0: a step's mean leaves it out.
         places = np.zeros((epochs, batches * size), dtype=np.int64)
@@ -124,7 +124,7 @@ def _on_all_samples(num_samples: int, steps: int) -> _Steps:
     return _Steps(places, sizes, steps - 1)
 
 
-def stacked_update(network: Network, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
+def stacked_update(network: Network, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data, all of them side by side; see `train`.
 
     Parameters
@@ -134,42 +134,42 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, setting
     shares
         Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
         those with more, and batches are filled up to the largest one.
-    loss, settings
-        See `train`; the settings are plain (`Training.is_plain`).
+    loss, training
+        See `train`; the training is plain (`Training.is_plain`).
 
     Returns
     -------
     list of Trained
         In the order of `shares`. The arrays are views of one stack.
     """
-    drawn = [_Steps.drawn(share.x.shape[0], settings, share.rng) for share in shares]
+    drawn = [_Steps.drawn(share.x.shape[0], training, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
     order = sorted(range(len(shares)), key=lambda place: -len(drawn[place].sizes))
     ordered = [shares[place] for place in order]
     batches = _Batches([drawn[place] for place in order], ordered, loss)
     stacks = {name: torch.stack([share.state[name] for share in ordered]) for name in network.names}
-    training = dict(stacks)
+    parameters = dict(stacks)
     optimizer = None
     seen = torch.zeros(len(shares), dtype=torch.float64, device=batches.device)
     for step, active in enumerate(batches.active):
-        if optimizer is None or active != len(training[network.names[0]]):
+        if optimizer is None or active != len(parameters[network.names[0]]):
             # They share the stacks' memory, so that what has been trained stays there.
-            training = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
+            parameters = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
             if optimizer is None:
-                optimizer = plain_optimizer(list(training.values()), settings)
+                optimizer = plain_optimizer(list(parameters.values()), training)
             else:
-                optimizer.narrow(list(training.values()))
-        for parameter in training.values():
+                optimizer.narrow(list(parameters.values()))
+        for parameter in parameters.values():
             parameter.grad = None
         x, targets, weights = batches.at(step, active)
-        outputs = network.outputs(training, x)
+        outputs = network.outputs(parameters, x)
         width = outputs.shape[1]
         losses = per_sample_losses(outputs.flatten(0, 1), targets, loss).view(active, width) * weights
         # Each client's mean depends on its own parameters alone: the sum has all their gradients.
         means = losses.sum(dim=1) / batches.counts[:active, step]
         means.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        if settings.clip_norm is not None:
-            clip_rows(list(training.values()), settings.clip_norm)
+        if training.clip_norm is not None:
+            clip_rows(list(parameters.values()), training.clip_norm)
         optimizer.step()
         batches.add(seen[:active], means.detach(), step)
     *values, sums = on_host(*stacks.values(), seen)
@@ -269,7 +269,7 @@ def joined_losses(
         most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // widest))
     losses = []
     with torch.inference_mode():
-        for x, y in _passes(parts, samples_at_once(network, len(states), states[0], parts, most)):
+        for x, y in _passes(parts, _samples_at_once(module, len(states), parts, most)):
             targets, outputs = targets_of(x, y, loss), network.outputs(stacks, x.unsqueeze(0))
             losses.append(torch.stack([per_sample_losses(one, targets, loss) for one in outputs]))
     return means_of(torch.cat(losses, dim=1), parts)
@@ -302,12 +302,10 @@ def _network(module: Module, parts: Sequence[Part]) -> Network:
     return network
 
 
-def samples_at_once(
-    network: Network, models: int, state: Mapping[str, Tensor], parts: Sequence[Part], on_cpu: int
-) -> int:
+def _samples_at_once(module: Module, models: int, parts: Sequence[Part], on_cpu: int) -> int:
     """Return the samples of one pass: a CPU's are few enough for its cache, a GPU's as many as its memory holds."""
     x = parts[0][0]
-    return on_cpu if x.device.type == "cpu" else device_samples(network, models, state, x.shape[1:])
+    return on_cpu if x.device.type == "cpu" else device_samples(module, models, x.shape[1:])
 
 
 def _passes(parts: Sequence[Part], most: int) -> Iterator[Part]:
@@ -359,7 +357,7 @@ def _passed(
     chunk = CHUNK if isinstance(network, Convolutions) else _CHUNK
     outputs, losses = [], []
     with torch.inference_mode():
-        for x_part, y_part in _passes(parts, samples_at_once(network, 1, state, parts, chunk)):
+        for x_part, y_part in _passes(parts, _samples_at_once(module, 1, parts, chunk)):
             outputs.append(module(x_part))
             losses.append(per_sample_losses(outputs[-1], targets_of(x_part, y_part, loss), loss))
         return torch.cat(outputs), torch.cat(losses)
@@ -401,28 +399,38 @@ def stack_size(module: Module) -> int:
     return max(1, min(MOST, _MEMORY // (_BYTES * _num_parameters(module))))
 
 
-def device_stack_size(network: Network, state: Mapping[str, Tensor], x: Tensor, batch_size: int) -> int:
+def device_stack_size(module: Module, x: Tensor, batch_size: int) -> int:
     """Return the most clients that are trained in one stack on a device: as many as its share of memory holds.
 
-    Parameters
-    ----------
-    state
-        One of the models.
-    x
-        Inputs of the client that has most.
-    batch_size
-        Samples of one step.
+    `x` are the inputs of the client that has most, `batch_size` the samples of one step.
     """
-    values = network.values(state, x.shape[1:])
-    parameters = sum(value.numel() for value in state.values())
+    values = _values(module, x.shape[1:])
     # The last term is the stack's own copy of the samples.
-    own = _BYTES_ON_DEVICE * parameters + 4 * _COPIES * min(batch_size, len(x)) * values + 4 * x.numel()
+    own = _BYTES_ON_DEVICE * _num_parameters(module) + 4 * _COPIES * min(batch_size, len(x)) * values + 4 * x.numel()
     return max(1, min(MOST_ON_DEVICE, DEVICE_MEMORY // own))
 
 
-def device_samples(network: Network, states: int, state: Mapping[str, Tensor], shape: tuple[int, ...]) -> int:
+def device_samples(module: Module, models: int, shape: tuple[int, ...]) -> int:
     """Return the most samples of one pass forward of a number of models on a device; see `device_stack_size`."""
-    return max(1, DEVICE_MEMORY // (4 * _COPIES * states * network.values(state, shape)))
+    return max(1, DEVICE_MEMORY // (4 * _COPIES * models * _values(module, shape)))
+
+
+def _values(module: Module, shape: tuple[int, ...]) -> int:
+    """Return how many values the layers of a module take and return for one sample of this shape."""
+    tensors: dict[int, Tensor] = {}
+
+    def look(_: Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:
+        tensors.update({id(tensor): tensor for tensor in (*inputs, outputs)})
+
+    layers = [part for part in module.modules() if not list(part.children())]
+    hooks = [part.register_forward_hook(look) for part in layers]
+    try:
+        with torch.no_grad():
+            module(next(module.parameters()).new_zeros(1, *shape))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(tensor.numel() for tensor in tensors.values())
 
 
 def _num_parameters(module: Module) -> int:
