@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from florets.api.exported import Exported
-from florets.conf.folders import version
+from florets.conf.extras import version
 from florets.conf.typed import show
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary

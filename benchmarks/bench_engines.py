@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import bench_speed
 from benchmarks.bench_workers import ray_nodes
 from benchmarks.measuring import in_own_process
-from florets.conf.folders import PROJECT
+from florets.conf.extras import PROJECT
 from florets.deploy.demo import EXPERIMENT, exchanges_of, follow, rounds_of, wait_online
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation

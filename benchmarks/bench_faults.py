@@ -12,7 +12,7 @@ IFCA's random start settles for good in round 1, and with 5 groups and short tra
 that its column has 3 groups and 20 local epochs; two_phase finds the 5 groups with its own defaults too, but takes
 30 s a run, and has a linear classifier and short moment rounds here; flux is told the number of groups, because its
 DBSCAN splits some without faults, too. Hangs, slow clients and deaths need processes: see
-tests/test_flower_faults.py. FedEM, FedRC and FedSoft have SGD and more local epochs, FedEM and FedSoft
+tests/test_flower_run.py. FedEM, FedRC and FedSoft have SGD and more local epochs, FedEM and FedSoft
 two groups of clients, FedRC two concepts; FedDrift asks its clients in every round.
 """
 

@@ -18,8 +18,7 @@ from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
-from florets.client_app.handlers.losses import losses
-from florets.client_app.handlers.train import train, train_select
+from florets.client_app.handlers.train import losses, train, train_select
 from florets.client_app.session import consent_of, has_process_of_its_own, is_simulated
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
@@ -28,8 +27,7 @@ from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
 from florets.task.wire.records import put, reply_message
-from florets.task.wire.replies import pack_work
-from florets.task.work import Work
+from florets.task.wire.replies import Work, pack_work
 
 Handler = Callable[[Message, Context], Message]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from florets.conf.folders import version
+from florets.conf.extras import version
 from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain

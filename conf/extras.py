@@ -1,8 +1,12 @@
-"""The optional extras: what each brings, and the command that installs it."""
+"""The installed package: its version, and the optional extras with the command that installs them."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from florets.conf.problems import ConfigError
+
+PROJECT = Path(__file__).resolve().parents[1]
+"""Folder with the app's pyproject.toml: the repository, or the installed package, whose wheel carries a copy."""
 
 _BRINGS = {
     "sim": {"ray": "ray", "psutil": "psutil"},
@@ -41,3 +45,12 @@ def _is_installed(module: str) -> bool:
     except ModuleNotFoundError:
         # Not even the package that it would be in is there.
         return False
+
+
+def version() -> str:
+    """Return the version of this copy of the package."""
+    # Costs time that only this needs.
+    import tomllib
+
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(described["project"]["version"])

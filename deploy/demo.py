@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from florets.conf.folders import PROJECT
+from florets.conf.extras import PROJECT
 from florets.deploy.credentials import make_node_key
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, DeploymentError, Federation

@@ -53,54 +53,37 @@ def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] 
     ConfigError
         If objects are given, and the run is one of Flower's processes.
     """
-    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
-    if config.engine == "flwr":
-        require("sim", "engine=flwr")
-        _refuse_objects(trackers)
-        from florets.engines import flower_run
-
-        return flower_run.run(config, overrides)
-    with _local_grid(config) as grid:
-        from florets.server_app.experiment import run_experiment
-
-        return run_experiment(grid, config, results_folder(config, overrides), trackers=trackers)
+    return _run(config, results_folder(config, overrides), trackers)
 
 
 def run_in(config: Config, folder: Path) -> RunSummary:
     """Run a checked experiment on the engine that it names, with its results in `folder`."""
-    if config.engine == "flwr":
-        require("sim", "engine=flwr")
-        from florets.engines import flower_run
-
-        return flower_run.run_in(folder, config)
-    with _local_grid(config) as grid:
-        from florets.server_app.experiment import run_experiment
-
-        return run_experiment(grid, config, folder)
+    return _run(config, folder)
 
 
 def resume(config: Config, folder: Path, trackers: Sequence["Tracker"] = ()) -> RunSummary:
     """Go on with the interrupted run in `folder` and return its summary; `config` comes from `read_resume`."""
+    return _run(config, folder, trackers, resume=True)
+
+
+def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resume: bool = False) -> RunSummary:
+    # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
         require("sim", "engine=flwr")
-        _refuse_objects(trackers)
+        if trackers:
+            raise ConfigError(
+                [
+                    f"tracker={type(trackers[0]).__name__}: an object cannot go into Flower's processes; name its "
+                    "class as package.module:Class, or use engine=local."
+                ]
+            )
         from florets.engines import flower_run
 
-        return flower_run.run_in(folder, config, resume=True)
+        return flower_run.run_in(folder, config, resume)
     with _local_grid(config) as grid:
         from florets.server_app.experiment import run_experiment
 
-        return run_experiment(grid, config, folder, resume=True, trackers=trackers)
-
-
-def _refuse_objects(trackers: Sequence["Tracker"]) -> None:
-    if trackers:
-        raise ConfigError(
-            [
-                f"tracker={type(trackers[0]).__name__}: an object cannot go into Flower's processes; name "
-                "its class as package.module:Class, or use engine=local."
-            ]
-        )
+        return run_experiment(grid, config, folder, resume, trackers=trackers)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import IO
 
 import psutil
 
-from florets.conf.folders import PROJECT
+from florets.conf.extras import PROJECT
 
 STOP_SECONDS = 15.0
 

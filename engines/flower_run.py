@@ -6,13 +6,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from florets.conf.folders import PROJECT
+from florets.conf.extras import PROJECT
 from florets.conf.run_config import config_to_json
-from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import flower_processes
 from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
@@ -116,32 +114,19 @@ def write_app(folder: Path) -> Path:
     return folder
 
 
-def run(config: Config, overrides: Sequence[str]) -> RunSummary:
-    """Run an experiment on Flower's simulation and return its summary, as the in-process engine does.
-
-    Raises
-    ------
-    FlowerRunError
-        If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
-    ConfigError
-        If the environment names a Ray cluster that does not answer.
-    """
-    folder = results_folder(config, overrides)
-    # The app does so too, but half a minute later.
-    refuse_interrupted(folder, config)
-    return run_in(folder, config)
-
-
 def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     """Run an experiment with its results in `folder`, or go on with the interrupted run that is there.
 
     Raises
     ------
     FlowerRunError
-        As `run`.
+        If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
     ConfigError
-        If the environment names a Ray cluster that does not answer.
+        If the environment names a Ray cluster that does not answer, or the folder holds an interrupted run.
     """
+    if not resume:
+        # The app does so too, but half a minute later.
+        refuse_interrupted(folder, config)
     check_simulation()
     with given.for_children(paths_of(config)), SuperLink() as superlink:
         home = Path(superlink.environment["FLWR_HOME"])

@@ -142,7 +142,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from florets.conf.folders import version
+        from florets.conf.extras import version
 
         return version()
     if name == "strategies":

@@ -18,7 +18,7 @@ OURS = ("api", "commands", "engines", "reports", "server_app", "client_app", "st
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
     *("flwr", "numpy"),
-    *("florets.task.wire", "florets.task.randomness", "florets.task.work", "florets.task.held_out_count"),
+    *("florets.task.wire", "florets.task.randomness", "florets.task.held_out_count"),
     "florets.task.settings",
     "florets.task.keys",
     "florets.task.training.settings",
@@ -47,7 +47,7 @@ ALLOWED = {
     },
     # A message is a dataclass: that of a table's description belongs to tables.
     "task/wire": {
-        *("florets.task.wire", "florets.task.work", "flwr", "numpy"),
+        *("florets.task.wire", "flwr", "numpy"),
         *("florets.task.data.tables.description", "florets.task.data.tables.names"),
     },
     "client_app": {"florets.client_app", "florets.task", "flwr", "torch", "numpy"},

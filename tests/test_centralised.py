@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.centralised.messages import TRAIN_POOLED
+from florets.strategies.centralised.strategy import TRAIN_POOLED
 from florets.task.wire import bank, kinds
 from tests.fakes import message_to
 from tests.method_runs import SMALL, play

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from florets.deploy.federation import Federation
-from tests.test_flower_faults import PACKED
+from tests.test_flower_run import PACKED
 
 ROOT = Path(__file__).parents[1]
 NODES = ("hospital-a", "hospital-b")

@@ -1,16 +1,21 @@
 """Diagnostics of a run that went wrong without failing."""
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from results_examples import FOUND, report
 
-from florets.reports.diagnostics import chance_level, refusals
+from florets.commands.main import main
+from florets.conf.compose import compose
+from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
 from florets.server_app.progress import describe
 from florets.server_app.sweep.sweep_groups import JobResult
 from florets.server_app.sweep.sweep_report import summary_markdown
-from florets.strategies.base.report import STABLE_FROM
+from florets.strategies.base.report import STABLE_FROM, Evaluation
 from tests.test_results_sweep import BASE
 
 
@@ -72,3 +77,109 @@ def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
     assert "90.00 ± 0.00, 4.0 ± 0.0 clients not tested" in text
     assert "- seed=1: too far" in text
     assert "not tested" not in summary_markdown([JobResult({"seed": "0"}, None, BASE, None)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        (["k=4", "task.num_clusters=7"], True),
+        (["k=4", "task.num_clusters=7", "strategy=ifca"], True),
+        (["k=4", "task.num_clusters=4"], False),
+        (["k=7", "task.num_clusters=4"], False),
+        (["k=auto", "task.num_clusters=7"], False),
+        (["k=1", "task.num_clusters=7"], False),
+        (["k=4", "task.num_clusters=7", "strategy=fedavg"], False),
+        (["k=4", "task.num_clusters=7", "strategy=local"], False),
+        (["experiment=own_data", "k=2"], False),
+    ],
+)
+def test_fewer_models_than_true_clusters_are_told(settings: list[str], warned: bool) -> None:
+    text = too_few_models(compose(settings))
+    assert text.startswith("k=4 models for task.num_clusters=7 true clusters") is warned
+    assert bool(text) is warned
+
+
+def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict[str, object]:
+    return {"loss": loss, "diverged": diverged, "evaluated": evaluated}
+
+
+@pytest.mark.parametrize(
+    ("loss", "lines", "words"),
+    [
+        ("cross_entropy", [last_line(2.3), last_line(1.1)], ""),
+        ("cross_entropy", [last_line(2.3), last_line(1e14)], "loss at the end is 1e+14, far worse than guessing"),
+        ("cross_entropy", [last_line(1e9), last_line(1e9), last_line(None, evaluated=0)], "loss at the end is 1e+09"),
+        # Targets may be large numbers: only growth says anything.
+        ("squared_error", [last_line(1e10), last_line(1e9)], ""),
+        ("squared_error", [last_line(2.0), last_line(3000.0)], "3e+03, is over 1000 times the first one"),
+        ("squared_error", [last_line(1e-12), last_line(None, 4)], "no client's test loss is finite"),
+        ("squared_error", [last_line(None, 4), last_line(5.0)], ""),
+        ("squared_error", [last_line(1.0), last_line(None, 1)], ""),
+        ("squared_error", [last_line(None, evaluated=0)], ""),
+        ("squared_error", [], ""),
+    ],
+)
+def test_models_that_diverged_are_told_at_the_end(loss: str, lines: list[dict[str, object]], words: str) -> None:
+    text = divergence(loss, lines)
+    assert words in text
+    assert bool(words) is bool(text)
+
+
+def values(rmse: float, spread: float = 2.0, records: int = 20) -> Evaluation:
+    """A client's test whose targets have this standard deviation."""
+    return Evaluation(records, rmse**2, None, scores={"rmse": rmse, "r2": 1 - (rmse / spread) ** 2})
+
+
+def test_a_regression_far_worse_than_each_clients_mean_is_told_and_one_without_skill_is_not() -> None:
+    def text(*tests: Evaluation) -> str:
+        return worse_than_constant({str(key): test for key, test in enumerate(tests)})
+
+    assert text(*[values(1.9)] * 4) == text(*[values(2.1)] * 4) == text() == ""
+    # Two levels of +2 and -2 deviations, and one model for both.
+    assert text(*[values(math.sqrt(5) * 2.0)] * 4) == ""
+    # Of two records R2 is mostly noise: their own mean is nearer to them than any other number.
+    assert text(*[values(2.0, 0.8, records=2)] * 4) == ""
+    assert "is 9.75 times that of each client's mean, and R2 is below 0 at 4 of 4" in text(*[values(20.0)] * 4)
+    # One client in another unit.
+    assert text(*[values(1.0)] * 3, values(40.0)) == ""
+    assert "have diverged at 1 of 4 clients (3): the RMSE" in text(*[values(1.0)] * 3, values(4000.0))
+    assert text(Evaluation(20, 0.1, 0.9), Evaluation(20, 0.1, None, scores={"rmse": 0.0, "r2": 1.0})) == ""
+
+
+def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["experiment=mixed_regression/a", "strategy=fedavg", "num_rounds=9", "train.learning_rate=90"]
+    assert main([*given, f"results_dir={tmp_path}", "quiet=true"]) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "the learning rate (90) is too high: start again with train.learning_rate=30" in shown
+
+
+def test_warnings_are_shown_and_logged_and_the_run_ends_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["k=2", "num_rounds=2", "train.learning_rate=1e9", "quiet=true", f"results_dir={tmp_path}"]
+    assert main(given) == 0
+    shown = capsys.readouterr().err
+    (log,) = tmp_path.rglob("run.log")
+    logged = log.read_text()
+    for text in ("k=2 models for task.num_clusters=4", "the models have diverged: the test loss at the end"):
+        assert f"warning: {text}" in shown
+        assert f"WARNING {text}" in logged
+
+
+def test_what_this_machine_or_its_data_cannot_do_is_refused_before_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    for device, what in (("cuda", "CUDA device"), ("mps", "Apple GPU")):
+        assert main([f"device={device}", f"results_dir={tmp_path}"]) == 2
+        assert f"device={device}, but this machine's PyTorch sees no {what}" in capsys.readouterr().err
+    too_many = ["experiment=mixed_regression/a", "strategy.min_anchor_examples=100000", f"results_dir={tmp_path}"]
+    assert main(too_many) == 2
+    shown = capsys.readouterr().err
+    assert "have the 100000 examples that an anchor needs" in shown
+    assert "phase 1:" not in shown
+    # What an earlier run has left there would still be there.
+    assert not any(tmp_path.rglob("config.yaml"))

@@ -9,7 +9,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies.base.models import Models
-from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
+from florets.strategies.fedproto.strategy import TRAIN_PROTOTYPES
 from florets.strategies.shared.client import class_means
 from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs

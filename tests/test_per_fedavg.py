@@ -9,8 +9,7 @@ from torch.func import functional_call, grad, jvp
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.client import Adaptation
-from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
-from florets.strategies.per_fedavg.strategy import PerFedAvg
+from florets.strategies.per_fedavg.strategy import TRAIN_ADAPTED, PerFedAvg
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
 from florets.task.training.objective import Objective

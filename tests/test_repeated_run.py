@@ -53,7 +53,7 @@ def test_flowers_processes_are_not_even_started(interrupted: Path, monkeypatch: 
     monkeypatch.setattr(flower_run, "SuperLink", lambda: pytest.fail("started"))
     given = ["seed=3", "engine=flwr", f"results_dir={interrupted.parents[2]}"]
     with pytest.raises(ConfigError, match="saved after round 12"):
-        flower_run.run(compose(given), given[:1] + given[2:])
+        flower_run.run_in(interrupted, compose(given))
 
 
 def test_who_started_it_with_flower_goes_on_with_flower(interrupted: Path) -> None:

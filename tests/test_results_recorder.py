@@ -137,13 +137,6 @@ def test_models_keep_their_values_shapes_and_types_whatever_their_memory_order(t
         assert file.metadata() == {"experiment": "tiny", "strategy": "clove", "seed": "0"}
 
 
-def test_each_round_is_on_disk_as_soon_as_it_is_over(tmp_path):
-    with recorder(tmp_path / "run") as run:
-        run.clients(CLIENTS)
-        line = run.round(report(1))
-        assert json.loads((tmp_path / "run" / "rounds.jsonl").read_text()) == line
-
-
 def test_a_crash_leaves_the_rounds_up_to_the_last_whole_one_and_says_why(tmp_path):
     def crash():
         with recorder(tmp_path / "run") as run:
@@ -207,12 +200,6 @@ def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):
     assert "INFO during the run" in text
     assert "after the run" not in text
     assert (logger.level, list(logger.handlers)) == before
-
-
-def test_closing_twice_does_no_harm(tmp_path):
-    run = recorder(tmp_path / "run")
-    run.close()
-    run.close()
 
 
 def test_divergence_is_logged_with_a_remedy(tmp_path):
@@ -300,13 +287,6 @@ def test_on_a_terminal_no_line_of_progress_is_wider_than_it(monkeypatch, width, 
     # What is new in every round stays, and the title gives way.
     assert any("123/400" in line and line.startswith("mixed_regre") for line in lines)
     assert any("ARI 1.000" in line for line in lines)
-
-
-def test_a_file_or_a_pipe_has_the_whole_line(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    stream = io.StringIO()
-    Progress("a title of thirty characters..", 5, stream=stream).show(round_line(report(2), {}), 1.25)
-    assert stream.getvalue() == "a title of thirty characters.. | round 2/5 clustering  accuracy 75.00%  1.25 s\n"
 
 
 def test_a_folder_takes_one_process_at_a_time(tmp_path):

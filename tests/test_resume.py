@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import yaml
 from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
@@ -30,14 +31,18 @@ from florets.conf.run_config import config_to_json
 from florets.conf.saved import flower_resume_command, resume_command
 from florets.engines import engine
 from florets.reports.folder import FolderLock
+from florets.server_app import checkpoint as module
 from florets.server_app.app import read_run_config
-from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
+from florets.server_app.checkpoint import VERSION, Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import finished_summary, read_resume
 from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
+from florets.strategies.base.state import State
 from florets.strategies.fedavg.strategy import FedAvg
+from tests.fakes import models
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.
@@ -182,14 +187,6 @@ TWICE = {
     "pacfl": ("strategy.vectors=1",),
     "fedclust": ("strategy.estimate_epochs=2",),
     "sr_fca": ("strategy.solo_steps=3", "strategy.refine_every=1"),
-    "fedem": ("fine_tune_epochs=0.5",),
-    "fedrc": ("fine_tune_epochs=0.5",),
-    "fedsoft": ("strategy.clients_per_centre=3", "strategy.proximal_lambda=1"),
-    "feddrift": ("strategy.period=1", "task.drift.rounds=[3]", "train.local_epochs=3"),
-    "ditto": ("strategy.proximal_lambda=0.5",),
-    "fedala": ("strategy.most_passes=20",),
-    "fedproto": ("strategy.prototype_lambda=0.5",),
-    "fedpac": ("strategy.head_epochs=0.5",),
 }
 """Strategies that remember more than an assignment, and settings under which that changes in short runs."""
 
@@ -646,3 +643,70 @@ def test_a_console_that_nobody_reads_ends_neither_a_run_nor_its_resumption(tmp_p
         assert done.returncode == 0
         assert (run_folder(tmp_path) / "report.html").is_file()
     assert len((run_folder(tmp_path) / "rounds.jsonl").read_text().splitlines()) == 20
+
+
+def good(server_round: int) -> Checkpoint:
+    return Checkpoint(server_round, models(1.0, 2.0), State({"a": 1}), [], {"seed": 0})
+
+
+def content(**changes: object) -> str:
+    values = {"version": VERSION, "round": 2, "config": {}, "clients": [], "models": [], "state": {"dict": []}}
+    return json.dumps({**values, **changes})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        content(round="2"),
+        content(round=True),
+        content(config=[]),
+        content(state=1),
+        content(state={"object": 3, "fields": []}),
+        content(state={"dict": [[{"dict": []}, 1]]}),
+        content(models=[1]),
+        content(clients=[{"name": 1}]),
+    ],
+)
+def test_of_a_made_up_checkpoint_the_one_before_is_taken(tmp_path: Path, text: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    older = checkpoints.save(good(1))
+    made_up = safetensors.numpy.save({}, {"checkpoint": text, "sha256": module._digest(text, {})})
+    (tmp_path / "checkpoint" / "round-000002.safetensors").write_bytes(made_up)
+    assert checkpoints.load() == good(1)
+    older.unlink()
+    with pytest.raises(CheckpointError, match=r"round-000002.*does not fit.*run the experiment again"):
+        checkpoints.load()
+
+
+def test_an_error_without_a_text_is_a_problem_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    Checkpoints(tmp_path).save(good(1))
+    monkeypatch.setattr(module, "safe_open", too_large)
+    with pytest.raises(CheckpointError, match="MemoryError"):
+        Checkpoints(tmp_path).load()
+
+
+def test_clients_vectors_of_one_size_are_one_array() -> None:
+    alike = {str(client): np.array([client, 0.5]) for client in range(3)}
+    unlike = {"a": np.zeros(2), "b": np.zeros(2, dtype=np.float32)}
+    state = {"alike": alike, "unlike": unlike, "alone": {"a": np.zeros(2)}, "none": {}}
+    state |= {"numbers": {"a": np.array(1.0), "b": np.array(2.0)}, "large": {"a": np.zeros(129), "b": np.ones(129)}}
+    arrays: dict[str, Any] = {}
+    data = json.loads(json.dumps(encode(state, arrays)))
+    assert len(arrays) == 1 + 2 + 1 + 2 + 2
+    again = decode(data, arrays)
+    for name, vectors in state.items():
+        assert list(again[name]) == list(vectors)
+        for key, values in vectors.items():
+            assert (again[name][key].dtype, again[name][key].tobytes()) == (values.dtype, values.tobytes())
+    # Each is a client's own.
+    again["alike"]["0"][:] = 7
+    assert again["alike"]["1"].tolist() == [1, 0.5]
+    with pytest.raises(ValueError, match="shorter"):
+        decode({"rows": [["0", "1"], "0 x"]}, {"0 x": np.zeros((1, 2))})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from florets.conf.folders import PROJECT
+from florets.conf.extras import PROJECT
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, Federation
 from florets.engines import flower_processes

@@ -25,9 +25,8 @@ from florets.task.training.losses import counted, evaluate, evaluated, loss_vect
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, codec, kinds, payload_bytes
-from florets.task.wire.replies import Losses, pack_work, read_work
+from florets.task.wire.replies import Losses, Work, pack_work, read_work, total_work
 from florets.task.wire.scores import read_evaluation
-from florets.task.work import Work, total_work
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))
@@ -164,8 +163,8 @@ def test_scores_and_counts_of_a_reply_are_read():
         ({"confusion": [0, 0, 8, 1, 1, 0]}, "counts nothing"),
         ({"confusion": [0, 10_000, 8]}, "labels of 10000 or more"),
         ({"confusion": [0, 0, 6, 0, 1, 1]}, "counts 7 samples of 8"),
-        ({"confusion": [0, 0, 7, 0, 1, 1]}, "an accuracy of 0.875, but 0.75 was told"),
-        ({"accuracy": None}, "but None was told"),
+        ({"confusion": [0, 0, 7, 0, 1, 1]}, "has another accuracy"),
+        ({"accuracy": None}, "has another accuracy"),
         ({"precision": 0.5}, "holds other things than"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`train` and `train.select`: local training of one model."""
+"""`train`, `train.select` and `evaluate.losses`: local training of one model, and losses of several."""
 
 from flwr.app import RecordDict
 
@@ -9,7 +9,7 @@ from florets.client_app.training import model_losses, update
 from florets.task.training.losses import in_parts, recorded
 from florets.task.wire import is_stable, kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.replies import SelectedUpdate, TracedUpdate, Update
+from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 
 
 def train(client: Client) -> RecordDict:
@@ -43,3 +43,16 @@ def train_select(client: Client) -> RecordDict:
     losses = model_losses(client)
     chosen = int(losses.argmin())
     return pack(SelectedUpdate, **update(client, client.states()[chosen]), model=chosen, losses=losses)
+
+
+def losses(client: Client) -> RecordDict:
+    """Return the mean loss of each model, see `model_losses`, and whether this process has kept the models.
+
+    Source: CLoVE Alg. 1, l. 7 and 8.
+    """
+    return pack(
+        Losses,
+        losses=model_losses(client),
+        num_examples=client.num_examples,
+        kept=session.keep(client.config, client.arrays(), client.context),
+    )

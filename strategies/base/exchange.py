@@ -13,8 +13,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.report import named
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.replies import read_work
-from florets.task.work import Work
+from florets.task.wire.replies import Work, read_work
 
 _SECONDS = 60.0
 

@@ -11,8 +11,7 @@ from flwr.app import Message
 from florets.strategies.base.exchange import Replies, Request
 from florets.strategies.base.report import ClientRound, Compared
 from florets.task.wire import payload_bytes
-from florets.task.wire.replies import Update
-from florets.task.work import Work, total_work
+from florets.task.wire.replies import Update, Work, total_work
 
 
 class Meter:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.work import Work
+from florets.task.wire.replies import Work
 
 if TYPE_CHECKING:
     # It loads Flower, which `florets --help` needs not.

@@ -7,9 +7,10 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.centralised.messages import TRAIN_POOLED
 from florets.strategies.settings import Experiment, OneModel
 from florets.task.wire.replies import Update, read_update
+
+TRAIN_POOLED = "florets.strategies.centralised.client:train_pooled"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.fedproto.messages import TRAIN_PROTOTYPES
 from florets.strategies.shared.messages import PrototypeUpdate, pack_prototypes
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
@@ -19,6 +18,8 @@ from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.replies import Update
 from florets.task.wire.scores import TestResult
+
+TRAIN_PROTOTYPES = "florets.strategies.fedproto.client:train_prototypes"
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.state import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.per_fedavg.messages import TRAIN_ADAPTED
 from florets.strategies.settings import OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update, read_update
 from florets.task.wire.scores import TestResult
+
+TRAIN_ADAPTED = "florets.strategies.per_fedavg.client:train_adapted"
 
 
 @dataclass(frozen=True)

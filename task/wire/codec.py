@@ -17,10 +17,10 @@ names; each is a number or a range that the reader is given, or else whatever co
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,11 @@ LARGEST = float(np.finfo(np.float64).max)
 MAX_EXAMPLES = 10**9
 """Guards sums of counts against overflow; what is plausible the other clients' counts say (`base.admission`)."""
 LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
+_MAKERS: dict[type, Callable[[Mapping[str, Any]], Record]] = {
+    ArrayRecord: array_record,
+    MetricRecord: metric_record,
+    ConfigRecord: config_record,
+}
 _ARTICLE: dict[type, str] = {
     ArrayRecord: "an ArrayRecord",
     MetricRecord: "a MetricRecord",
@@ -80,7 +85,7 @@ class Number(Item):
                 raise MalformedMessage(f"{name} is {_shown(value)}, not an integer from {self.least} to {self.most}")
             return value
         # Of an integer beyond every float `isfinite` itself would raise OverflowError.
-        if not isinstance(value, int | float) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
             raise MalformedMessage(f"{name} is no finite number")
         if not self.least <= value <= self.most:
             raise MalformedMessage(f"{name} is {_shown(value)}, not from {self.least:g} to {self.most:g}")
@@ -145,7 +150,8 @@ class Numbers(Item):
             raise MalformedMessage(f"no list of {name} came")
         shape: tuple[int, ...] = (len(value),)
         if len(self.shape) == 1:
-            _hold(f"{{}} {name} came", self.shape[0], len(value), sizes)
+            if (wanted := _misfit(self.shape[0], len(value), sizes)) is not None:
+                raise MalformedMessage(f"{len(value)} {name} came, not {wanted}")
         elif len(value) != math.prod(shape := tuple(sizes[dim] for dim in self.shape)):
             raise MalformedMessage(f"{len(value)} {name} came, not {math.prod(shape)}")
         # Compared before NumPy sees them: an integer beyond every float makes it raise OverflowError.
@@ -189,7 +195,8 @@ class LossList(Numbers):
     def checked(self, name: str, value: Any, sizes: Sizes) -> npt.NDArray[np.float64]:
         """Return the losses."""
         losses = super().checked(name, value, sizes)
-        losses[losses == kinds.DIVERGED] = np.inf
+        if kinds.DIVERGED in value:
+            losses[losses == kinds.DIVERGED] = np.inf
         return losses
 
     def _rule(self, name: str) -> str:
@@ -220,7 +227,8 @@ class Tensor(Item):
         if len(sent) != len(self.shape):
             raise MalformedMessage(f"array {name!r} has {len(sent)} dimensions, not {len(self.shape)}")
         for dim, size in zip(self.shape, sent, strict=True):
-            _hold(f"array {name!r} is {value.dtype}{list(sent)}, {{}} for {dim}", dim, size, sizes)
+            if (wanted := _misfit(dim, size, sizes)) is not None:
+                raise MalformedMessage(f"array {name!r} is {value.dtype}{list(sent)}, {size} for {dim}, not {wanted}")
         values = read_array(value, Entry(name, sent, self.dtype, 0))
         if self.dtype.startswith("float") and np.count_nonzero(np.isfinite(values)) != values.size:
             raise MalformedMessage(f"array {name!r} holds NaN or infinite values")
@@ -282,15 +290,13 @@ class Models(Model):
         )
 
 
-def _hold(text: str, dim: str | int, size: int, sizes: Sizes) -> None:
-    """Hold a dimension to its size or range, or take it as the size where neither is known."""
+def _misfit(dim: str | int, size: int, sizes: Sizes) -> str | None:
+    """Return what a dimension must be where it is not; one that nobody knows is from now on as large as it came."""
     wanted = dim if isinstance(dim, int) else sizes.setdefault(dim, size)
     if isinstance(wanted, range):
-        if size not in wanted:
-            raise MalformedMessage(f"{text.format(size)}, not {wanted.start} to {wanted.stop - 1}")
         sizes[str(dim)] = size
-    elif wanted != size or size < 0:
-        raise MalformedMessage(f"{text.format(size)}, not {wanted}")
+        return None if size in wanted else f"{wanted.start} to {wanted.stop - 1}"
+    return None if wanted == size >= 0 else str(wanted)
 
 
 def _shown(value: Any) -> str:
@@ -320,49 +326,40 @@ class Form:
         others: frozenset[str] = frozenset(),
     ) -> None:
         self.items, self.optional, self.given = dict(items), optional, given
-        names: dict[str, list[tuple[Hashable, str, Item]]] = {}
+        self.needed = self.items.keys() - optional
+        groups: dict[str, list[tuple[Hashable, str, Item]]] = {}
         for field, item in items.items():
             name = item.name or str(field).replace("_", "-")
-            names.setdefault(item.record, []).append((field, name, item))
-        self.records = [
-            (
-                record,
-                _RECORD_TYPES.get(record, ArrayRecord),
-                group,
-                frozenset(name for field, name, _ in group if field not in optional),
-            )
-            for record, group in names.items()
-        ]
-        self.wanted = frozenset(
-            record for record, _, group, _ in self.records if any(field not in optional for field, _, _ in group)
-        )
-        self._taken = frozenset(names) | others | {kinds.WORK}
+            groups.setdefault(item.record, []).append((field, name, item))
+        self._groups = [_Group.of(record, entries, optional) for record, entries in groups.items()]
+        self._wanted = frozenset(group.record for group in self._groups if group.required)
+        self._taken = frozenset(groups) | others | {kinds.WORK}
 
     def read(self, content: RecordDict, sizes: Sizes) -> dict[Any, Any]:
         """Return the checked values of a reply by field; raise MalformedMessage where it is not of this form."""
         records = entries(content)
-        if records.keys() != self.wanted and not self.wanted <= records.keys() <= self._taken:
-            raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(self.wanted)}")
+        if records.keys() != self._wanted and not self._wanted <= records.keys() <= self._taken:
+            raise MalformedMessage(f"the reply holds the records {sorted(content)}, not {sorted(self._wanted)}")
         values: dict[Any, Any] = {}
-        for record, kind, group, required in self.records:
-            if record not in records:
+        for record, kind, items, required, names in self._groups:
+            found = records.get(record)
+            if found is None:
                 continue
-            found = records[record]
             if type(found) is not kind:
                 raise MalformedMessage(f"record {record!r} is a {type(found).__name__}, not {_ARTICLE[kind]}")
             sent = entries(found)
-            field, name, item = group[0]
+            field, name, item = items[0]
             if item.is_record:
                 values[field] = item.checked(record, sent, sizes)
                 continue
-            if sent.keys() != required and not required <= sent.keys() <= {name for _, name, _ in group}:
+            if sent.keys() != required and not required <= sent.keys() <= names:
                 raise MalformedMessage(f"the reply holds the {record} {sorted(sent)}, not {sorted(required)}")
-            for field, name, item in group:
+            for field, name, item in items:
                 if name in sent:
                     values[field] = item.checked(name, sent[name], sizes)
         return values
 
-    def pack(self, values: Mapping[str, Any]) -> RecordDict:
+    def pack(self, values: Mapping[Any, Any]) -> RecordDict:
         """Return the reply that holds these values by field; of an optional one None is left out.
 
         Raises
@@ -370,20 +367,43 @@ class Form:
         TypeError
             If one is missing, or one too many.
         """
-        if wrong := (self.items.keys() ^ values.keys()) - self.optional:
-            raise TypeError(f"the message has the fields {', '.join(map(str, self.items))}: wrong are {wrong}")
+        if not self.needed <= values.keys() <= self.items.keys():
+            wrong = (self.items.keys() ^ values.keys()) - self.optional
+            raise TypeError(f"a message with the fields {', '.join(map(str, self.items))}: wrong are {wrong}")
         records: dict[str, Record] = {}
-        for record, kind, group, _ in self.records:
-            here = {name: item.packed(values[field]) for field, name, item in group if values.get(field) is not None}  # type: ignore[call-overload]
-            if not here:
+        for record, kind, items, _, _ in self._groups:
+            field, name, item = items[0]
+            if item.is_record:
+                records[record] = item.packed(values[field])
                 continue
-            if group[0][2].is_record:
-                (records[record],) = here.values()
-            elif kind is MetricRecord:
-                records[record] = metric_record(here)
-            else:
-                records[record] = config_record(here) if kind is ConfigRecord else array_record(here)
+            sent = {}
+            for field, name, item in items:
+                if (value := values.get(field)) is not None:
+                    sent[name] = item.packed(value)
+            if sent:
+                records[record] = _MAKERS[kind](sent)
         return record_dict(records)
+
+
+class _Group(NamedTuple):
+    """The items of one record, by field and name; names that must be there, and all that may be."""
+
+    record: str
+    kind: type
+    items: Sequence[tuple[Hashable, str, Item]]
+    required: frozenset[str]
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, record: str, items: Sequence[tuple[Hashable, str, Item]], optional: Container[Hashable]) -> "_Group":
+        required = frozenset(name for field, name, _ in items if field not in optional)
+        return cls(
+            record,
+            _RECORD_TYPES.get(record, ArrayRecord),
+            items,
+            required,
+            frozenset(name for _, name, _ in items),
+        )
 
 
 @cache
@@ -419,8 +439,11 @@ def read(kind: type[M], content: RecordDict, **given: Any) -> M:
         If a record, a name, a type, a shape or a value is not what the class declares, or its `check` fails.
     """
     form = form_of(kind)
-    own = {name: given[name] for name in form.given if name in given}
-    message = kind(**form.read(content, given), **own)
+    values = form.read(content, given)
+    for name in form.given:
+        if name in given:
+            values[name] = given[name]
+    message = kind(**values)
     if (check := getattr(kind, "check", None)) is not None:
         check(message)
     return message

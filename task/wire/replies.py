@@ -1,6 +1,6 @@
 """Replies that any algorithm may ask for, and an author's own; what a reply cost; the rule for a stable client."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any
@@ -13,7 +13,6 @@ from florets.task.wire import codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, form_of
 from florets.task.wire.layout import Layout, MalformedMessage, PackedVector, Vector, largest_values
 from florets.task.wire.records import config_record, entries
-from florets.task.work import Work
 
 Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 
@@ -192,6 +191,31 @@ def is_stable(history: Sequence[object], num_rounds: int) -> bool:
     first and the last of three entries.
     """
     return 0 < num_rounds <= len(history) and len(set(history[-num_rounds:])) == 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cost of handling one message.
+
+    Parameters
+    ----------
+    seconds
+        Wall time on the client.
+    gradients, losses
+        Passes of samples through models, forward and back, and forward alone.
+    """
+
+    seconds: float = 0.0
+    gradients: int = 0
+    losses: int = 0
+
+
+def total_work(parts: Iterable[Work]) -> Work:
+    """Return the cost of several replies together."""
+    total = Work()
+    for part in parts:
+        total = Work(total.seconds + part.seconds, total.gradients + part.gradients, total.losses + part.losses)
+    return total
 
 
 MOST_PASSES = 10**15
