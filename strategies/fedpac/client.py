@@ -8,8 +8,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed
-from florets.client_app.training import sample_weights, trained
+from florets.client_app.training import packed, sample_weights, trained
 from florets.strategies.fedpac.messages import SplitUpdate
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features, shares_and_spread
 from florets.task.layers import body_and_head
