@@ -118,8 +118,8 @@ class FakeClients:
         if kind == KMEANS:
             centre = Array(np.array([[self.targets[client]]], dtype=np.float32))
             return {
-                kinds.ARRAYS: ArrayRecord({kinds.CENTRES: centre}),
-                kinds.METRICS: MetricRecord({kinds.SIZES: [n]}),
+                kinds.ARRAYS: ArrayRecord({"centres": centre}),
+                kinds.METRICS: MetricRecord({"sizes": [n]}),
             }
         if kind == LABELS:
             counts = self.labels(client, int(config[kinds.SERVER_ROUND]))  # type: ignore[arg-type]
@@ -146,8 +146,8 @@ class FakeClients:
         if kind == TRAIN_PROBE:
             change = 2 * (thetas(content.array_records[kinds.PROBE])[0] - self.targets[client])
             profile = np.array([change if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else -change / 4])
-            record = ArrayRecord({kinds.PROFILE: Array(profile.astype(np.float32))})
-            return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics, kinds.PROFILE: record}
+            record = ArrayRecord({"profile": Array(profile.astype(np.float32))})
+            return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics, "profile": record}
         if kind == kinds.TRAIN_SELECT:
             metrics[kinds.CHOSEN_MODEL], metrics[kinds.MODEL_LOSSES] = chosen, losses
         return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics}

@@ -1,4 +1,4 @@
-"""`train.mixed`: a client trains from its own mixture of the global model and its upper layers, for FedALA."""
+"""FedALA's clients: training from a client's own mixture of the global model and its upper layers."""
 
 from flwr.app import RecordDict
 

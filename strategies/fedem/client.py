@@ -1,4 +1,4 @@
-"""`train.mixture` and `evaluate.mixture`: a client mixes K models, trains all of them, and tests the mixture."""
+"""FedEM's clients: they mix K models, train all of them, and test the mixture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

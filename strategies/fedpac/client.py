@@ -1,4 +1,4 @@
-"""`train.split`: a client trains its head, then the body near prototypes, and tells of its features, for FedPAC."""
+"""FedPAC's clients: training of the head, then of the body near prototypes; statistics of the features."""
 
 from dataclasses import replace
 

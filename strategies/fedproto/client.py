@@ -1,4 +1,4 @@
-"""`train.prototypes`: a client trains a model near the global class prototypes, and returns its own, for FedProto."""
+"""FedProto's clients: training near the global class prototypes, and a client's own prototypes."""
 
 from contextlib import AbstractContextManager, nullcontext
 
