@@ -5,7 +5,7 @@ cannot be computed together, or fails, is left to them.
 """
 
 import logging
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -247,7 +247,7 @@ def _chosen(losses: NDArray[np.float64]) -> int:
     return int(np.argmin(reported(losses)))
 
 
-def _by_full_steps(block: Sequence[_Asked], network: Dense, state: State) -> bool:
+def _by_full_steps(block: Sequence[_Asked], network: Dense, state: Mapping[str, Tensor]) -> bool:
     first, most = block[0].client, max(asked.samples for asked in block)
     # Inner products save multiplications, of which a GPU has enough, and take a call for each client.
     able = first.device.type == "cpu"

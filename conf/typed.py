@@ -15,33 +15,20 @@ from florets.task.keys import Mismatch, convert, describe, type_hints
 def read_config(values: Mapping[str, Any], problems: list[str]) -> tuple[Config | None, list[str]]:
     """Build a `Config` from nested plain values; `florets.conf.validate.checked_config` checks it as well.
 
-    Parameters
-    ----------
-    values : mapping
-        Nested values; a key that is absent takes the schema's default.
-    problems : list of str
-        Every problem found is appended here.
-
-    Returns
-    -------
-    config : Config or None
-        None when there is no such strategy.
-    defaulted : list of str
-        Keys whose values are of a wrong type: they have the schema's defaults.
+    What is wrong is appended to `problems`. Returned are the configuration, None where there is no such strategy, and
+    the keys whose values are of a wrong type: they have the schema's defaults.
     """
     defaulted: list[str] = []
-    strategy = values.get("strategy", {})
-    name = strategy.get("name", DEFAULT) if isinstance(strategy, Mapping) else strategy
-    settings = read_strategy(str(name), problems)
+    given = values.get("strategy", {})
+    strategy = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = str(strategy.pop("name", DEFAULT))
+    settings = read_strategy(name, problems)
     if settings is None:
         return None, defaulted
-    if not isinstance(strategy, Mapping):
-        strategy = {}
     rest = {key: value for key, value in values.items() if key != "strategy"}
     read = _read_fields(Config, rest, "", problems, defaulted)
-    own = {key: value for key, value in strategy.items() if key != "name"}
-    chosen = settings(**_read_fields(settings, own, "strategy.", problems, defaulted))
-    return Config(**{**read, "strategy": Chosen(find_strategy(str(name)).id, chosen)}), defaulted
+    chosen = settings(**_read_fields(settings, strategy, "strategy.", problems, defaulted))
+    return Config(**{**read, "strategy": Chosen(find_strategy(name).id, chosen)}), defaulted
 
 
 def read_settings(kind: type[Settings], values: Mapping[str, Any], prefix: str, problems: list[str]) -> Settings:

@@ -14,7 +14,7 @@ from florets.task.training.settings import Training
 Averages = Literal["models", "gradients"]
 FirstRound = Literal["random", "evaluate", "update", "farthest"]
 Compared = Literal["", "participants", "clients"]
-ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "spectral", "folds"]
+ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
@@ -48,9 +48,8 @@ class RunKeys:
     )
     choose_k: ChooseK | None = setting(
         None,
-        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; silhouette_repeated, finch: as in "
-        "CLoVE's released code, for comparison; folds: discovery in round 1, which may find no groups, and "
-        "first_round=update; null: the strategy's own",
+        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; folds: discovery in round 1, which "
+        "may find no groups, and first_round=update; null: the strategy's own",
     )
     loss_data: LossData | None = setting(
         None,

@@ -233,27 +233,6 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     as_alone(found, module, start, parts, loss, settings)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "samples", "steps", "expected"),
-    [
-        # Mixed regression: 2,000 multiplications a sample by the weights, 1,300 by the samples, and ten steps' calls.
-        (100, 1, 10, 10, (True, False)),
-        (196, 10, 2, 5, (True, False)),
-        # 39 million by the weights, 12 million by the samples, more than what 25 steps' calls cost.
-        (784, 10, 100, 25, (True, True)),
-        (784, 10, 500, 5, (False, False)),
-    ],
-)
-def test_linear_models_take_inner_products_where_they_save_more_than_their_calls_cost(
-    inputs: int, outputs: int, samples: int, steps: int, expected: tuple[bool, bool]
-) -> None:
-    module = linear((inputs,), outputs, bias=False)
-    network, state = network_of(module), dict(module.state_dict())
-    assert isinstance(network, Dense)
-    settings = Training(0.1, 1, samples, "sgd", local_steps=steps)
-    assert tuple(pays(network, state, samples, settings, in_numpy) for in_numpy in (False, True)) == expected
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("loss", ["cross_entropy", "half_squared_error"])
 def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool) -> None:

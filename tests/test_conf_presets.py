@@ -10,13 +10,13 @@ from florets.conf.compose import compose
 from florets.conf.presets import OWN_DIR, choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.schema import Chosen, Config, walk
+from florets.conf.schema import Chosen, Config
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
 from florets.strategies.cfl_gp.strategy import CFLGPSettings
 from florets.strategies.clove.strategy import CLoVESettings
 from florets.strategies.local.strategy import LocalSettings
-from florets.strategies.registry import settings_type, strategy_class
+from florets.strategies.registry import settings_type
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
 from florets.task.settings import TaskConfig
@@ -24,10 +24,6 @@ from florets.task.training.settings import Training
 
 OF_CLASSES = {"fedproto", "fedpac", "fedrc"}
 """Strategies that refuse a task without classes."""
-
-
-def test_presets_that_the_docs_name_are_there():
-    assert set(choices("experiment")) >= {"quickstart", "clove/linear", "compare/digits_rotation", "own_data"}
 
 
 def composes(experiment, strategies):
@@ -71,19 +67,11 @@ def test_every_task_and_optimiser_composes_on_the_quickstart(group):
         compose([f"{group}={name}"])
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_strategy_of_the_registry_has_its_class_and_its_settings(strategy):
-    assert strategy_class(strategy).__name__ == STRATEGIES[strategy]
-    assert strategy_class(strategy).Settings is settings_type(strategy)
-
-
-@pytest.mark.parametrize("experiment", choices("experiment"))
-def test_a_preset_begins_with_its_command_line_and_says_what_it_is(experiment):
-    lines = text_of("experiment", experiment).splitlines()
-    assert lines[0] == f"# florets experiment={experiment}"
-    assert len(lines[1]) > 20
-    if experiment.startswith(("clove/", "cfl_gp/")):
-        assert any("paper" in line and ("Table" in line or "Fig" in line or "study" in line) for line in lines[1:5])
+def test_a_preset_begins_with_its_command_line_and_says_what_it_is():
+    for experiment in choices("experiment"):
+        lines = text_of("experiment", experiment).splitlines()
+        assert lines[0] == f"# florets experiment={experiment}"
+        assert len(lines[1]) > 20
 
 
 def test_the_clove_presets_hold_the_papers_figures():
@@ -250,13 +238,6 @@ def test_a_faulty_preset_is_named(tmp_path, monkeypatch, text, message):
     monkeypatch.setenv(OWN_DIR, str(tmp_path))
     with pytest.raises(ConfigError, match=message):
         compose(["experiment=odd"])
-
-
-def test_every_key_has_a_help_text():
-    kinds = [Config, TaskConfig, Training, *map(settings_type, STRATEGIES)]
-    for kind in kinds:
-        for name, field in walk(kind):
-            assert len(field.metadata["help"]) > 5, name
 
 
 def test_of_several_choices_the_first_is_the_default_as_the_help_says():

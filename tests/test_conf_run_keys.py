@@ -5,10 +5,11 @@ from flwr.app import ConfigRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.build import build_strategy, build_task
+from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.averaging import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.registry import settings_type
+from florets.task.wire import bank
 
 
 def averaging(*overrides: str) -> Averaging:
@@ -48,6 +49,7 @@ def test_null_is_the_strategys_own_default(strategy: str, defaults: tuple[str | 
             "strategy fedavg takes only none or intercept; leave it out, or use strategy=ditto.",
         ),
         ("strategy=ditto personal=ditto", "strategy ditto has no such choice; leave it out."),
+        ("strategy=discovery choose_k=folds", "strategy discovery has no such choice; leave it out."),
     ],
 )
 def test_a_choice_that_a_strategy_cannot_follow_is_refused(given: str, message: str) -> None:
@@ -123,3 +125,48 @@ def test_the_batch_of_a_gradient_reaches_the_clients(batch: str, expected: int) 
         assert isinstance(found, GradientAveraging)
         message = ConfigRecord({"learning-rate": 0.1, "batch-size": 100})
         assert found.in_round(message, 1).batch == default
+
+
+# Where groups are to be found
+
+
+def test_discovery_finds_k_unless_it_is_given_by_hand_and_starts_from_one_model() -> None:
+    config = compose(["strategy=discovery"])
+    assert config.k == "auto"
+    assert compose(["strategy=discovery", "k=3"]).k == 3
+    assert bank.num_models(build_models(config, build_task(config))) == 1
+    # Of 5 clients k_max=10 is no bound that anything could break.
+    assert compose(["strategy=discovery", "num_clients=5", "task.num_clusters=2"]).k == "auto"
+    assert problem("strategy=discovery", "k=21").startswith("k=21: more models than clients")
+
+
+@pytest.mark.parametrize("preset", ["clove/mnist_label_skew_1", "clove/partial_participation"])
+def test_values_that_a_preset_makes_from_k_are_made_from_its_own(preset: str) -> None:
+    config, plain = (compose([f"experiment={preset}", *more]) for more in (["strategy=discovery"], ["strategy=ifca"]))
+    assert config.k == "auto"
+    assert (config.task, config.num_rounds) == (plain.task, plain.num_rounds)
+
+
+@pytest.mark.parametrize("strategy", ["clove", "cfl_gp"])
+def test_folds_find_k_in_a_first_round_of_updates(strategy: str) -> None:
+    given = [f"strategy={strategy}", "k=auto", "choose_k=folds"]
+    config = compose(given)
+    assert (config.first_round, config.choose_k) == ("update", "folds")
+    built = build_strategy(config, build_task(config))
+    assert (built.first_round, built.choose_k) == ("update", "folds")
+    assert compose([*given, "first_round=update"]) == config
+    assert problem(*given, "first_round=random") == (
+        "first_round=random: choose_k=folds finds K in a round of updates (first_round=update); leave it out."
+    )
+    # With a given K the rule has no say.
+    assert compose([f"strategy={strategy}", "k=4", "choose_k=folds"]).first_round == "random"
+
+
+def test_cfl_gps_own_rule_and_initial_groups_have_no_say_beside_folds() -> None:
+    given = ["strategy=cfl_gp", "k=auto", "choose_k=folds"]
+    assert problem(*given, "strategy.k_warmup=3") == (
+        "strategy.k_warmup=3: has an effect only with k=auto choose_k=spectral; add that, or leave it out."
+    )
+    assert problem(*given, "strategy.initial_groups=one") == (
+        "strategy.initial_groups=one: has an effect only with first_round=random; add that, or leave it out."
+    )

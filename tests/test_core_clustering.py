@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.cluster.hierarchy import fcluster
 from scipy.spatial.distance import pdist, squareform
-from sklearn.cluster import AgglomerativeClustering
-from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.metrics import adjusted_rand_score
 
 from florets.strategies.base.models import orthonormal_rows
 from florets.strategies.core import FloatArray, IntArray
@@ -25,7 +24,6 @@ from florets.strategies.core.agglomerative import (
     group_into,
     merge_tree,
 )
-from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import (
     METHODS,
     canonical,
@@ -287,40 +285,6 @@ def test_it_is_the_papers_algorithm(seed: int, monkeypatch: pytest.MonkeyPatch) 
     # Rows are compared chunk by chunk where there are many.
     monkeypatch.setattr(module, "_PAIRS", 100)
     assert np.array_equal(canonical(first_partition(rows)), by_adjacency(rows))
-
-
-def test_its_first_partition_chooses_k_whatever_the_clusters_are() -> None:
-    vectors = column(0, 1, 10, 11, 20, 21, 30, 31)
-    assert choose_k(vectors, 10, "finch", 0.0, rng()) == 4
-    assert choose_k(vectors, 3, "finch", 0.0, rng()) == 3
-    assert choose_k(column(1, 2), 5, "finch", 0.0, rng()) == 1
-    assert choose_k(np.zeros((0, 2)), 5, "finch", 0.0, rng()) == 1
-
-
-def released_rule(vectors: FloatArray, k_max: int) -> int:
-    """The rule as its description has it, with scikit-learn's clustering and score."""
-    most = min(len(vectors), k_max)
-    judged = np.concatenate([vectors] * 5) if most >= len(vectors) else vectors
-    best, best_score = 1, -1.0
-    for number in range(2, most + 1):
-        score = silhouette_score(judged, AgglomerativeClustering(number, linkage="ward").fit_predict(judged))
-        if score > 1.10 * best_score:
-            best, best_score = number, score
-    return best
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_released_rule_for_k_is_the_one_described(seed: int) -> None:
-    for rows, k_max in ((7, 10), (8, 8), (12, 6)):
-        vectors = rng(seed).standard_normal((rows, 4))
-        assert choose_k(vectors, k_max, "silhouette_repeated", 0.0, rng()) == released_rule(vectors, k_max)
-
-
-def test_the_released_rule_takes_one_cluster_a_row_where_two_are_clear() -> None:
-    truth = np.repeat(np.arange(2), 4)
-    vectors = 2.0 - np.eye(10)[truth] + 0.3 * rng(1).standard_normal((8, 10))
-    assert choose_k(vectors, 10, "silhouette", 0.0, rng()) == 2
-    assert choose_k(vectors, 10, "silhouette_repeated", 0.0, rng()) == 8
 
 
 # Four clients on a line at 0, 1, 4 and 9.

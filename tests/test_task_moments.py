@@ -8,8 +8,14 @@ import torch
 from torch import nn
 
 import florets.strategies.two_phase.client
-import florets.task.training.sample_gradients
-from florets.strategies.two_phase.client import LocalMoments, StepSettings, anchor_step, moment_matrix
+from florets.strategies.two_phase.client import (
+    LocalMoments,
+    StepSettings,
+    anchor_step,
+    moment_matrix,
+    sample_moments,
+    unflatten,
+)
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
@@ -17,7 +23,6 @@ from florets.task.training.loop import train
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
-from florets.task.training.sample_gradients import sample_moments, unflatten
 from florets.task.training.settings import Training
 
 CASES = {
@@ -75,7 +80,7 @@ def test_models_are_taken_together_as_far_as_memory_allows(monkeypatch):
     module, x, y, estimates = draw(build, classes, anchors=5)
     together = sample_moments(module, estimates, x, y, loss)
     assert together.shape == (5, 5, estimates.shape[1])
-    monkeypatch.setattr(florets.task.training.sample_gradients, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
+    monkeypatch.setattr(florets.strategies.two_phase.client, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
     assert np.array_equal(sample_moments(module, estimates, x, y, loss), together)
 
 

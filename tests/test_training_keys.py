@@ -50,48 +50,6 @@ def samples() -> tuple[Tensor, Tensor]:
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "theirs"),
-    [
-        (
-            Training(
-                0.01, 3, 4, "adamw", weight_decay=0.1, optimizer_options={"betas": [0.8, 0.99], "amsgrad": True}
-            ),
-            lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.8, 0.99), amsgrad=True, weight_decay=0.1),
-        ),
-        (
-            Training(0.01, 3, 4, "rmsprop", momentum=0.9),
-            lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
-        ),
-        (
-            Training(0.1, 3, 4, "sgd", momentum=0.9, optimizer_options={"nesterov": True}, clip_norm=0.2),
-            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-        ),
-    ],
-    ids=["adamw", "rmsprop", "nesterov, clipped"],
-)
-def test_training_is_a_plain_loop_of_pytorchs(
-    samples: tuple[Tensor, Tensor], settings: Training, theirs: Any
-) -> None:
-    x, y = samples
-    module = mlp((6,), 3, [5])
-    plain = copy.deepcopy(module)
-    optimizer, draws = theirs(plain.parameters()), rng(1)
-    draws.integers(2**63 - 1)  # what seeds dropout
-    for _ in range(3):
-        for rows in torch.from_numpy(draws.permutation(10)).split(4):
-            optimizer.zero_grad()
-            F.cross_entropy(plain(x[rows]), y[rows]).backward()
-            if settings.clip_norm is not None:
-                norm = sum(float(p.grad.square().sum()) for p in plain.parameters()) ** 0.5
-                for p in plain.parameters():
-                    p.grad *= min(1.0, settings.clip_norm / norm)
-            optimizer.step()
-    train(module, x, y, "cross_entropy", settings, rng(1))
-    for ours, other in zip(module.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
-
-
 def line() -> nn.Module:
     """Return a linear model of two inputs, without bias, at 0."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(2, 1, bias=False))

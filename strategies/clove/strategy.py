@@ -71,7 +71,7 @@ class CLoVESettings(LossVectorSettings):
         "first_round": ("random", "evaluate", "update", "farthest"),
         "loss_data": ("train", "held_out"),
         "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
-        "choose_k": ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch", "folds"),
+        "choose_k": ("silhouette", "silhouette_lone", "elbow", "folds"),
     }
 
 

@@ -9,16 +9,11 @@ from florets.strategies.core.cluster import (
     cut,
     distinct_rows,
     finite_losses,
-    first_partition,
     ward_tree,
     within_sums,
 )
 
-RULES = ("silhouette", "silhouette_lone", "elbow", "silhouette_repeated", "finch")
-
-# Of the rule "silhouette_repeated": what a larger K must reach of the best score, and how often rows are repeated.
-GAIN = 1.1
-COPIES = 5
+RULES = ("silhouette", "silhouette_lone", "elbow")
 
 # Up to EXACT_UP_TO vectors all are looked at (all pairs of distances: 32 MB), above it a sample of them.
 EXACT_UP_TO = 2000
@@ -30,7 +25,7 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
 
     Ward's clusters are judged for every K; they only choose K, the clients are grouped afterwards by
     `cluster`. Defined outcomes for small inputs: no vector, one vector or all vectors equal give 1, and so
-    does ``k_max = 1``; vectors that differ give at least 2, because no rule but ``"finch"`` can tell one
+    does ``k_max = 1``; vectors that differ give at least 2, because no rule can tell one
     cluster from two, so two different vectors give 2; the answer never exceeds the number of distinct
     vectors.
 
@@ -50,11 +45,6 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
         within-cluster sum of squares lies farthest below the straight line between its ends, both axes scaled to
         [0, 1]. The curve goes one step beyond `k_max` so that `k_max` itself can be the knee. The smaller K wins
         a tie in all these rules.
-        For comparison, the rules of CLoVE's released code. ``"silhouette_repeated"``: a larger K must have more than
-        1.1 times the best silhouette so far, which lets a worse one win where it is negative; where `k_max` reaches
-        the number of vectors all are repeated 5 times, and a K near that number wins even over clear clusters.
-        ``"finch"``: the clusters of FINCH's first partition, at most `k_max`: mostly more than there are, because in
-        it every client has but one neighbour of its own choice.
     min_improvement : float
         For ``"silhouette"``: a larger K must beat the best score so far by more than this share of its
         absolute value, which means the same for negative scores. 0 takes any improvement. A negative value is
@@ -63,7 +53,7 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
         together than apart. A tolerance keeps them apart, but splits clusters where there are many: to split one of
         20 costs less than 5 % of the mean. Not used by the other rules but ``"silhouette_lone"``.
     rng : numpy.random.Generator
-        Draws the sample; not used for 2,000 vectors or fewer, nor by ``"finch"``.
+        Draws the sample; not used for 2,000 vectors or fewer.
 
     Returns
     -------
@@ -75,8 +65,7 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
     ValueError
         If `k_max` is below 1 or `rule` is unknown.
 
-    Source: CLoVE Alg. 2 (``"silhouette"``); the elbow rule is named in the text that explains it, the last two are
-    its released code's; Sarfraz et al. 2019 (FINCH).
+    Source: CLoVE Alg. 2 (``"silhouette"``); the elbow rule is named in the text that explains it.
     Deviation: ``"silhouette_lone"`` is ours.
     """
     if k_max < 1:
@@ -84,8 +73,6 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
     if rule not in RULES:
         raise ValueError(f"choose_k rule {rule!r} is unknown: choose one of {', '.join(RULES)}.")
     rows = finite_losses(vectors)
-    if rule == "finch":
-        return int(min(first_partition(rows).max(initial=0) + 1, k_max))
     if len(rows) > EXACT_UP_TO:
         rows = rows[np.sort(rng.choice(len(rows), size=SAMPLE, replace=False))]
     num_distinct = int(distinct_rows(rows).max()) + 1 if len(rows) else 0
@@ -94,8 +81,6 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
         return 1
     if rule == "elbow":
         return _elbow(rows, largest)
-    if rule == "silhouette_repeated":
-        return _repeated_silhouette(rows, k_max, largest)
     return _best_silhouette(rows, largest, min_improvement, rule == "silhouette_lone")
 
 
@@ -113,19 +98,6 @@ def _best_silhouette(rows: FloatArray, largest: int, min_improvement: float, jud
         if score > best_score + min_improvement * abs(best_score):
             # Not simply the score: with a tolerance it may be the lower one, and tolerances must not add up.
             best, best_score = num_clusters, max(best_score, score)
-    return best
-
-
-def _repeated_silhouette(rows: FloatArray, k_max: int, largest: int) -> int:
-    """Return the K that the rule of CLoVE's released code takes; more clusters than distinct rows never win there."""
-    judged = np.tile(rows, (COPIES, 1)) if k_max >= len(rows) else rows
-    tree = ward_tree(judged)
-    distances: FloatArray = squareform(pdist(judged))
-    best, best_score = 2, -1.0
-    for num_clusters in range(2, largest + 1):
-        score = _score(distances, canonical(cut(tree, num_clusters)))
-        if score > GAIN * best_score:
-            best, best_score = num_clusters, score
     return best
 
 

@@ -41,14 +41,7 @@ class Augmentation:
         self._name = name
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the inputs of a batch, (n, *input_shape), changed; `x` itself stays as it is.
-
-        Raises
-        ------
-        ValueError
-            If they are no images and the function is built in, or if a function of the user's own raises anything or
-            returns something else than a tensor like `x`.
-        """
+        """Return the inputs of a batch, (n, *input_shape), changed; `x` itself stays as it is."""
         if not self._is_own:
             if x.dim() != 4:
                 raise ValueError(
@@ -72,13 +65,7 @@ class Augmentation:
 
 
 def check_augmentation(name: str, input_shape: Sequence[int]) -> None:
-    """Try an augmentation on inputs of zeros.
-
-    Raises
-    ------
-    ValueError
-        As `Augmentation`.
-    """
+    """Try an augmentation on inputs of zeros; see `Augmentation`."""
     Augmentation(name, np.random.default_rng(0))(torch.zeros(2, *input_shape))
 
 

@@ -18,20 +18,8 @@ from florets.task.training.objective import Batch, Term
 def features(module: Module, x: Tensor, head_layers: Sequence[str] = ()) -> NDArray[np.float64]:
     """Return the input of the model's head for each sample (n, D), in eval mode.
 
-    Parameters
-    ----------
-    module
-        The model, with its state loaded.
-    x
-        Inputs (n, ...), on the module's device.
-    head_layers
-        Name prefixes of the head, see `florets.task.layers.head_or_last`. Of several layers the one that is called
-        first counts. A head that is a bare parameter stands for the module that holds it.
-
-    Raises
-    ------
-    ValueError
-        If the forward pass calls no module of the head.
+    For `head_layers` see `florets.task.layers.head_or_last`. Of several layers the one that is called first counts. A
+    head that is a bare parameter stands for the module that holds it.
     """
     count(losses=len(x))
     parts = []
@@ -65,13 +53,7 @@ def head_inputs(module: Module, head_layers: Sequence[str] = ()) -> Iterator[lis
 
 
 def taken(found: list[Tensor]) -> Tensor:
-    """Return the features (n, D) of the pass that was recorded last, and make room for the next one's.
-
-    Raises
-    ------
-    ValueError
-        If the pass called no module of the head.
-    """
+    """Return the features (n, D) of the pass that was recorded last, and make room for the next one's."""
     if not found:
         raise ValueError("the model never calls its head: it has no features.")
     return found.pop().flatten(1)
@@ -91,12 +73,7 @@ class NearPrototypes(Term):
     num_classes
         C.
     found
-        Where the features of each step's forward pass are recorded, see `florets.task.training.features.head_inputs`.
-
-    Raises
-    ------
-    ValueError
-        If lambda is not above 0, or a class is none of 0 to C - 1.
+        Where the features of each step's forward pass are recorded, see `head_inputs`.
 
     Source: Tan et al. 2022 (FedProto, arXiv 2105.00243), Eq. 7 and the clients' part of Alg. 1.
     """

@@ -52,12 +52,7 @@ def pays(network: Dense, state: Mapping[str, Tensor], most: int, training: Train
 
 
 def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
-    """Train each client's model on its own data; see `florets.task.training.vectorised.stacked_update`.
-
-    Parameters
-    ----------
-    network, shares, training
-        Such that `pays` holds.
+    """Train each client's model on its own data, where that `pays`; see `vectorised.stacked_update`.
 
     Source: for W' = W - r sum D_s^T X, X W'^T = X W^T - r X X^T sum D_s; the dual form of gradient descent on a
     linear layer.
@@ -70,7 +65,7 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, traini
     counts = torch.tensor(sizes, dtype=torch.float32)
     # What fills up a smaller client's samples counts nothing, and so moves nothing.
     weights = (torch.arange(most) < counts[:, None]).float()
-    # Client by client: these products are large enough to lose nothing by it, and no inputs need to be copied.
+    # Client by client: these products are large enough to lose nothing by it.
     products = torch.zeros(len(shares), most, most)
     for own, product in zip(inputs, products, strict=True):
         product[: len(own), : len(own)] = own @ own.T
@@ -145,7 +140,8 @@ def losses_and_first_outputs(
         x, y = join(parts[begin:end])
         layers, each = [], []
         with torch.no_grad():
-            for x_part, y_part in zip(x.split(_CHUNK), y.split(_CHUNK), strict=True):
+            for start in range(0, len(x), _CHUNK):
+                x_part, y_part = x[start : start + _CHUNK], y[start : start + _CHUNK]
                 targets = targets_of(x_part, y_part, loss)
                 layers.append(network.first_outputs(stacks, x_part.flatten(1)))
                 outputs = network.after_first(stacks, layers[-1])

@@ -59,7 +59,7 @@ class LinearModels:
 
 
 def linear_names(module: nn.Module, loss: str) -> LinearNames | None:
-    """Return the entries' names if a module is nothing but flattening and one trained linear layer, else None.
+    """Return the entries' names if a module only flattens its input and has one trained linear layer, else None.
 
     None also where the loss is another than squared errors of one output, or cross-entropy.
     """
@@ -194,27 +194,8 @@ def exact_proximal(
 ) -> float | None:
     """Move a linear model to argmin share * L(theta) + mu/2 ||theta - theta_start||^2.
 
-    Parameters
-    ----------
-    module
-        Holds the start parameters, and the minimum afterwards.
-    x, y, loss
-        See `florets.task.training.loop`.
-    proximal_mu
-        mu, 1 / eta in the paper's terms, above 0.
-    share
-        Factor of the loss, in [0, 1].
-
-    Returns
-    -------
-    float or None
-        Mean loss at the start; None, and nothing is done, where the model is not plainly linear or the loss is no
-        squared error of one output.
-
-    Raises
-    ------
-    ValueError
-        If there is no sample, or `proximal_mu` is not positive.
+    Return the mean loss at the start; None, and nothing is done, unless the model is plainly linear and the loss a
+    squared error of one output. `proximal_mu` is mu, 1 / eta in the paper's terms.
 
     Source: mixed regression, Phase 2, l. 8 (FedProx-based).
     """

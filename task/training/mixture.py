@@ -59,11 +59,7 @@ def _posterior(scores: FloatArray, shares: FloatArray) -> tuple[FloatArray, floa
 def class_rarity(labels: NDArray[np.int64], class_shares: FloatArray) -> FloatArray:
     """Return how rare each sample's class is in what each of K models is responsible for, (n, K): -log P_k(y).
 
-    Parameters
-    ----------
-    labels : (n,) int64
-    class_shares : (K, C) float64
-        P_k(y), above 0; each row sums to 1.
+    `class_shares` (K, C) are P_k(y), above 0; each row sums to 1.
     """
     return -np.log(class_shares[:, labels].T)
 
@@ -90,12 +86,9 @@ def sample_losses(module: Module, states: Sequence[State], x: Tensor, y: Tensor,
 
 
 def fit_shares(losses: FloatArray, rarity: FloatArray | None = None) -> FloatArray:
-    """Return the shares (K,) under which a mixture explains samples best.
+    """Return the shares (K,) under which a mixture explains samples best; see `responsibilities`.
 
-    Parameters
-    ----------
-    losses, rarity : (n, K) float64
-        See `responsibilities`. The likelihood is concave in the shares, so that they do not depend on the start.
+    The likelihood is concave in the shares, so that they do not depend on the start.
     """
     shares = np.full(losses.shape[1], 1.0 / losses.shape[1])
     for _ in range(_MOST_STEPS):
@@ -108,16 +101,7 @@ def fit_shares(losses: FloatArray, rarity: FloatArray | None = None) -> FloatArr
 class Mixture(Module):
     """K models as one, whose outputs are the logarithms of their mixed probabilities, or a regression's mean values.
 
-    Parameters
-    ----------
-    module
-        A module of the models' shape, used as scratch.
-    states
-        The K models.
-    shares
-        pi (K,).
-    loss
-        ``cross_entropy``: the outputs are logits.
+    `module` is scratch, `shares` are pi (K,); with ``cross_entropy`` the models' outputs are logits.
     """
 
     def __init__(self, module: Module, states: Sequence[State], shares: FloatArray, loss: str) -> None:
@@ -140,7 +124,7 @@ class Mixture(Module):
 def evaluated_mixture(
     module: Module, states: Sequence[State], shares: FloatArray, x: Tensor, y: Tensor, loss: str
 ) -> Evaluated:
-    """Return what a mixture of K models comes to on a data set; of one model, what that does."""
+    """Return the test of a mixture of K models on a data set."""
     if len(states) == 1:
         module.load_state_dict(states[0])
         return evaluated(module, x, y, loss)

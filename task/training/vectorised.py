@@ -241,18 +241,8 @@ def joined_losses(
 ) -> NDArray[np.float64]:
     """Return the mean loss of each of K models on each of n clients' data in eval mode, (n, K).
 
-    A pass over all clients' samples one after the other costs far fewer calls than a pass for each client.
-
-    Parameters
-    ----------
-    module
-        A module of the models' shape, of which `network_of` makes a network; used as scratch.
-    states
-        K state dicts.
-    parts
-        Each client's inputs and targets, at least one sample.
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
+    A pass over all clients' samples one after the other costs far fewer calls than a pass for each client. `module`
+    is scratch, and `network_of` makes a network of it.
     """
     network = _network(module, parts)
     if isinstance(network, Mapped):
@@ -391,11 +381,7 @@ def takes_blocks(device: torch.device) -> bool:
 
 
 def stack_size(module: Module) -> int:
-    """Return the most clients of a block that are trained in one stack.
-
-    All that a stack trains should stay in the processor's cache: beyond that the calls that are saved cost more in
-    memory accesses.
-    """
+    """Return the most clients of one stack on a CPU: all that it trains should stay in the processor's cache."""
     return max(1, min(MOST, _MEMORY // (_BYTES * _num_parameters(module))))
 
 
