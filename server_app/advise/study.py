@@ -183,7 +183,7 @@ class _Study:
         if not outcomes:
             failed = next((trial.failure for trial in trials if trial.failure), "")
             raise FederationError(
-                f"advise: no run came to its end, also after trying {', '.join(tried)}; the first said: {failed}"
+                f"advise: no run finished, also after trying {', '.join(tried)}; the first said: {failed}"
             )
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)

@@ -18,7 +18,7 @@ from florets.task.wire.replies import Update
 
 @dataclass(frozen=True)
 class FedRCSettings(FedEMSettings):
-    """FedEM whose models cannot divide the classes among themselves: what remains to tell them apart is concepts."""
+    """FedEM whose models cannot divide the classes among themselves: they separate concepts instead."""
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a task without classes."""
