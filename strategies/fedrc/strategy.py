@@ -100,6 +100,6 @@ class FedRC(FedEM):
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         for key, update in updates:
-            if isinstance(update, MixtureUpdate) and update.class_sums is not None:
+            if isinstance(update, ClassMixtureUpdate):
                 self.state.class_sums[key] = update.class_sums
         return super()._combine(updates)
