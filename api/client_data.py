@@ -190,8 +190,8 @@ def inputs_of(values: Any) -> NDArray[Any]:
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
             raise WrongData(
-                f"{int((~finite).sum())} of the inputs are no finite numbers, the first in sample {row}; fill the "
-                "gaps or leave those samples out."
+                f"{int((~finite).sum())} of the inputs are not finite numbers, the first in sample {row}; fill the "
+                f"gaps or leave those samples out."
             )
     if x.ndim == 4 and x.shape[3] in _CHANNELS and x.shape[1] not in _CHANNELS:
         x = np.moveaxis(x, 3, 1)
@@ -339,7 +339,7 @@ def of_torch(data: Any) -> Arrays:
         return arrays(*(one if rows is None else one[rows] for one in whole.tensors))
     samples = _samples_of(data)
     if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
-        raise WrongData("is a torch Dataset whose samples are no pairs; each must be (input, target).")
+        raise WrongData("is a torch Dataset whose samples are not pairs; each must be (input, target).")
     return arrays(_stacked([sample[0] for sample in samples]), np.array([array_of(sample[1]) for sample in samples]))
 
 
@@ -362,8 +362,8 @@ def _of_hugging_face(data: Any, target: str | None) -> Arrays | Table:
     target = target or (labels[0] if len(labels) == 1 else None)
     if target is None:
         raise WrongData(
-            f"has the columns {', '.join(features)}, and it is not plain which holds the targets; name it, "
-            "target=<column>."
+            f"has the columns {', '.join(features)}, and it is not clear which one holds the targets; name it, "
+            f"target=<column>."
         )
     if target not in features:
         raise WrongData(f"has no column {target!r}, the target; its columns are {', '.join(features)}.")

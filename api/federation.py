@@ -148,7 +148,7 @@ class Federation:
         if not regression and not classes and not found.is_table:
             kinds = {name: part.y.dtype.kind for name, own in found._clients.items() for part in _arrays(own)}
             if wrong := [name for name, kind in kinds.items() if kind not in "iu"]:
-                raise ConfigError([f"clients: {wrong[0]}: its targets are no integers, and those of the run are."])
+                raise ConfigError([f"clients: {wrong[0]}: its targets are not integers, but those of the run are."])
             # Some of the run's labels may occur nowhere here.
             found._targets = Targets()
         return found
@@ -469,8 +469,8 @@ def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
     if is_frame(clients) or is_hugging_face(clients):
         raise ConfigError(
             [
-                "clients: one data frame or data set; name the column that says whose a record is, owner=<column>, "
-                "or give a list of them."
+                "clients: one data frame or data set; name the column that says which client a record belongs to, "
+                "owner=<column>, or give a list of them."
             ]
         )
     if isinstance(clients, str | bytes | np.ndarray) or is_torch_data(clients) or not isinstance(clients, Iterable):
@@ -539,7 +539,9 @@ def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str])
         )
     scalars = [isinstance(one, str | bool | int | float) for one in plain]
     if not all(scalars):
-        raise ConfigError([f"clusters: that of client {names[scalars.index(False)]!r} is no number or name."])
+        raise ConfigError(
+            [f"clusters: that of client {names[scalars.index(False)]!r} is neither a number nor a name."]
+        )
     if all(isinstance(one, int) and one >= 0 for one in plain):
         return [int(one) for one in plain]
     order = list(dict.fromkeys(map(str, plain)))

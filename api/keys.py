@@ -63,7 +63,7 @@ def _use_edits() -> None:
     # Where modules that are named may lie.
     import_from(Path.cwd())
     if edited := reload_edited():
-        say(f"florets: edited since, and imported anew: {', '.join(edited)}", sys.stderr)
+        say(f"florets: reloaded edited modules: {', '.join(edited)}", sys.stderr)
 
 
 def _noted(texts: list[str]) -> list[str]:

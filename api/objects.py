@@ -25,7 +25,7 @@ def path_of(key: str, value: Any) -> str:
     if key == "strategy":
         if not isinstance(value, type):
             remedy = "its class, and its settings as keys" if is_strategy(value) else "a name, a class or an instance"
-            raise ConfigError([f"strategy: a {type(value).__name__} is no value here; give {remedy}."])
+            raise ConfigError([f"strategy: a {type(value).__name__} is not a value here; give {remedy}."])
         function = value
     elif key in IMPORTING and key != TRACKER:
         function = _function(key, value)
@@ -85,7 +85,7 @@ def _function(key: str, value: Any) -> Any:
         except ValueError as error:
             raise ConfigError([f"{key}: {error}."]) from error
     if not callable(value):
-        raise ConfigError([f"{key}: a {type(value).__name__} is no function; give a name or a function."])
+        raise ConfigError([f"{key}: a {type(value).__name__} is not a function; give a name or a function."])
     return value
 
 

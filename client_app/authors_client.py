@@ -219,7 +219,7 @@ class Client:
         elif model is not None:
             arrays = _arrays(model, self.model())
             if kinds.TRAIN_LOSS not in beside:
-                raise ValueError(f"a model is returned with its training loss: give {kinds.TRAIN_LOSS}=")
+                raise ValueError(f"a model must be returned with its training loss: give {kinds.TRAIN_LOSS}=")
         for name, value in beside.items():
             if isinstance(value, Mapping):
                 others[name] = packed(
@@ -227,7 +227,9 @@ class Client:
                 )
             elif isinstance(value, Tensor | np.ndarray) and value.ndim:
                 if model is not None:
-                    raise ValueError(f"{name}: beside a model come numbers and mappings of its names, not one array")
+                    raise ValueError(
+                        f"{name}: with a model, return numbers and mappings by its names, not a single array"
+                    )
                 arrays = {**(arrays or {}), name: np.asarray(torch.as_tensor(value).cpu(), dtype=np.float32)}
             else:
                 number = value.item() if hasattr(value, "item") else value
@@ -254,6 +256,6 @@ def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
 def _arrays(model: State, others: State) -> dict[str, NDArray[Any]]:
     """Return a model's entries in the order and of the types of `others`, which stand for those that it lacks."""
     if unknown := sorted(model.keys() - others.keys()):
-        raise ValueError(f"{unknown[0]!r} is no entry of the model; its entries are {', '.join(others)}")
+        raise ValueError(f"{unknown[0]!r} is not an entry of the model; its entries are {', '.join(others)}")
     found = {name: torch.as_tensor(model.get(name, other)).detach().cpu() for name, other in others.items()}
     return {name: value.to(others[name].dtype).numpy() for name, value in found.items()}

@@ -146,7 +146,7 @@ class Session:
             If this process does not have them.
         """
         if self._kept is None or self._kept[0] != config.get(kinds.BANK):
-            raise ValueError("this process has not kept the models of this round; has it been started anew?")
+            raise ValueError("this process no longer has the models of this round; was it restarted?")
         return self._kept[1]
 
     def states(self, record: ArrayRecord) -> list[State]:
@@ -230,16 +230,16 @@ def _check_for_owner(spec: TaskSpec, context: Context) -> None:
         # A dry run, on its user's own machine.
         return
     if spec.drift:
-        raise ValueError("task.drift is for simulations: a real node's data are what they are; leave it out")
+        raise ValueError("task.drift is for simulations: real nodes bring their own data; leave it out")
     if spec.data == HUGGING_FACE:
         raise ValueError(
-            "task.data=hf:... names a folder or a data set on the network, for simulations: which data a real node "
-            "has is its owner's to say; use task.data=own"
+            "task.data=hf:... names a folder or a data set on the network, for simulations: the owner of a real "
+            "node decides which data it has; use task.data=own"
         )
     if reads_files(spec.data) is False:
         raise ValueError(
-            f"task.data={spec.data} is made and not read, for simulations: a real node's data are the files in its "
-            "data-dir; use task.data=own"
+            f"task.data={spec.data} is synthetic, for simulations: a real node's data are the files in its "
+            f"data-dir; use task.data=own"
         )
     if spec.data != OWN and ":" not in spec.data and (folder := Path(spec.data_dir)).is_dir():
         links_inside(folder, folder)

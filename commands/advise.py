@@ -21,7 +21,7 @@ HELP = """florets advise [<key>=<value> ...]
   rare (under 20 % of a site's records), R2 for values, else accuracy.
 
 Results: <results_dir>/<experiment>/advise/<other keys>/seed-<seed>/: advice.html to read, advice.json, the runs. Exit
-code 1: nothing was learned that is better than a constant answer."""
+code 1: no method is better than a constant answer."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,8 +7,8 @@ from florets.reports.console import say
 from florets.server_app.given_keys import key_texts
 
 HELP = """florets check data_dir=<folder> [target=<column>] [<key>=<value> ...]
-  Look at sites' data before anything is trained: a folder (or a table) for each site in data_dir, or the data of one
-  site before it joins. One line per finding, with its remedy; exit code 1 where a site could not take part.
+  Examine sites' data before anything is trained: a folder (or a table) for each site in data_dir, or the data of one
+  site before it joins. One line per finding, with its remedy; exit code 1 if a site could not take part.
 
     florets check data_dir=sites target=disease
     florets check data_dir=pupils.csv target=math owner=school

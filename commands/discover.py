@@ -7,8 +7,8 @@ from florets.reports.console import say
 from florets.server_app.given_keys import key_texts
 
 HELP = """florets discover [<key>=<value> ...]
-  Do these clients form groups, how many, and which? Runs strategy=discovery until it has decided, and no longer.
-  Keys are those of an experiment, without a strategy; k=3 asks for three groups in place of testing how many.
+  Do these clients form groups, how many, and which? Runs strategy=discovery until it has decided.
+  Keys are those of an experiment, without a strategy; k=3 asks for three groups instead of testing how many.
 
     florets discover                                         the quickstart's clients
     florets discover data_dir=DIR                            a folder (data.npz, ...) or a table for each client

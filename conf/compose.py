@@ -102,7 +102,7 @@ def compose(overrides: Sequence[str]) -> Config:
         values["k"] = known or values.get("k_max", Config.k_max)
     problems += _start_of_folds(values, explicit)
     if values.get("k") == "auto" and (names := list(_following_k(values))):
-        how = "give k an integer, or values of their own to those keys"
+        how = "give k an integer, or set those keys"
         raise ConfigError([*problems, f"k=auto: {preset} makes {', '.join(names)} from k; {how}."])
     resolved = _resolve(values)
     _spell_out(resolved["task"], typed)
@@ -253,9 +253,9 @@ def _idle_count(config: Config, explicit: Mapping[str, Given]) -> list[str]:
     if given is None or config.task.partition != OWN or config.min_clients is None:
         return []
     return [
-        f"{given.text}: has no effect beside min_clients={config.min_clients}: with task.partition=own every node "
-        f"that comes takes part (in process: every folder in data_dir). Use min_clients={config.num_clients} for the "
-        "least number to start with, or leave it out."
+        f"{given.text}: has no effect together with min_clients={config.min_clients}: with task.partition=own every "
+        f"node that comes takes part (in process: every folder in data_dir). Use min_clients={config.num_clients} "
+        f"for the least number to start with, or leave it out."
     ]
 
 

@@ -45,15 +45,15 @@ class Config(Experiment):
     experiment: str = setting("quickstart", "name of the preset, in conf/experiment/")
     data_dir: str = setting("data", "folder of data sets that come as files; relative to where florets is called")
     results_dir: str = setting("results", "folder of results; relative to where florets is called")
-    device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU where there is one")
+    device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU if there is one")
     engine: Literal["local", "ray", "flwr"] = setting(
         "local",
         "in this process (local), with the clients' work on a Ray cluster (ray), or through `flwr run` (flwr)",
     )
     ray_address: str = setting(
         "",
-        "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a Ray of "
-        "its own",
+        "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a "
+        "private Ray",
     )
     batch_clients: int | Literal["off", "auto"] = setting(
         "off",
@@ -92,17 +92,17 @@ class Config(Experiment):
     )
     loss_matrix_timeout: float = setting(
         60.0,
-        "seconds that the loss matrix may take; in process it is left out where it would take longer",
+        "seconds that the loss matrix may take; in process it is omitted if it would take longer",
         above=0,
     )
     pictures: bool = setting(True, "draw the curves and the loss matrix; false: only the tables and the report")
     tracker: str | list[str] = setting(
         [],
-        "where the run is logged as well: tensorboard, mlflow, wandb (extras of the same names), a class as "
+        "where else the run is logged: tensorboard, mlflow, wandb (extras of the same names), a class as "
         "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
     )
     quiet: bool = setting(
-        False, "a plain line for each round in place of the progress bar; notes, warnings and the result stay"
+        False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"
     )
     checkpoint_every: int = setting(
         1,

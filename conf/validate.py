@@ -315,8 +315,8 @@ def _task(task: TaskConfig) -> Iterator[str]:
     if task.partition == OWN:
         if task.num_clusters != 0:
             yield (
-                f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are not known; use "
-                "task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
+                f"task.num_clusters={task.num_clusters}: with task.partition=own the clusters are unknown; use "
+                f"task.num_clusters=0. Nodes may state theirs as true-cluster in their node config."
             )
     elif task.num_clusters < 0 or (
         task.num_clusters == 0 and ":" not in task.partition and task.partition not in (NATURAL, FLOWER)
@@ -326,7 +326,7 @@ def _task(task: TaskConfig) -> Iterator[str]:
             "them."
         )
     if task.model == AUTO and task.partition != OWN:
-        yield "task.model=auto: only nodes with data of their own have it chosen; name a model."
+        yield "task.model=auto: it is only chosen for nodes with their own data; name a model."
     reconstructs = task.model.endswith("autoencoder")
     if reconstructs != (task.loss == "reconstruction") and ":" not in task.model:
         remedy = "task.loss=reconstruction" if reconstructs else "task.model=autoencoder"
@@ -378,8 +378,8 @@ def _drift(config: Config) -> Iterator[str]:
         )
     elif task.num_clusters == 0:
         yield (
-            f"{given}: groups change that are known, and this task has none (task.num_clusters=0); leave it out, or "
-            "use a partition with true clusters."
+            f"{given}: it changes known groups, and this task has none (task.num_clusters=0); leave it out, or use "
+            f"a partition with true clusters."
         )
     elif task.num_clusters == 1 and drift.moves == "clients":
         yield (

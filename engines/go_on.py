@@ -88,7 +88,7 @@ def go_on(config: Config, overrides: Sequence[str], folder: Path, engine: Engine
     """Run an experiment, from its last checkpoint where there is one; return its summary, and whether all is new."""
     saved = _saved(folder) if (folder / MARKER).is_file() else None
     if files := changed_files(recorded_code(folder), code_on_disk(config)):
-        log.warning("%s: the code of this run has changed (%s): it begins anew", folder, changed_words(files))
+        log.warning("%s: the code of this run has changed (%s): it starts anew", folder, changed_words(files))
         # A new run would be refused as long as there is something to go on from.
         with FolderLock(folder):
             shutil.rmtree(Checkpoints(folder).folder, ignore_errors=True)

@@ -86,7 +86,7 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
         if owner not in frame.columns:
             raise ValueError(f"{path.name} has no column {owner!r}; its columns are {listed(list(frame.columns))}.")
         if empty := int(frame[owner].isna().sum()):
-            log.warning("%s: %d records name no %s, and are nobody's", path.name, empty, owner)
+            log.warning("%s: %d records name no %s and are left out", path.name, empty, owner)
     except ValueError as error:
         raise ConfigError([f"task.table.owner={owner}: {error}"]) from error
     ours = {ALLOW: ",".join(_named(config))}

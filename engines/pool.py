@@ -235,8 +235,8 @@ class WorkerPool:
                     self.workers.append(self._started(number))
                 except OSError as error:
                     raise WorkersFailed(
-                        f"worker {number + 1} of {count} cannot be started ({error}); use fewer workers where the "
-                        "system has no room for more"
+                        f"worker {number + 1} of {count} cannot be started ({error}); use fewer workers if the "
+                        f"system has no room for more"
                     ) from error
         except BaseException:
             self.close()

@@ -210,8 +210,8 @@ class ProcessBackend(Backend):
     def cannot_start(self, ending: str) -> str:
         """Return what to tell where processes cannot start."""
         return (
-            f"worker processes ended again and again while they started ({ending}); what they wrote is above. "
-            "Without them: workers=1"
+            f"worker processes ended again and again while they started ({ending}); see their output above. To do "
+            f"without them: workers=1"
         )
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 
 _LEAVE_OUT = (
     "give the address that `ray start --head` printed (port 6379 if none was given), or leave ray_address out for a "
-    "Ray of its own on this machine."
+    "private Ray on this machine."
 )
 
 
@@ -58,7 +58,7 @@ def check_address(address: str) -> None:
     elif named not in ("", "auto"):
         _check_named(named, _LEAVE_OUT)
     else:
-        _check_latest("ray_address=auto", "leave ray_address out for a Ray of its own")
+        _check_latest("ray_address=auto", "leave ray_address out for a private Ray")
 
 
 def check_simulation() -> None:
@@ -122,7 +122,7 @@ def _check_latest(given: str, otherwise: str) -> None:
         check_alive(
             latest,
             f"{given} ({latest})",
-            "the cluster that was started last on this machine has ended without a word; start one with `ray start "
+            f"the cluster that was started last on this machine has ended unexpectedly; start one with `ray start "
             f"--head`, or {otherwise}.",
         )
 
@@ -179,8 +179,8 @@ def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int
     if free < 1:
         raise ConfigError(
             [
-                f"engine=ray: the Ray cluster has no free CPU (of {cpus}); wait until others have ended, or give "
-                "workers=<number> to wait for them until start_timeout."
+                f"engine=ray: the Ray cluster has no free CPU (of {cpus}); wait until others have finished, or give "
+                f"workers=<number> to wait for them until start_timeout."
             ]
         )
     return min(free, num_clients)
@@ -309,8 +309,8 @@ def _refusal(address: str, error: Exception) -> str:
         return f"engine=ray: Ray cannot start on this machine ({first}); use engine=local."
     if isinstance(error, ConnectionError) and address == "auto":
         return (
-            "ray_address=auto: no Ray runs on this machine; start it with `ray start --head` (further machines: `ray "
-            "start --address=<host:port>`), or leave ray_address out for a Ray of its own."
+            "ray_address=auto: no Ray runs on this machine; start it with `ray start --head` (further machines: "
+            "`ray start --address=<host:port>`), or leave ray_address out for a private Ray."
         )
     return (
         f"ray_address={address}: Ray refuses the connection ({first}). This machine must be a node of the cluster "

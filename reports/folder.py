@@ -68,8 +68,8 @@ def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
             lines.append(json.loads(text))
     if [line.get("round") for line in lines] != list(range(1, rounds + 1)):
         raise ValueError(
-            f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; "
-            "put the file back as it was, or run the experiment again"
+            f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; restore the "
+            f"file, or run the experiment again"
         )
     write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
     # What was written at the end of the run is no longer its end.

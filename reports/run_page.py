@@ -115,14 +115,14 @@ Below: the singular values of what clients sent until then; the features belong 
 
 {% call folded("Clients (%d)" | format(num_clients), num_clients <= 40) %}
 {% if num_clients > clients | length - 1 -%}
-<p>The first {{ clients | length - 1 }} of them; all are in clients.csv, beside this page.</p>
+<p>The first {{ clients | length - 1 }} of them; all are in clients.csv, next to this page.</p>
 {% endif -%}
 {{ table(clients, "full") }}
 {% endcall %}
 
 {% call folded("Settings") %}<pre>{{ config }}</pre>{% endcall %}
 {% endblock %}
-{% block footer %}Written by Florets. The figures behind this page are in the files beside it.{% endblock %}
+{% block footer %}Written by Florets. The figures behind this page are in the files next to it.{% endblock %}
 """
 
 

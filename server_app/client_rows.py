@@ -83,8 +83,8 @@ class ClientRows:
             found.clear()
         if found != set(range(1, rounds + 1)):
             raise ValueError(
-                f"{self._path} does not hold rounds 1 to {rounds}, after which the run is to go on; "
-                "put the file back as it was, or run the experiment again"
+                f"{self._path} does not hold rounds 1 to {rounds}, after which the run is to go on; restore the "
+                f"file, or run the experiment again"
             )
         self._tests = head[len(HEAD) :]
         self._write(kept)

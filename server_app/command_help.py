@@ -16,7 +16,7 @@ from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
 _USAGE = """florets: clustered federated learning. Clients fall into unknown groups,
-which are found while training.
+which Florets detects while it trains.
 
 Usage
   florets                                       the quickstart
@@ -27,12 +27,12 @@ Usage
   florets engine=flwr                           on Flower's own simulation
   florets tune train.learning_rate=0.01,0.1     the best of several settings, by
                                                 validation data (extra "tune")
-  florets discover <keys>                       do these clients form groups
+  florets discover <keys>                       do these clients form groups?
   florets advise <keys>                         should these clients be grouped,
                                                 and what should they use
   florets reproduce <item>                      a table of runs, stopped and
                                                 continued; --list names them all
-  florets resume=<folder>                       go on with an interrupted run
+  florets resume=<folder>                       continue an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run sends, needs and
                                                 takes, before it is run
@@ -42,18 +42,18 @@ Usage
                                                 goes on
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
-  florets export run=<folder> to=<folder>       models, for use without Florets
+  florets export run=<folder> to=<folder>       models for use without Florets
   florets extend run=<folder> data_dir=<new>    go on with other data
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
-  -q, --quiet     a plain line for each round in place of the progress bar
-  --cfg           print the configuration that would run, and end
+  -q, --quiet     one plain line per round instead of a progress bar
+  --cfg           print the configuration that would run and exit
   --config-dir    folder of presets of your own: experiment/<name>.yaml in it
-  --continue      of a sweep: keep its finished jobs, go on with stopped ones;
-                  jobs whose own code was edited are run again
-  --debug         show Python's traceback of an error
-  --version       the version, and end
+  --continue      for a sweep: keep finished jobs, continue stopped ones;
+                  jobs whose code was edited are run again
+  --debug         show Python's traceback on errors
+  --version       print the version and exit
   -h, --help      this text, with strategy=<module>:<Class> also its keys;
                   of advise, assign, check, discover, export, extend, new,
                   plan, predict, reproduce, show-partition, tune and watch,
@@ -67,7 +67,7 @@ trust=true.
 Below, [a | b | c] gives a key's choices, the default first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/;
 of sweeps <results_dir>/sweeps/.
-Exit code: 0 all went well; 1 a run or a job of a sweep failed; 2 the
+Exit code: 0 success; 1 a run or a job of a sweep failed; 2 the
 configuration was refused before any training."""
 
 

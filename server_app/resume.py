@@ -90,10 +90,10 @@ def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
     if changed:
         raise ConfigError(
             [
-                f"{key}: the code that this run imports has changed since it began: "
-                f"{changed_words(changed)}. Its rounds so far were made by the old code: put that back, run the "
-                "experiment again, or add code_changed=accept to go on with the code as it is now (in flwr run: "
-                "overrides='code_changed=accept')."
+                f"{key}: the code that this run imports has changed since it began: {changed_words(changed)}. Its "
+                f"rounds so far come from the old code: restore it, run the experiment again, or add "
+                f"code_changed=accept to continue with the code as it is now (in flwr run: "
+                f"overrides='code_changed=accept')."
             ]
         )
 
@@ -146,8 +146,8 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     if asked < done:
         raise ConfigError(
             [
-                f"num_rounds={asked}: the run in {folder} has come to its end with num_rounds={done}, and rounds are "
-                "not taken back; leave num_rounds out, or give more to go on."
+                f"num_rounds={asked}: the run in {folder} has come to its end with num_rounds={done}, and rounds "
+                f"cannot be undone; leave num_rounds out, or give more to go on."
             ]
         )
     if asked > done:
@@ -163,7 +163,7 @@ def read_accept(given: Given | None, problems: list[str]) -> bool:
     """Return whether `code_changed=accept` was given; any other value becomes a problem."""
     if given is not None and given.value != "accept":
         problems.append(
-            f"{given.text}: must be accept, which goes on with code that has changed since the run began."
+            f"{given.text}: must be accept, which continues with code that has changed since the run began."
         )
     return given is not None
 
@@ -187,8 +187,8 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     different = list(_differences(_renamed(checkpoint.config), as_plain(config)))
     if different:
         raise CheckpointError(
-            f"the checkpoint in {folder} is of another configuration than its config.yaml: "
-            f"{'; '.join(different)}. Put config.yaml back as it was, or run the experiment again"
+            f"the checkpoint in {folder} is of another configuration than its config.yaml: {'; '.join(different)}. "
+            f"Restore config.yaml, or run the experiment again"
         )
     return checkpoint
 

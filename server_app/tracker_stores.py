@@ -225,7 +225,7 @@ class MlflowTracker:
         try:
             run = self._client.get_run(run_id)
         except MlflowException as error:
-            log.warning("MLflow does not know the run %s (%s): it has a new one there", run_id, error)
+            log.warning("MLflow does not know the run %s (%s): a new one was created", run_id, error)
             return False
         self._id = run_id
         self._client.update_run(run_id, status="RUNNING")

@@ -60,7 +60,10 @@ def _make(name: str) -> Tracker:
         raise ConfigError([str(error)]) from error
     except Exception as error:  # it is anybody's code
         raise ConfigError(
-            [f"tracker={name}: cannot be made without arguments ({type(error).__name__}: {error}); mend the class."]
+            [
+                f"tracker={name}: cannot be made without arguments ({type(error).__name__}: {error}); correct the "
+                f"class."
+            ]
         ) from error
     return _checked(name, made)
 

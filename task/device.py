@@ -69,9 +69,11 @@ def find_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(f"device={name} is no device; use cpu, cuda, cuda:<number>, mps or auto") from error
+        raise ValueError(f"device={name} is not a device; use cpu, cuda, cuda:<number>, mps or auto") from error
     if device.type not in _TYPES:
-        raise ValueError(f"device={name} is none that florets computes on; use cpu, cuda, cuda:<number>, mps or auto")
+        raise ValueError(
+            f"device={name} is not one that florets computes on; use cpu, cuda, cuda:<number>, mps or auto"
+        )
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no CUDA device; use device=cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

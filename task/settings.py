@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from florets.task.keys import as_declared, range_problems, setting
 
-SPAN_KINDS = {"gradual": "the rounds until all data are new", "returning": "the rounds until all is as before"}
+SPAN_KINDS = {
+    "gradual": "the number of rounds until all data are new",
+    "returning": "the number of rounds until the data are as before",
+}
 """Kinds of drift that last, and what their span counts."""
 
 
@@ -17,11 +20,11 @@ SPAN_KINDS = {"gradual": "the rounds until all data are new", "returning": "the 
 class Drift:
     """Groups that change during a simulation: which data change, when and how."""
 
-    rounds: list[int] = setting([], "rounds in which clients' data begin to change, from 2; none: they never do")
+    rounds: list[int] = setting([], "rounds, from 2, in which clients' data begin to change; none: never")
     kind: Literal["sudden", "gradual", "returning"] = setting(
         "sudden",
         "sudden: all data are new at once; gradual: a part more in each of task.drift.span rounds; returning: "
-        "sudden, and after that span all is as before",
+        "sudden, and reverted after that span",
     )
     moves: Literal["clients", "concepts"] = setting(
         "clients", "clients: some move to other groups; concepts: some groups' labels get other names"
@@ -57,7 +60,7 @@ class Drift:
         if min(self.rounds, default=2) < 2:
             found.append(f"{rounds}: must be at least 2; round 1 has the first data.")
         if self.rounds != sorted(set(self.rounds)):
-            found.append(f"{rounds}: must ascend; sort them and name each once.")
+            found.append(f"{rounds}: must be ascending; sort them and name each once.")
         if self.kind not in SPAN_KINDS:
             if self.span is not None:
                 found.append(
@@ -82,8 +85,8 @@ class TableConfig:
     columns: list[str] = setting(
         [], "columns of an input; none: those that most sites have. With header=false all columns of the file"
     )
-    drop: list[str] = setting([], "columns that are no inputs")
-    id: list[str] = setting([], "columns that name a record: never trained on, given back in predictions")
+    drop: list[str] = setting([], "columns that are not inputs")
+    id: list[str] = setting([], "columns that identify a record: never trained on, returned with predictions")
     group: str = setting(
         "", "column whose equal values belong together (a patient, a device), in every split and fold"
     )
@@ -148,15 +151,15 @@ class TaskConfig:
     loss: Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"] = setting(
         "cross_entropy", "loss per sample"
     )
-    num_clusters: int = setting(4, "true number of clusters of the partition; 0: not known (natural, or your own)")
+    num_clusters: int = setting(4, "true number of clusters of the partition; 0: unknown (natural, or your own)")
     data_options: dict[str, Any] = setting({}, "options of the data set's function")
     partition_options: dict[str, Any] = setting({}, "options of the partition's function")
     model_options: dict[str, Any] = setting({}, "options of the model's function")
     head_layers: list[str] = setting([], "name prefixes of the model's head; none: as a built-in model has it")
     validation_fraction: float = setting(
         0.0,
-        "fraction of each client's training samples that is never trained on and tested beside the test set "
-        "(clients.csv); 0: none",
+        "fraction of each client's training samples that is never trained on and is tested in addition to the test "
+        "set (clients.csv); 0: none",
         least=0,
         below=1,
     )

@@ -93,7 +93,7 @@ class TaskSpec:
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"the task's description is no JSON ({error}): {text[:80]!r}") from error
+            raise ValueError(f"the task's description is not JSON ({error}): {text[:80]!r}") from error
         if not isinstance(values, dict):
             raise ValueError(f"the task's description must be a JSON object, but is {text[:80]!r}")
         expected = {f.name: f.type for f in fields(cls)}

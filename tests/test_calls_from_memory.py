@@ -52,7 +52,7 @@ def test_true_clusters_go_by_the_clients_names(clients: Any, clusters: Any, tmp_
         (pd.Series([0, 1, 0, 1, 1], index=list("abcda")), "clusters: 'a' is given twice"),
         ([0, 1, None, np.nan], "clusters: 2 of 4 are missing, the first that of client 'c'; give all, or leave"),
         ("sector", "clusters: is a str; give one for each client, in their order or by name. A column"),
-        (np.zeros((4, 2)), "clusters: that of client 'a' is no number or name"),
+        (np.zeros((4, 2)), "clusters: that of client 'a' is neither a number nor a name"),
     ],
 )
 def test_clusters_that_name_no_client_or_are_missing_are_refused(clusters: Any, text: str) -> None:
@@ -165,7 +165,7 @@ def test_a_torch_data_set_is_predicted_and_assigned_and_a_run_goes_on_with_data_
     extended = florets.extend(run, clients=[*CLIENTS, CLIENTS[0]], num_rounds=1)
     assert (len(extended.clients), extended.summary.rounds) == (5, 3)
     assert extended.config["task"]["data_options"] == run.config["task"]["data_options"]
-    with pytest.raises(ConfigError, match="clients: 0: its targets are no integers, and those of the run are"):
+    with pytest.raises(ConfigError, match="clients: 0: its targets are not integers, but those of the run are"):
         florets.extend(run, clients=[(x, np.where(y, "a", "b")) for x, y in CLIENTS])
     with pytest.raises(ConfigError, match=r"no_dir/x: there is no folder no_dir; make it"):
         run.embedding().plot().save("no_dir/x")

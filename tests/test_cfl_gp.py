@@ -278,7 +278,7 @@ def test_fewer_models_than_clusters_and_a_profile_of_nothing_are_refused_at_once
     clients = FakeClients(TWO_GROUPS)
     with pytest.raises(ValueError, match="k=3 clusters need as many models, but the initial arrays hold 2"):
         play(clients, models(0.0, 1.0), 1, k=3)
-    with pytest.raises(ValueError, match="compression=2: one in so many of 1 parameters is none"):
+    with pytest.raises(ValueError, match="compression=2: one in that many of 1 parameters is none"):
         play(clients, models(0.0, 1.0), 1, compression=2)
     assert clients.asked(kinds.TRAIN) == []
 
@@ -627,7 +627,7 @@ def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> N
     assert list(told) == [next(report.server_round for report in seen if report.phase == "stable")]
     (words,) = told.values()
     assert re.fullmatch(
-        r"strategy.spectrum_rounds: nothing is kept of 8, 10: clustering has stopped before round \d "
+        r"strategy.spectrum_rounds: nothing is recorded for 8, 10: clustering has stopped before round \d "
         r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
         str(words),
     )

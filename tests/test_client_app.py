@@ -121,13 +121,13 @@ def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) ->
 def test_models_that_are_not_kept_are_never_replaced_by_others(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     train = {kinds.BANK: "round 8", kinds.MODEL_INDEX: 0}
     ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"})
-    with pytest.raises(AssertionError, match="has not kept the models of this round"):
+    with pytest.raises(AssertionError, match="no longer has the models of this round"):
         ask(kinds.TRAIN, None, **train)
     ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 8"})
     ask(kinds.TRAIN, None, **train)
     # Another process, or this one started anew, has nothing.
     monkeypatch.setattr(session, "_kept", None)
-    with pytest.raises(AssertionError, match="has not kept the models of this round"):
+    with pytest.raises(AssertionError, match="no longer has the models of this round"):
         ask(kinds.TRAIN, None, **train)
 
 
@@ -258,7 +258,7 @@ def test_a_node_uses_its_own_data_folder_before_the_servers() -> None:
 
 
 def test_a_node_makes_no_data() -> None:
-    with pytest.raises(ValueError, match=r"task.data=digits is made and not read, for simulations: .* data-dir"):
+    with pytest.raises(ValueError, match=r"task.data=digits is synthetic, for simulations: .* data-dir"):
         session.task(SETTINGS, context(**{"partition-id": 0, "data-dir": "mine"}))
     spec = replace(TASK.spec, data="hugging_face", data_options={"source": "/etc"})
     with pytest.raises(ValueError, match=r"task.data=hf:... names a folder .* use task.data=own"):

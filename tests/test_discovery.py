@@ -206,7 +206,7 @@ def test_a_sample_of_the_clients_trains_one_model_until_enough_have_been_seen() 
     decided = reports[len(opened)]
     assert evidence(decided)["verdict"] == "groups"
     assert evidence(decided)["seen"] >= 12
-    assert "groups are looked for once 12 clients have taken part (8 so far)" in evidence(reports[0])["text"]
+    assert "the search for groups waits until 12 clients have taken part (8 so far)" in evidence(reports[0])["text"]
     # Until then one model, trained on; rows come from the common one, and once from each client.
     assert [len(set(report.assignment.values())) for report in opened] == [1] * len(opened)
     again = [c for kind, r, c in clients.seen if kind == TRAIN_FOLDS]
@@ -284,7 +284,10 @@ def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None
     _, reports = run(strategy, clients, 10)
     # The way that all share is halved in each round. In rounds 7 and 8 it was 0.22 and 0.11 of a client's own.
     assert [report.phase for report in reports] == [*["training"] * 8, "discovery", "stable"]
-    assert evidence(reports[0])["text"] == "groups are looked for once the model has learned what all clients share"
+    assert (
+        evidence(reports[0])["text"]
+        == "the search for groups waits until the model has learned what all clients share"
+    )
     assert not any(report.details for report in reports[1:8])
     assert evidence(reports[8])["sizes"] == (5, 5)
     rates = [content.config_records[kinds.CONFIG].get(kinds.FOLD_RATE) for content in clients.contents]

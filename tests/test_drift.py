@@ -128,7 +128,7 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
 @pytest.mark.parametrize(
     ("keys", "texts"),
     [
-        ("task.drift.rounds=[11,5,1]", ["must be at least 2", "must ascend", "which has 10"]),
+        ("task.drift.rounds=[11,5,1]", ["must be at least 2", "must be ascending", "which has 10"]),
         (
             "task.drift.rounds=[2.5] task.drift.kind=slow",
             [
@@ -141,11 +141,14 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
         (
             "task.drift.rounds=[5,7] task.drift.kind=returning task.drift.span=3 task.num_clusters=1 "
             "task.validation_fraction=0.2 strategy.watch=0",
-            ["before it is over", "clients move between groups", "held out in one round", "null watches nobody"],
+            ["before it is over", "clients move between groups", "held out in one round", "null: no watch"],
         ),
         (
             "task.drift.rounds=[5] task.drift.kind=gradual strategy.watch=8 strategy.stop_when_stable=false",
-            ["needs task.drift.span, the rounds until all data are new", "only with strategy.stop_when_stable=true"],
+            [
+                "needs task.drift.span, the number of rounds until all data are new",
+                "only with strategy.stop_when_stable=true",
+            ],
         ),
         (
             "task.drift.rounds=[5] task.drift.span=2 task.drift.fraction=0",

@@ -71,7 +71,7 @@ def test_a_run_after_an_edit_uses_the_new_code(folder: Path, capsys: pytest.Capt
     (folder / "helper_of_edits.py").write_text("SHIFT = 2\n")
     capsys.readouterr()
     second = run()
-    assert "florets: edited since, and imported anew: helper_of_edits, strategy_of_edits\n" in capsys.readouterr().err
+    assert "florets: reloaded edited modules: helper_of_edits, strategy_of_edits\n" in capsys.readouterr().err
     assert second[1] != first[1]
     assert sys.modules["strategy_of_edits"] is not module
     # Whoever holds the old module sees what is in the new one.

@@ -110,7 +110,7 @@ def test_a_run_keeps_what_it_was_given_for_whoever_trusts_it(tmp_path: Path, mon
     checkpoint = Checkpoints(run.folder).load(strategy_class(run.config["strategy"]["name"]))
     assert checkpoint is not None
     assert checkpoint.state.rounds == 1  # type: ignore[attr-defined]
-    with pytest.raises(RuntimeError, match="own package"):
+    with pytest.raises(RuntimeError, match="the strategy's package"):
         Checkpoints(run.folder).load(CLoVE)
     (file,) = (run.folder / given.FOLDER).glob("Net_*")
     header, _, data = file.read_bytes().partition(b"\n")
@@ -215,8 +215,8 @@ class _Scale(nn.Module):
         ),
         ("model", _Scale(), "layer 'itself' .* give its class"),
         ("model", 2 + 3j, "a complex builds no module"),
-        ("data", object(), "a object is no function"),
-        ("strategy", object(), "a object is no value here"),
+        ("data", object(), "a object is not a function"),
+        ("strategy", object(), "a object is not a value here"),
         ("seed", object(), "a object is no value of a key"),
         ("partition", lambda lock=threading.Lock(): lock, "cannot be pickled .* put it into a module"),  # noqa: B008
     ],

@@ -98,7 +98,7 @@ def test_negative_pixels_and_numbers_that_are_not_finite_are_refused(tmp_path):
     for number in (1, 2):
         pixels = np.array([0, number, np.nan, np.inf], "<f4").tobytes()
         tiff(tmp_path / "data" / "a" / f"{number}.tif", pixels, 32, 3)
-    with pytest.raises(ValueError, match="12 of the inputs are no finite numbers, the first in sample 0"):
+    with pytest.raises(ValueError, match="12 of the inputs are not finite numbers, the first in sample 0"):
         own(tmp_path, 0, 0, classes=["a"])
 
 

@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
     "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "clients: 1: x has 20 samples and y 9; give one target for each sample"),
-    "gaps": ({"a": (GAPS, Y)}, {}, "clients: a: 2 of the inputs are no finite numbers, the first in sample 3; fill"),
+    "gaps": ({"a": (GAPS, Y)}, {}, "clients: a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
     "no target": ([(X[:2], [1.0, np.nan])], {}, "clients: 0: 1 of the targets are missing or infinite, the first"),
     "none": ([(X[:2], np.array(["a", None]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
     "one-hot": (
@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "whose": (
         FRAME,
         {"target": "ill"},
-        "clients: one data frame or data set; name the column that says whose a record is",
+        "clients: one data frame or data set; name the column that says which client a record belongs to",
     ),
     "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
@@ -237,7 +237,7 @@ def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
     texts = datasets.Dataset.from_dict({"text": ["a film that I liked"] * 4, "label": [0, 1, 1, 0]})
     with pytest.raises(ConfigError, match="column 'text' holds texts; turn them into numbers first"):
         Federation([texts, texts], target="label")
-    with pytest.raises(ConfigError, match="it is not plain which holds the targets; name it, target=<column>"):
+    with pytest.raises(ConfigError, match="it is not clear which one holds the targets; name it, target=<column>"):
         Federation([texts, texts])
 
 

@@ -276,7 +276,7 @@ def checked(given: list[str]) -> None:
     [
         (
             ["strategy=fedavg", "task.model=linear", "task.model_options={bias: false}", "personal=intercept"],
-            r"the model's last layer '1' is no linear layer with a bias for each of its 10 outputs; use one",
+            r"the model's last layer '1' is not a linear layer with a bias for each of its 10 outputs; use one",
         ),
         (
             ["experiment=digits_autoencoder", "strategy=clove", "personal=intercept"],

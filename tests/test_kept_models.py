@@ -58,4 +58,4 @@ def test_a_process_that_is_started_anew_costs_its_client_the_round_and_nothing_e
     run_experiment(Forgetful(app, 8), compose(list(SMALL)), tmp_path / "run")
     replies = [line["replies"] for line in lines(read_summary(tmp_path / "run"))]
     assert [counts["error"] for counts in replies] == [0, 0, 1, 0, 0, 0]  # type: ignore[index]
-    assert "has not kept the models of this round" in (tmp_path / "run" / "run.log").read_text()
+    assert "no longer has the models of this round" in (tmp_path / "run" / "run.log").read_text()

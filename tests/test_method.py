@@ -76,7 +76,7 @@ def test_a_client_that_returns_less_than_its_method_says_is_refused() -> None:
     ("name", "rule"),
     [
         ("Selected", "Selected does not train by Round.train_assigned: Halved has no effect on it"),
-        ("Combined", "Combined averages in its own way; Halved.average has no effect on it"),
+        ("Combined", "Combined has its own average; Halved.average has no effect on it"),
     ],
 )
 def test_a_method_without_effect_is_refused(name: str, rule: str) -> None:
@@ -87,12 +87,12 @@ def test_a_method_without_effect_is_refused(name: str, rule: str) -> None:
 def test_what_a_method_cannot_run_with_is_refused() -> None:
     with pytest.raises(ValueError, match=r"averaging=gradients: clients of Halved send models"):
         HalvedFedAvg(averaging="gradients")
-    with pytest.raises(ValueError, match="personal=ditto: HalvedFedAvg has a method of its own"):
+    with pytest.raises(ValueError, match="personal=ditto: HalvedFedAvg has its own method"):
         HalvedFedAvg(personal=DittoClients())
-    with pytest.raises(ValueError, match="a reply has 'train_loss' anyhow"):
+    with pytest.raises(ValueError, match="a reply already has 'train_loss'"):
         type("Wrong", (florets.Method,), {"numbers": ("train_loss",)})
     sending = type("Sending", (florets.Method,), {"sends": lambda self, client, group: {"seed": 1}})
-    with pytest.raises(ValueError, match=r"Sending.sends: messages have 'seed' anyhow"):
+    with pytest.raises(ValueError, match=r"Sending.sends: messages already have 'seed'"):
         run(type("InUse", (florets.strategies.FedAvg,), {"method": sending}))
 
 
@@ -107,7 +107,7 @@ def test_a_handler_must_be_one_that_a_client_can_import() -> None:
     def nested(client: florets.Client) -> None:
         """Do nothing."""
 
-    with pytest.raises(ValueError, match="write a function at the top of a module"):
+    with pytest.raises(ValueError, match="write a function at the top level of a module"):
         type("Wrong", (florets.strategies.FedAvg,), {"client_handlers": (nested,)})
     assert Asking.client_handlers == (f"{HERE}:statistics",)
     assert WithoutItsReturns.client_handlers == (f"{HERE}:forgetful",)

@@ -91,7 +91,7 @@ def test_what_cannot_be_shared_out_is_refused_before_anything_is_written(tmp_pat
     monkeypatch.chdir(tmp_path)
     keys = ["task.partition=composed", "task.num_clusters=1", "k=1"]
     assert main(["show-partition", *keys, "task.partition_options.samples_per_client=500"]) == 2
-    assert "which do not reach" in capsys.readouterr().err
+    assert "which are too few" in capsys.readouterr().err
     assert main(["show-partition", "-m", *keys]) == 2
     assert not list(tmp_path.iterdir())
     assert main(["show-partition", "--help"]) == 0

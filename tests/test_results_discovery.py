@@ -115,5 +115,5 @@ def test_a_run_that_looked_for_no_groups_has_none_of_it(tmp_path: Path) -> None:
 @pytest.mark.pictures
 def test_without_scores_there_is_nothing_to_draw(tmp_path: Path) -> None:
     summary, page = finished(tmp_path / "run", Evidence("open", seen=3, needed=8))
-    assert summary.discovery == "groups are looked for once 8 clients have taken part (3 so far)"
+    assert summary.discovery == "the search for groups waits until 8 clients have taken part (3 so far)"
     assert page.count("data:image/png") == 1

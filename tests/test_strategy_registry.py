@@ -145,7 +145,7 @@ def test_a_run_of_an_own_class_leaves_its_folder_and_goes_on(
     assert checkpoint is not None
     assert (checkpoint.server_round, checkpoint.state.swaps) == (4, 2)  # type: ignore[attr-defined]
     # Its state is decoded for the run's own strategy alone.
-    with pytest.raises(RuntimeError, match="own package"):
+    with pytest.raises(RuntimeError, match="the strategy's package"):
         Checkpoints(folder).load(strategy_class("clove"))
 
 

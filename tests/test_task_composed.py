@@ -75,7 +75,7 @@ def test_clients_have_the_sizes_asked_for_and_no_sample_twice(
     except ValueError as error:
         # Two labels of 40 samples, or next to none of one, need not reach.
         refused = str(error)
-        told = ("which do not reach", "least_samples=1", "reuse=clients", "gets no test sample")
+        told = ("which are too few", "least_samples=1", "reuse=clients", "gets no test sample")
     else:
         refused, told = "", ("",)
     assert any(words in refused for words in told)
@@ -263,8 +263,8 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
         (8, 1, {"alpha": 0.0}, "alpha=0.0 must be a finite number above 0"),
         (8, 1, {"labels_per_client": 11}, "must be from 1 to 10"),
         (8, 1, {"samples_per_client": [20, 10]}, "least, most"),
-        (8, 1, {"samples_per_client": 51}, r"do not reach: lower .*samples_per_client or .*\(reuse=clients\)"),
-        (8, 1, {"samples_per_client": 401, "reuse": "clients"}, "there are 400, which do not reach"),
+        (8, 1, {"samples_per_client": 51}, r"are too few: lower .*samples_per_client or .*\(reuse=clients\)"),
+        (8, 1, {"samples_per_client": 401, "reuse": "clients"}, "there are 400, which are too few"),
         (8, 1, {"samples_per_client": 9, "test_samples_per_client": 101}, "has 100 in their proportions"),
         (8, 1, {"samples_per_client": 9, "size_alpha": 1.0}, "leave out one of them"),
         (300, 1, {}, "fewer than task.partition_options.least_samples=2"),

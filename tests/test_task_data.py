@@ -86,11 +86,11 @@ def test_idx_files_are_read_without_torchvision(tmp_path):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (idx(1, 28, 28, values=bytes(783)), "its length is not the one that it begins with"),
+        (idx(1, 28, 28, values=bytes(783)), "its length differs from its header"),
         (idx(1, 27, 28, values=bytes(756)), r"images of 27 x 28 pixels, and it needs 28 x 28"),
-        (b"\x00\x00\x0d\x03" + bytes(12), "does not begin as an IDX file"),
-        (b"PK", "does not begin as an IDX file"),
-        (b"", "does not begin as an IDX file"),
+        (b"\x00\x00\x0d\x03" + bytes(12), "header is not that of an IDX file"),
+        (b"PK", "header is not that of an IDX file"),
+        (b"", "header is not that of an IDX file"),
         (idx(2, 28, 28, values=bytes(1568)), "2 images but 1 labels"),
     ],
 )

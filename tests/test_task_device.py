@@ -31,8 +31,8 @@ def test_a_name_finds_its_device(
         ("cuda", 0, "sees no CUDA device"),
         ("cuda:2", 2, "numbered from 0 to 1"),
         ("mps", 0, "sees no Apple GPU"),
-        ("gpu", 1, "is no device"),
-        ("meta", 1, "is none that florets computes on; use cpu"),
+        ("gpu", 1, "is not a device"),
+        ("meta", 1, "is not one that florets computes on; use cpu"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused(

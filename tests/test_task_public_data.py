@@ -209,7 +209,7 @@ def test_images_that_are_cut_short_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"train-images-idx3-ubyte cannot be read \(its length.*data_dir"):
         fashion_mnist(tmp_path, 0, 2)
     (folder / "train-images-idx3-ubyte").write_bytes(b"<html>")
-    with pytest.raises(ValueError, match="does not begin as an IDX file of 3 dimensions"):
+    with pytest.raises(ValueError, match="header is not that of an IDX file of 3 dimensions"):
         fashion_mnist(tmp_path, 0, 2)
 
 

@@ -701,7 +701,7 @@ def test_fewer_anchors_heard_than_models_are_grouped_with_the_others_and_that_is
     some = anchors(run(*SMALL).strategy)
     assert caplog.text == ""
     found = run(*SMALL, "quorum=0.4", watched=silent(*some[2:], rounds=range(1, 4)))
-    assert "round 1: 2 of 5 anchors were heard so far, fewer than k=3" in caplog.text
+    assert "round 1: 2 of 5 anchors have replied so far, fewer than k=3" in caplog.text
     assert sorted(set(found.strategy.state.descent.groups)) == [0, 1, 2]
 
 

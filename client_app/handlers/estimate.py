@@ -64,7 +64,7 @@ def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:
     weight = (1, inputs.shape[1])
     remedy = "use strategy.estimate=train"
     if shapes not in ([weight], [weight, (1,)]):
-        raise ValueError(f"least squares fit one linear layer of shape {weight}, not {shapes}; {remedy}.")
+        raise ValueError(f"least squares fits one linear layer of shape {weight}, not {shapes}; {remedy}.")
     solution = least_squares(inputs, targets, intercept=len(shapes) == 2)
     with torch.no_grad():
         for parameter, values in zip(module.parameters(), np.split(solution, [weight[1]]), strict=False):
@@ -73,7 +73,7 @@ def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:
         outputs = module.eval()(x[:100]).flatten().double().cpu().numpy()
     expected = inputs[:100] @ solution[: weight[1]] + (solution[-1] if len(shapes) == 2 else 0.0)
     if not np.allclose(outputs, expected, rtol=1e-3, atol=1e-3 * (1 + np.abs(expected).max())):
-        raise ValueError(f"the model is not linear in its inputs, so least squares do not fit it; {remedy}.")
+        raise ValueError(f"the model is not linear in its inputs, so least squares does not fit it; {remedy}.")
 
 
 def least_squares(x: NDArray[np.float64], y: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:

@@ -103,7 +103,7 @@ others (1 = exactly, 0 = not at all). Right: how alike what two {{ words.site }}
 {% endcall %}
 
 {% call folded("Each %s" | format(words.site), sites | length <= 41) %}
-{% if more_sites %}<p>The first {{ sites | length - 1 }}; all are in advice.json, beside this page.</p>{% endif %}
+{% if more_sites %}<p>The first {{ sites | length - 1 }}; all are in advice.json, next to this page.</p>{% endif %}
 <p>{{ measure[0] | upper }}{{ measure[1:] }} on the test records. Gain: advised minus {{ other }}, with a 95 %
 interval by resampling the {{ words.site }}'s own test records.</p>
 {{ table(sites, "sites") }}
@@ -132,13 +132,13 @@ at 0.005 or less: by mistake once in 200 times.</dd>
 <dt>intercept per {{ words.site }}</dt><dd>One model for all, and a constant per {{ words.site }} that is added to its
 output, shrunk towards the common one where a {{ words.site }} has few records.</dd>
 <dt>fine-tuning</dt><dd>At the end each {{ words.site }} trains a copy of the common model on its own records.</dd>
-<dt>discovery, CLoVE</dt><dd>Groups of {{ words.site }}s are found during training, each with its own model.</dd>
+<dt>discovery, CLoVE</dt><dd>Groups of {{ words.site }}s are detected during training, each with its own model.</dd>
 <dt>Local-only</dt><dd>Each {{ words.site }} trains on its own records alone.</dd>
 </dl>
 {% endcall %}
 {% endblock %}
 {% block footer %}
-Written by Florets. The runs behind this page are in the folders beside it, each with its own report.
+Written by Florets. The runs behind this page are in the folders next to it, each with its own report.
 {% endblock %}
 """
 

@@ -38,15 +38,13 @@ from florets.server_app.advise.methods import (
 from florets.server_app.advise.outcomes import Outcome, read_names, read_outcome
 from florets.server_app.advise.page import write_page
 from florets.server_app.advise.search import Trial, rates_criterion, search
-from florets.server_app.advise.site_data import any_unscaled, read_sites
+from florets.server_app.advise.site_data import any_unscaled, read_losses, read_sites
 from florets.server_app.advise.sites import site_rows
 from florets.server_app.advise.words import Words
 from florets.server_app.check.findings import Finding as CheckFinding
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.task.wire.codec import read
-from florets.task.wire.replies import Losses
 
 _ONE_CLASS = (
     "advise: the records of each client are all of one class: a constant is right there, so that neither groups nor "
@@ -183,7 +181,7 @@ class _Study:
         if not outcomes:
             failed = next((trial.failure for trial in trials if trial.failure), "")
             raise FederationError(
-                f"advise: no run came to its end, also after trying {', '.join(tried)}; the first said: {failed}"
+                f"advise: no run finished, also after trying {', '.join(tried)}; the first said: {failed}"
             )
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
@@ -324,7 +322,7 @@ class _Study:
             return None
         test = advice.judged(groups).test
         gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
-        return rule_of(advice.finding.groups, read(Losses, Path(groups.folder)), groups.groups, all(gains))
+        return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
 
 
 def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:

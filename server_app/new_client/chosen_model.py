@@ -33,7 +33,7 @@ def _chosen_index(run: RunModels, folder: Path, given: Mapping[str, str]) -> int
     if ("model" in given) == ("client" in given):
         if count == 1 and "model" not in given:
             return 0
-        raise ConfigError(["predict: give either model=<number>, which `florets assign` tells, or client=<key>."])
+        raise ConfigError(["predict: give either model=<number>, which `florets assign` prints, or client=<key>."])
     if "model" in given:
         text = given["model"]
         if not text.isdecimal() or int(text) >= count:

@@ -197,7 +197,7 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
     # A header from anywhere: what a damaged one raises is not all safetensors' own.
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
         raise ConfigError(
-            [f"{path} cannot be read ({error}); run must name the folder of a run that has come to its end."]
+            [f"{path} cannot be read ({error}); run must name the folder of a finished run."]
         ) from error
 
 

@@ -27,8 +27,8 @@ from florets.server_app.reproduce.table import Found, Table
 from florets.server_app.reproduce.written import markdown, state_words, verdict_words, write_table
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
-  Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. Stopped with
-  Ctrl-C or killed, the same command goes on; finished cells are never run again. Keys given by hand hold for all
+  Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. After Ctrl-C or
+  a crash the same command continues; finished cells are never run again. Keys given by hand hold for all
   cells (task.data=fashion_mnist, data_dir=..., results_dir=...) and make another table.
 florets reproduce <file>.yaml
   The same for an item of your own; docs/reproduce.md says what the file holds.
@@ -38,14 +38,14 @@ florets reproduce --list
   Every item, and how far it is with the data_dir and other keys that are given (--list stored=docs/results: with the
   runs that the project's own page is made of).
 florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
-  Make the tables of a page anew from the cells that are finished: each stands between
+  Remake the tables of a page from the cells that are finished: each stands between
   <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
   <!-- end of reproduce -->, or <!-- sweep <name> [where=<key>:<value>,...] [columns=...] --> and
   <!-- end of sweep -->.
-  Their figures are kept in the folder <page>/, of which the same page is made where the runs are not.
+  Their figures are kept in the folder <page>/, from which the page can be remade without the runs.
 
   scale=small      fewer seeds, rows or rounds; the table says what was cut
-  n_jobs=4         cells at a time, each in a process of its own (workers=2: each with 2 processes for its clients)
+  n_jobs=4         cells at a time, each in its own process (workers=2: each with 2 processes for its clients)
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
   seeds=5          the first 5 seeds alone; the screen shows what was asked for, the files all there is
   stored=DIR       cells that are stored in a page's folder, such as docs/results, count as finished

@@ -77,7 +77,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     if warning := crowded(_jobs_at_a_time(for_hydra), _workers(parsed)):
         say(f"florets: {warning}", sys.stderr)
     if keep:
-        say("Jobs that are finished are not run again; remove a job's folder to have it anew.")
+        say("Jobs that are finished are not run again; remove a job's folder to repeat it.")
     for problem, number in refused.items():
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None

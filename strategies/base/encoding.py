@@ -85,7 +85,7 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
         }
     raise TypeError(
         f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; keep plain values, arrays, models or "
-        "dataclasses in the strategy's State, and what can be built anew outside of it"
+        f"dataclasses in the strategy's State, and rebuild everything else"
     )
 
 
@@ -201,5 +201,5 @@ def _class(name: str, strategy: type[Any] | None) -> Any:
         found = vars(found).get(part) if found is not None and hasattr(found, "__dict__") else None
     # What those modules import from elsewhere is not theirs.
     if not isinstance(found, type) or not may(found.__module__) or not dataclasses.is_dataclass(found):
-        raise ValueError(f"{name!r} is no dataclass of this project, nor of the strategy's own package")
+        raise ValueError(f"{name!r} is not a dataclass of this project or of the strategy's package")
     return found

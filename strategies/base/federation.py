@@ -94,8 +94,8 @@ def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dic
     most = MOST_TIMES_MEDIAN * median_low(counts)
     return {
         node_id: f"it claims {count} training samples, over {MOST_TIMES_MEDIAN} times those of the median client "
-        f"({median_low(counts)}), and would outweigh all others. If the number is right, its data belong in a run of "
-        "their own, or in several nodes"
+        f"({median_low(counts)}), and would outweigh all others. If the number is right, split its data over "
+        f"several nodes, or give them a separate run"
         for node_id, count in claimed.items()
         if count > most
     }
@@ -105,7 +105,7 @@ def one_key_twice(key: str, kept: int, lost: int) -> str:
     """Return what is said of two nodes with one key, of which one keeps the client's place."""
     return (
         f"nodes {kept} and {lost} both call themselves client {key!r}; give each node a different client-id in its "
-        f"node config. Node {lost} is left out while the other one is online"
+        f"node config. Node {lost} is left out as long as the other one is online"
     )
 
 

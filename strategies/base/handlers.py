@@ -25,7 +25,8 @@ def handler_path(handler: Handler) -> str:
     module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", "")
     if not module or not name.isidentifier():
         raise ValueError(
-            f"client handler {handler!r}: clients import it by its name; write a function at the top of a module"
+            f"client handler {handler!r}: clients import it by its name; write a function at the top level of a "
+            f"module"
         )
     if module != "__main__":
         return f"{module}:{name}"

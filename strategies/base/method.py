@@ -104,7 +104,7 @@ class Method(PersonalMethod[S, K]):
         cls.name = cls.__name__
         taken = {kinds.ARRAYS, kinds.METRICS, kinds.CONFIG, kinds.WORK, kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
         if wrong := sorted(taken.intersection((*cls.returns, *cls.numbers))):
-            raise ValueError(f"{cls.__name__}: a reply has {wrong[0]!r} anyhow; give what it returns another name")
+            raise ValueError(f"{cls.__name__}: a reply already has {wrong[0]!r}; give what it returns another name")
         if cls.handler is not None:
             cls.handler = handler_path(cls.handler)
 
@@ -175,7 +175,9 @@ class Method(PersonalMethod[S, K]):
             settings = {name: value for name, value in beside.items() if not hasattr(value, "dtype")}
             others = {name: self._record(value) for name, value in beside.items() if name not in settings}
             if taken := sorted({*_SENT_ANYHOW, *context.config}.intersection(beside)):
-                raise ValueError(f"{type(self).__name__}.sends: messages have {taken[0]!r} anyhow; take another name")
+                raise ValueError(
+                    f"{type(self).__name__}.sends: messages already have {taken[0]!r}; take another name"
+                )
             if self.handler is None:
                 settings = {**context.averaging.settings, **settings}
                 requests.append(context.request(kinds.TRAIN, client, record, settings, others))
@@ -198,7 +200,7 @@ class Method(PersonalMethod[S, K]):
                 f"{strategy} does not train by Round.train_assigned: {type(self).__name__} has no effect on it"
             )
         if plan.combine is not None and type(self).average is not Method.average:
-            raise ValueError(f"{strategy} averages in its own way; {type(self).__name__}.average has no effect on it")
+            raise ValueError(f"{strategy} has its own average; {type(self).__name__}.average has no effect on it")
 
     def averaged(self, models: Models, updates: Sequence[tuple[str, Update]], bank: FloatArray) -> FloatArray:
         """Return the next bank (K, R), in which `bank` has the plain averages."""

@@ -138,4 +138,4 @@ def orthonormal_rows(bank: FloatArray) -> FloatArray:
 def refuse_equal(models: Models, algorithm: str) -> None:
     """Raise ValueError where there are several models and all are equal."""
     if models.count > 1 and (models.bank == models.bank[0]).all():
-        raise ValueError(f"all {models.count} initial models are equal: {algorithm} cannot tell them apart, ever")
+        raise ValueError(f"all {models.count} initial models are equal: {algorithm} can never tell them apart")

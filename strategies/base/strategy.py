@@ -115,7 +115,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
         self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, sums_of)
         if self.method is not None and personal is not None:
-            raise ValueError(f"personal={personal.name}: {type(self).__name__} has a method of its own; leave it out")
+            raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
         self.personal = None if personal is None else within_groups(self, personal)
         if self.method is not None:
             self.personal = method_of(self, self.method(self.settings))
@@ -296,7 +296,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             On a second call.
         """
         if self._context is not None:
-            raise RuntimeError(f"this {type(self).__name__} has run already and holds its state; build a new one")
+            raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
         self.summary()
         rounds = self.first_rounds + num_rounds

@@ -74,8 +74,8 @@ def coordinates(
         raise ValueError(f"profile_layers={list(layers)} hold no parameter: name a layer with weights.")
     if ratio > len(places):
         raise ValueError(
-            f"compression={ratio:g}: one in so many of {len(places)} parameters is none; use at most {len(places)}, "
-            "better much less."
+            f"compression={ratio:g}: one in that many of {len(places)} parameters is none; use at most "
+            f"{len(places)}, better much less."
         )
     if ratio == 1:
         return places

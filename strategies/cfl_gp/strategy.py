@@ -287,7 +287,7 @@ class CFLGP(Strategy[CFLGPSettings, CFLGPState]):
         else:
             unchanged = f"strategy.stop_unchanged={self.settings.stop_unchanged:g}; 0 never stops it"
             why = f"clustering has stopped before round {now} ({unchanged})"
-        return f"strategy.spectrum_rounds: nothing is kept of {', '.join(lacking)}: {why}"
+        return f"strategy.spectrum_rounds: nothing is recorded for {', '.join(lacking)}: {why}"
 
     def _is_over(self, done: int) -> bool:
         """Return whether clustering has stopped after so many rounds."""

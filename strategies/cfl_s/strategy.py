@@ -1,4 +1,4 @@
-"""CFL-S: one model for all, and a cluster is split in two once its model rests and its clients do not."""
+"""CFL-S: one model for all, and a cluster is split in two once its model has converged and its clients have not."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from florets.task.wire.replies import Update, read_update
 
 @dataclass(frozen=True)
 class CFLSSettings(SharedLayers):
-    """Federated averaging that splits a cluster in two once its model rests and its clients do not."""
+    """Federated averaging that splits a cluster in two once its model has converged and its clients have not."""
 
     linkage: Literal["single", "complete"] = setting(
         "single", "how a cluster is split: as in the paper's algorithm, or as in its released code"

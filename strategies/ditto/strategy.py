@@ -22,11 +22,11 @@ from florets.task.wire.scores import TestResult
 
 @dataclass(frozen=True)
 class DittoSettings(Settings):
-    """FedAvg, and beside it a personal model for each client, held near the global one by a proximal term."""
+    """FedAvg plus a personal model for each client, regularised towards the global one."""
 
     proximal_lambda: float = setting(
         1.0,
-        "weight lambda of the personal models' term lambda/2 |v - global|^2; 0: Local-only beside FedAvg",
+        "weight lambda of the personal models' term lambda/2 |v - global|^2; 0: Local-only next to FedAvg",
         least=0,
     )
 

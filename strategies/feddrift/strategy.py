@@ -30,8 +30,8 @@ class FedDriftSettings(Settings):
     )
     delta: float = setting(
         1.0,
-        "a client whose lowest loss is by more than this above that of its last question gets a model of its own; in "
-        "the loss's unit",
+        "a client whose lowest loss is by more than this above that of its last question gets its own model; in the "
+        "loss's unit",
         above=0,
     )
     merge_delta: float | None = setting(

@@ -36,7 +36,7 @@ MOST_GROUPS = 4
 
 @dataclass(frozen=True)
 class FedGWCSettings(SharedLayers):
-    """Clusters are split by how the losses of the sampled clients compare, once these comparisons rest."""
+    """Clusters are split by how the losses of the sampled clients compare, once these comparisons settle."""
 
     fraction_train: float = setting(
         0.4,

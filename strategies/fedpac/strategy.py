@@ -1,4 +1,4 @@
-"""FedPAC: a shared body, and for each client a head combined from those of clients with like features."""
+"""FedPAC: a shared body, and for each client a head combined from those of clients with similar features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from florets.task.wire.scores import TestResult
 
 @dataclass(frozen=True)
 class FedPACSettings(PrototypeSettings):
-    """One body for all, and for each client a head that is combined from those of clients with like features."""
+    """One body for all, and for each client a head that is combined from those of clients with similar features."""
 
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes", least=0

@@ -18,7 +18,7 @@ from florets.task.wire.replies import Update
 
 @dataclass(frozen=True)
 class FedRCSettings(FedEMSettings):
-    """FedEM whose models cannot divide the classes among themselves: what remains to tell them apart is concepts."""
+    """FedEM whose models cannot divide the classes among themselves: they separate concepts instead."""
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse a task without classes."""
@@ -100,6 +100,6 @@ class FedRC(FedEM):
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         for key, update in updates:
-            if isinstance(update, MixtureUpdate) and update.class_sums is not None:
+            if isinstance(update, ClassMixtureUpdate):
                 self.state.class_sums[key] = update.class_sums
         return super()._combine(updates)

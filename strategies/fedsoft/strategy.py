@@ -36,7 +36,7 @@ class FedSoftSettings(Settings):
     estimate_every: int = setting(
         2, "rounds for which a client's importance weights hold before it is asked again", least=1
     )
-    smoothing: float = setting(1e-4, "importance weight in place of 0", above=0, below=1)
+    smoothing: float = setting(1e-4, "importance weight instead of 0", above=0, below=1)
     clients_per_centre: int | None = setting(
         None,
         "clients that each centre draws in a round, by their importance, and becomes the plain mean of; null: all of "

@@ -17,6 +17,6 @@ def labels(client: Client) -> RecordDict:
         If the task has no classes.
     """
     if client.loss != "cross_entropy":
-        raise ValueError(f"labels can be counted of a classification alone, not with task.loss={client.loss}")
+        raise ValueError(f"labels can only be counted in a classification, not with task.loss={client.loss}")
     counts = torch.bincount(client.data.y_train, minlength=client.task.num_outputs)
     return pack(LabelCounts, counts=counts)

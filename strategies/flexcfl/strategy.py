@@ -46,7 +46,7 @@ class FlexCFLSettings(SharedLayers):
     migration: float | None = setting(
         None,
         "cold-start a client again once its label fractions have moved by more than this in sum (the paper's code: "
-        "0.2); clients then tell how many samples of each class they have; null: never",
+        "0.2); clients then report their number of samples of each class; null: never",
         above=0,
         below=2,
         note="null means never",

@@ -40,7 +40,7 @@ class FLUXSettings(Settings):
     slope: float = setting(
         0.06, "the loss has levelled off when it fell by less than this in a round, relative to its first value"
     )
-    least_rounds: int = setting(3, "rounds of FedAvg before the loss is looked at", least=2)
+    least_rounds: int = setting(3, "rounds of FedAvg before the loss is examined", least=2)
     latest: float = setting(
         0.8, "fraction of the rounds after which groups are formed whatever the loss", least=0, most=1
     )
@@ -48,7 +48,7 @@ class FLUXSettings(Settings):
         None, "l, directions that features are projected on; null: as many as outputs, at least 8", least=1
     )
     clustering: Literal["dbscan", "kmeans"] = setting(
-        "dbscan", "dbscan finds the number of groups; kmeans makes k of them"
+        "dbscan", "dbscan determines the number of groups; kmeans makes k"
     )
     eps_scale: float = setting(1.0, "factor on the radius of DBSCAN that the knee gives", above=0)
     noise_epsilon: float | None = setting(

@@ -150,9 +150,9 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
             or (weight is None or weight.shape[:1] != bias.shape or len(weight.shape) != 2)
         ):
             raise ValueError(
-                f"personal=intercept: the model's last layer {layer!r} is no linear layer with a bias for each of "
-                f"its {self.num_outputs} outputs; use one that is (task.model=linear: task.model_options.bias=true), "
-                "or personal=none."
+                f"personal=intercept: the model's last layer {layer!r} is not a linear layer with a bias for each "
+                f"of its {self.num_outputs} outputs; use one that is (task.model=linear: "
+                f"task.model_options.bias=true), or personal=none."
             )
         return bias
 

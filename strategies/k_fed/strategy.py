@@ -34,7 +34,7 @@ class KFEDSettings(ManyModels):
         "how a client finds several centres: k-means++, or Awasthi and Sheffet's k-means, as the paper has it",
     )
     features: Literal["inputs", "inputs_and_targets"] = setting(
-        "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) beside them"
+        "inputs", "what is clustered: the inputs, or the inputs with the targets (labels one-hot) as well"
     )
 
     def conflicts(self) -> list[str]:
@@ -87,8 +87,8 @@ def group_centres(
     _, counts = np.unique(owners, return_counts=True)
     if counts.max() > num_groups:
         raise ValueError(
-            f"a client sent {counts.max()} centres for {num_groups} groups: it can hold no more groups than there "
-            "are; lower local_clusters, or raise k."
+            f"a client sent {counts.max()} centres for {num_groups} groups: it cannot hold more groups than there "
+            f"are; lower local_clusters, or raise k."
         )
     first = rng.choice(np.unique(owners))
     taken: list[int] = []

@@ -16,7 +16,7 @@ from florets.task.wire.replies import Update
 
 @dataclass(frozen=True)
 class OracleSettings(Weighted):
-    """The reference that knows the truth: the true clusters, or the true models to start from."""
+    """A reference that knows the ground truth: the true clusters, or the true models to start from."""
 
     mode: Literal["labels", "true_start"] = setting(
         "labels", "each client trains its true cluster's model; or IFCA from the true models, where the task has them"

@@ -103,7 +103,7 @@ def class_labels(client: Client) -> NDArray[np.int64]:
         If the task has no classes.
     """
     if client.loss != "cross_entropy":
-        raise ValueError(f"prototypes are of classes, which a task with task.loss={client.loss} has not")
+        raise ValueError(f"prototypes need classes, which a task with task.loss={client.loss} does not have")
     labels: NDArray[np.int64] = client.data.y_train.cpu().numpy()
     return labels
 

@@ -106,9 +106,9 @@ class Evidence:
     def text(self) -> str:
         """The finding in one sentence."""
         if self.verdict == "open" and self.needed == 0:
-            return "groups are looked for once the model has learned what all clients share"
+            return "the search for groups waits until the model has learned what all clients share"
         if self.verdict == "open":
-            return f"groups are looked for once {self.needed} clients have taken part ({self.seen} so far)"
+            return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
             why = f" (p up to {self.p_far_apart:.2g} however far apart; {self._figures()})" if self.best else ""
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"

@@ -30,8 +30,8 @@ class TreeSettings(Settings):
     )
     smallest_group: int = setting(
         1,
-        "the largest gap is looked for among the cuts that leave two clusters of at least so many clients; 2 or more "
-        "keeps one far client from taking it",
+        "consider only cuts that leave two clusters of at least this many clients; 2 or more keeps one distant "
+        "client from taking the largest gap",
         least=1,
     )
 

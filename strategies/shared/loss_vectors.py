@@ -29,16 +29,16 @@ class LossVectorSettings(Restarted):
     outlier_loss: float | None = setting(
         100.0,
         "reject clients whose best loss is over this many times the median client's worst, two rounds running; "
-        "null: nobody",
+        "null: reject none",
         least=1,
         note="null rejects nobody",
     )
     watch: float | None = setting(
         None,
-        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that it "
-        "is asked for a loss vector again; 8 is a good value, null watches nobody",
+        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that "
+        "it is asked for a loss vector again; 8 is a good value, null: no watch",
         above=0,
-        note="null watches nobody",
+        note="null: no watch",
     )
     probes: int = setting(
         0, "random models in addition to the K that loss vectors are also taken on, and that nobody trains", least=0

@@ -31,14 +31,16 @@ from florets.task.wire.replies import Update
 class Restarted(Weighted):
     """Keys of an algorithm whose outcome depends on its random first models."""
 
-    restarts: int = setting(1, "starts from other random models, of which the best goes on; 1: the only one", least=1)
+    restarts: int = setting(
+        1, "starts from other random models, of which the best is continued; 1: a single start", least=1
+    )
     restart_rounds: int = setting(
-        5, "rounds of each start; those of the one that goes on count in num_rounds", least=1
+        5, "rounds of each start; those of the continued one count towards num_rounds", least=1
     )
     keep_start: Literal["loss", "share"] = setting(
         "loss",
-        "the best start: least mean of the clients' least losses, or the largest share of clients for the model that "
-        "has the fewest",
+        "the best start: lowest mean of the clients' lowest losses, or the largest share of clients for the least "
+        "used model",
     )
 
     @property

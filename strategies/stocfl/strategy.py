@@ -74,7 +74,7 @@ def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class StoCFLSettings(Settings):
-    """Clusters merge as their clients are sampled, while alike; each trains a model near a global one."""
+    """Similar clusters merge as their clients are sampled; each trains a model near a global one."""
 
     tau: float = setting(
         0.65, "least cosine at which two clusters merge; -1 merges all, above 1 none", least=-1, most=2

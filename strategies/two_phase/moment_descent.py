@@ -261,7 +261,7 @@ class MomentDescent:
             reason = f"no client has the {FEWEST_EXAMPLES} examples that a pair takes; bring clients with more"
             if self.settings.fresh:
                 reason = (
-                    "no client is left that is no anchor and was not asked before; lower strategy.subspace_clients "
+                    "no client is left that is neither an anchor nor already asked; lower strategy.subspace_clients "
                     "or strategy.moment_rounds, or use strategy.fresh=false"
                 )
             raise FederationError(f"round {context.server_round}: {reason}")
@@ -299,7 +299,7 @@ class MomentDescent:
         heard = np.array([anchor.key in self.state.residuals for anchor in self.state.anchors])
         if heard.sum() < k:
             log.warning(
-                "round %d: %d of %d anchors were heard so far, fewer than k=%d: the others are grouped with them, "
+                "round %d: %d of %d anchors have replied so far, fewer than k=%d: the others are grouped with them, "
                 "where they started",
                 context.server_round,
                 heard.sum(),

@@ -203,7 +203,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
             if self.state.phase != FIRST_PHASE or not last_try or not self.descent.end(self.context.models.count):
                 raise
             log.warning(
-                "%s. Phase 1 ends here, with the estimates of the %d of %d anchors that were heard so far; raise "
+                "%s. Phase 1 ends here, with the estimates of the %d of %d anchors that have replied so far; raise "
                 "round_tries or start_timeout to wait longer for the others",
                 failure,
                 len(self.state.descent.residuals),

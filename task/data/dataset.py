@@ -139,8 +139,8 @@ class Dataset:
             if group is _BY_CLASS:
                 if y.dtype != np.int64:
                     raise ValueError(
-                        f"group_{part} is missing: targets that are no class labels do not say "
-                        f"how samples are grouped; give an int64 array with one group a sample."
+                        f"group_{part} is missing: targets that are not class labels do not say how samples are "
+                        f"grouped; give an int64 array with one group a sample."
                     )
                 group = y
             group = np.asarray(group, dtype=np.int64)
@@ -156,7 +156,7 @@ class Dataset:
             object.__setattr__(self, f"group_{part}", group)
             if y.dtype == np.int64 and not 0 <= y.min() <= y.max() < self.num_outputs:
                 raise ValueError(
-                    f"the {part} set has class labels of no class: with num_outputs={self.num_outputs} they must be "
+                    f"the {part} set has invalid class labels: with num_outputs={self.num_outputs} they must be "
                     f"from 0 to {self.num_outputs - 1}."
                 )
             owners = getattr(self, f"owners_{part}")

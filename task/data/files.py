@@ -82,7 +82,7 @@ def inside(data_dir: Path, path: Path) -> Path:
         pass
     # On a real node the text reaches the server, and a file may be called after a person.
     raise ValueError(
-        "a link leads out of the data folder, and a node opens nothing outside it; copy what it leads to into that "
+        "a link points outside the data folder, and a node opens nothing outside it; copy its target into that "
         "folder, or name the folder that holds all of it as data-dir."
     )
 
@@ -111,8 +111,8 @@ def file_name(key: str, name: str) -> str:
     """
     if name in ("", ".", "..") or set(name) & set("/\\\0") or ":" in name[1:2]:
         raise ValueError(
-            f"{key}={name!r}: must be a name, without / and \\ and other than '..': it becomes that of a file or "
-            "folder in a node's data folder."
+            f"{key}={name!r}: must be a name, without / and \\ and other than '..': it names a file or folder in a "
+            f"node's data folder."
         )
     return name
 

@@ -218,7 +218,7 @@ def read_idx_set(data: str, data_dir: Path | None, folder: str, prefixes: tuple[
         if len(images) != len(labels):
             raise ValueError(
                 f"data {data}: {where} has {len(images)} images but {len(labels)} labels whose names begin with "
-                f"{prefix}: one of the files is another set's or cut short. {remedy}"
+                f"{prefix}: one of the files belongs to another set or is truncated. {remedy}"
             )
         arrays += [images, labels]
     return arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64)
@@ -232,11 +232,11 @@ def _read_idx(data: str, path: Path, dimensions: int, remedy: str) -> NDArray[np
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         # Two zero bytes, the type of the numbers (8: unsigned bytes), how many dimensions, then the length of each.
         if content[:4] != bytes((0, 0, 8, dimensions)):
-            raise ValueError(f"it does not begin as an IDX file of {dimensions} dimensions")
+            raise ValueError(f"its header is not that of an IDX file of {dimensions} dimensions")
         head = 4 + 4 * dimensions
         shape = np.frombuffer(content[4:head], dtype=">u4").astype(np.int64)
         if len(shape) != dimensions or len(content) - head != shape.prod():
-            raise ValueError("its length is not the one that it begins with")
+            raise ValueError("its length differs from its header")
         return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
 
 

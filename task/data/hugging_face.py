@@ -209,7 +209,7 @@ def _input_columns(table: Any, label: str, wanted: Sequence[str] | None) -> list
         return numbers
     raise ValueError(
         f"data hugging_face: no column besides the label {label!r} holds images, arrays or numbers "
-        f"({', '.join(kinds) or 'there is none'}); texts must be made numbers first."
+        f"({', '.join(kinds) or 'there is none'}); convert texts to numbers first."
     )
 
 

@@ -104,7 +104,7 @@ def read_image(file: Path, shown: str, options: ImageOptions) -> Picture:
         # Their texts may quote the file.
         raise ValueError(f"{shown}: the image cannot be read ({type(error).__name__}).") from error
     if frames > 1:
-        raise ValueError(f"{shown}: has {frames} pages or frames, and only one is an input: save each as a file.")
+        raise ValueError(f"{shown}: has {frames} pages or frames, and an input has only one: save each as a file.")
     if pixels is not None:
         if options.depth is not None and kept.bits > 8 and not kept.scaled:
             raise ValueError(
@@ -255,8 +255,8 @@ def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> tup
         picture = read_image(file, shown, options)
         if picture.pixels.shape != first.pixels.shape:
             raise ValueError(
-                f"{shown}: images have different sizes, and this one not that of the first: set "
-                "task.data_options.image_size=<pixels>."
+                f"{shown}: images have different sizes, and this one differs from the first: set "
+                f"task.data_options.image_size=<pixels>."
             )
         pixels[number] = picture.pixels
         scaled = scaled and picture.scaled

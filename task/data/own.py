@@ -148,8 +148,8 @@ def own(
             return read_npz(path, labels, regression, owner)
         if owner is not None:
             raise ValueError(
-                f"task.data_options.owner={owner}: folders of images do not tell whose an image is; leave it out, or "
-                "give an archive."
+                f"task.data_options.owner={owner}: folders of images do not name the owner of an image; leave it "
+                f"out, or give an archive."
             )
         links_inside(path.parent, path)
         return read_images(path, labels, images)

@@ -67,8 +67,8 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
         if not finite.all():
             row = int(np.argwhere(~finite)[0][0])
             raise ValueError(
-                f"{path}: {int((~finite).sum())} of the {name} are no finite numbers, the first in sample {row}: "
-                "fill the gaps or leave those samples out."
+                f"{path}: {int((~finite).sum())} of the {name} are not finite numbers, the first in sample {row}: "
+                f"fill the gaps or leave those samples out."
             )
     return Samples(np.ascontiguousarray(inputs), y, scaled=pixels)
 
@@ -122,7 +122,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         numbers = None
     if numbers is None:
         raise ValueError(
-            f"{path}: the targets are no numbers: name the classes in task.data_options.classes, or correct the file."
+            f"{path}: the targets are not numbers: name the classes in task.data_options.classes, or correct the "
+            f"file."
         )
     if regression:
         return numbers.astype(np.float32)
@@ -130,8 +131,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     whole = (numbers == np.floor(numbers)) & (numbers >= 0)
     if not whole.all():
         raise ValueError(
-            f"{path}: the target of sample {int(np.argmin(whole))} is no class label, an integer from 0: set "
-            "task.data_options.regression=true for values, or task.data_options.classes for names."
+            f"{path}: the target of sample {int(np.argmin(whole))} is not a class label, an integer from 0: set "
+            f"task.data_options.regression=true for values, or task.data_options.classes for names."
         )
     return numbers.astype(np.int64)
 
@@ -192,9 +193,11 @@ def read_arrays(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     # Damaged archives raise zipfile's BadZipFile, zlib's error, NotImplementedError, ..., which are no ValueErrors.
     # Their texts may quote the file, and are not passed on: on a real node they would reach the server.
     except Exception as error:
-        reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: it is damaged, or none"
+        reason = (
+            isinstance(error, OSError) and error.strerror
+        ) or f"{type(error).__name__}: it is damaged, or not an archive"
         if "allow_pickle" in str(error):
-            reason = "it is no archive, or holds Python objects, which are not unpacked"
+            reason = "it is not an archive, or holds Python objects, which are not unpacked"
     if reason:
         call = ", ".join(f"{name}=..." for name in names)
         raise ValueError(f"the archive {path} cannot be read: {reason}. It is made by numpy.savez(path, {call}).")

@@ -42,5 +42,5 @@ def read_inputs(data: str, which: str) -> tuple[torch.Tensor, dict[str, list[str
     # Bytes are pixels.
     x = x / torch.tensor(255.0) if x.dtype == torch.uint8 else x.float()
     if not x.isfinite().all():
-        raise ValueError(f"{data}: some of the inputs are no finite numbers")
+        raise ValueError(f"{data}: some of the inputs are not finite numbers")
     return x.reshape(len(x), *shape), {}

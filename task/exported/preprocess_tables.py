@@ -145,7 +145,7 @@ def _numbers(records: Records, name: str) -> list[float]:
     cells = [record.get(name) for record in records]
     for row, cell in enumerate(cells):
         if cell is not None and (not _NUMBER.fullmatch(cell) or abs(float(cell)) > 1e100):
-            raise ValueError(f"record {row + 1}, column {name!r}: no number, and no mark of a missing value")
+            raise ValueError(f"record {row + 1}, column {name!r}: neither a number nor a mark of a missing value")
     return [math.nan if cell is None else float(cell) for cell in cells]
 
 

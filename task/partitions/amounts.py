@@ -296,7 +296,7 @@ def _too_few(piece: Piece, size: int, cells: Sequence[IntArray], reuse: str) -> 
     more = ", or let clients hold the same samples (reuse=clients)" if reuse != "clients" else ""
     return (
         f"client {piece.client} (cluster {piece.cluster}) is to have {size} train samples, and of its labels "
-        f"{shared} {there}, which do not reach: lower task.partition_options.samples_per_client or num_clients{more}."
+        f"{shared} {there}, which are too few: lower task.partition_options.samples_per_client or num_clients{more}."
     )
 
 

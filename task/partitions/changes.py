@@ -144,8 +144,8 @@ def _namings(
             permutations.append(drawn)
     else:
         raise ValueError(
-            f"task.partition_options.label_permutations={label_permutations}: so many different ones of "
-            f"{data.num_outputs} labels were not found; lower it."
+            f"task.partition_options.label_permutations={label_permutations}: {data.num_outputs} labels do not have "
+            f"that many; lower it."
         )
     shifts = [0] if label_shifts is None else [shift % data.num_outputs for shift in label_shifts]
     if not shifts or len(set(shifts)) < len(shifts):

@@ -184,9 +184,9 @@ def _cells(
     if rest or (labels_per_cluster is None and num_sets != 1):
         fits = f"a multiple of {num_changes}" if labels_per_cluster is not None else f"{num_changes}"
         raise ValueError(
-            f"task.num_clusters={num_clusters} must be {fits}, the number of combinations of what tells clusters "
-            "apart in task.partition_options (angles, mirror, label_shifts, label_permutations, noise, blur"
-            f"{'' if labels_per_cluster is not None else '; labels_per_cluster is not given'})."
+            f"task.num_clusters={num_clusters} must be {fits}, the number of combinations of what distinguishes "
+            f"clusters in task.partition_options (angles, mirror, label_shifts, label_permutations, noise, "
+            f"blur{'' if labels_per_cluster is not None else '; labels_per_cluster is not given'})."
         )
     set_of = np.arange(num_clusters) // num_changes
     if labels_per_cluster is None and not by_label:

@@ -93,7 +93,7 @@ def _true_clusters(num_clients: int, num_clusters: int, clusters: Sequence[int] 
     if clusters is None:
         raise ValueError(
             f"task.num_clusters={num_clusters}: a partitioner of Flower Datasets knows no groups of clients; use "
-            f"task.num_clusters=0, or say whose each client is as {_OPTIONS}.clusters."
+            f"task.num_clusters=0, or give each client's cluster as {_OPTIONS}.clusters."
         )
     if len(clusters) != num_clients or set(clusters) != set(range(num_clusters)):
         raise ValueError(

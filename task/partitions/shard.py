@@ -176,8 +176,8 @@ def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> No
             rows = _rows(shard, part)
             if len(rows) == 0:
                 raise ValueError(
-                    f"client {client} (cluster {shard.cluster}) gets no {part} sample: the {part} set's "
-                    f"{available} samples do not reach for num_clients={num_clients}. Lower num_clients, {_REUSE}."
+                    f"client {client} (cluster {shard.cluster}) gets no {part} sample: the {part} set's {available} "
+                    f"samples are not enough for num_clients={num_clients}. Lower num_clients, {_REUSE}."
                 )
             if rows.min() < 0 or rows.max() >= available:
                 raise ValueError(

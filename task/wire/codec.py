@@ -19,7 +19,6 @@ names; each is a number or a range that the reader is given, or else whatever co
 import math
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
@@ -389,7 +388,7 @@ class _Group(NamedTuple):
     """The items of one record, by field and name; names that must be there, and all that may be."""
 
     record: str
-    kind: type
+    kind: type[ArrayRecord | ConfigRecord | MetricRecord]
     items: Sequence[tuple[Hashable, str, Item]]
     required: frozenset[str]
     names: frozenset[str]
@@ -406,9 +405,13 @@ class _Group(NamedTuple):
         )
 
 
-@cache
+_FORMS: dict[type[Any], Form] = {}
+
+
 def form_of(kind: type[Any]) -> Form:
     """Return the form of a message's class."""
+    if (known := _FORMS.get(kind)) is not None:
+        return known
     hints = get_type_hints(kind, include_extras=True)
     items: dict[Hashable, Item] = {}
     optional, given = set(), []
@@ -420,7 +423,8 @@ def form_of(kind: type[Any]) -> Form:
             items[field.name] = item
             if field.default is not MISSING or field.default_factory is not MISSING:
                 optional.add(field.name)
-    return Form(items, frozenset(optional), tuple(given))
+    form = _FORMS[kind] = Form(items, frozenset(optional), tuple(given))
+    return form
 
 
 def read(kind: type[M], content: RecordDict, **given: Any) -> M:

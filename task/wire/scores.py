@@ -157,9 +157,9 @@ def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) 
 def _checked(sent: object, num_examples: int, accuracy: float | None) -> tuple[int, ...]:
     """Return the counts of a confusion, as they came."""
     if not isinstance(sent, list) or not sent or len(sent) % 3 or set(map(type, sent)) != {int}:
-        raise MalformedMessage(f"{CONFUSION} is no list of label, prediction and count")
+        raise MalformedMessage(f"{CONFUSION} is not a list of label, prediction and count")
     if min(sent) < 0 or max(sent) > max(num_examples, MOST_LABELS):
-        raise MalformedMessage(f"{CONFUSION} holds a number that is no label and no count")
+        raise MalformedMessage(f"{CONFUSION} holds a number that is neither a label nor a count")
     # Most have a few cells, of which a call of NumPy takes longer than all of this.
     labels, predicted, counts = sent[0::3], sent[1::3], sent[2::3]
     cells = list(zip(labels, predicted, strict=True))

@@ -233,7 +233,7 @@ def _array(told: Mapping[str, Any], name: str, kind: str, shape: tuple[int, ...]
     if type(value) is not bytes or (
         len(value) % (-size * dtype.itemsize) if size < 0 else len(value) != size * dtype.itemsize
     ):
-        raise MalformedMessage(f"{name} is no array of shape {shape}")
+        raise MalformedMessage(f"{name} is not an array of shape {shape}")
     return np.frombuffer(value, dtype=dtype).astype(dtype.newbyteorder("=")).reshape(shape)
 
 

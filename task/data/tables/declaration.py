@@ -199,7 +199,7 @@ def _plain(key: str, annotation: Any, value: Any) -> Any:
         if not isinstance(names, list | tuple) or not all(isinstance(name, str | int | float) for name in names):
             raise ValueError(f"{key}: must be a list of names.")
         if any(isinstance(name, bool) for name in names):
-            raise ValueError(f"{key}: true and false are no names; put them in quotes.")
+            raise ValueError(f"{key}: true and false are not names; put them in quotes.")
         return tuple(str(name) for name in names)
     if annotation in (Mapping[str, str], Mapping[str, float], Mapping[str, tuple[str, ...]]):
         if isinstance(value, list | tuple) and annotation == Mapping[str, tuple[str, ...]]:
