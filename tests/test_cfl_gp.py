@@ -223,7 +223,7 @@ def test_a_newcomer_whose_losses_are_lost_sits_the_round_out() -> None:
 
 def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
     def broken(content: RecordDict) -> RecordDict:
-        content[kinds.PROFILE] = ArrayRecord()
+        content["profile"] = ArrayRecord()
         return content
 
     clients = FakeClients(TWO_GROUPS, faults={(TRAIN_PROBE, r, c): broken for r in (2, 4) for c in (0, 2)})
@@ -237,7 +237,7 @@ def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
 
 def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone() -> None:
     def huge(content: RecordDict) -> RecordDict:
-        content[kinds.PROFILE] = ArrayRecord({kinds.PROFILE: Array(np.array([1e30], dtype=np.float32))})
+        content["profile"] = ArrayRecord({"profile": Array(np.array([1e30], dtype=np.float32))})
         return content
 
     # Round 4 probes model 1: two clients send a profile vector, and the reference is that of all four.
