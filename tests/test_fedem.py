@@ -16,9 +16,8 @@ from florets.client_app.client import Client
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
+from florets.papers.measures import MEASURES, read_mixtures, share_error
 from florets.server_app.build import build_models, build_task
-from florets.server_app.reproduce.measures import MEASURES
-from florets.server_app.reproduce.mixtures import read_mixtures, share_error
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedem.strategy import FedEM

@@ -13,8 +13,8 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.new_client.run_models import load_run
-from florets.server_app.new_client.saved_class_shares import unpack_class_shares
+from florets.server_app.run_models import load_run
+from florets.server_app.saved_groups import unpack_class_shares
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedrc.strategy import FedRC
