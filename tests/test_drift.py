@@ -90,21 +90,6 @@ def test_a_gradual_change_adds_a_part_in_each_round_and_the_larger_part_is_the_t
     assert [len(piece.train) for piece in by_round.at(7)[0].pieces] == [15, 5]
 
 
-def test_a_gradual_changes_truth_counts_the_samples_of_clients_that_differ_in_size() -> None:
-    large, small = Shard(0, np.arange(1000), np.arange(40)), Shard(1, np.arange(1000, 1100), np.arange(40, 60))
-    by_round = ShardsByRound(Drift([5], "gradual", "clients", 1.0, 5), [large, small], 10, seed=0)
-    of_large, of_small = np.array([800, 600, 400, 200]), np.array([20, 40, 60, 80])
-    # The large client keeps most of its samples for three rounds; the small one has more of its after one.
-    for number, kept, passed in zip(range(5, 9), of_large, of_small, strict=True):
-        first, second = by_round.at(number)
-        assert [first.cluster, second.cluster] == [int(passed > kept), int(100 - passed > 1000 - kept)]
-        assert sorted(len(piece.train) for piece in first.pieces) == sorted([kept, passed])
-        assert sorted(len(piece.train) for piece in second.pieces) == sorted([1000 - kept, 100 - passed])
-    assert [shard.cluster for shard in by_round.at(5)] == [0, 0]
-    assert [shard.cluster for shard in by_round.at(8)] == [0, 0]
-    assert [shard.cluster for shard in by_round.at(9)] == [1, 0]
-
-
 @pytest.mark.slow
 def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_group() -> None:
     task = build_task(compose([*SMALL, "num_clients=8", "task.drift.rounds=[3]", "task.drift.moves=concepts"]))

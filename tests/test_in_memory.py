@@ -84,13 +84,6 @@ def test_targets_are_agreed_over_all_clients(targets: Any, settings: dict[str, A
     assert sorted([names[label] for label in written] if names else written) == sorted(given)
 
 
-def test_classes_have_the_order_that_is_given() -> None:
-    clients = [(X[:2], ["no", "yes"]), (X[:2], ["yes", "no"])]
-    assert Federation(clients, classes=["yes", "no"]).settings == {"task.data_options.classes": ["yes", "no"]}
-    with pytest.raises(ConfigError, match="clients: 0: 1 of its 2 different targets are none of classes"):
-        Federation(clients, classes=["yes", "nein"])
-
-
 class Endless(IterableDataset[Any]):
     def __iter__(self) -> Any:
         yield X[0], 0
@@ -192,21 +185,6 @@ def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> No
         "north 1",
     ]
     assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
-
-
-class Doubled(TensorDataset):
-    """Changes its inputs as they are taken."""
-
-    def __getitem__(self, index: int) -> Any:
-        x, y = super().__getitem__(index)
-        return 2 * x, y
-
-
-def test_a_data_set_that_changes_its_samples_is_read_by_them(tmp_path: Path) -> None:
-    data = Doubled(torch.from_numpy(X), torch.from_numpy(Y))
-    for number, one in enumerate((data, Subset(data, range(20)))):
-        folder = Federation([one, OTHER]).write(tmp_path / str(number))
-        np.testing.assert_array_equal(np.load(folder / "0" / "data.npz")["x"], 2 * X)
 
 
 def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
@@ -342,34 +320,6 @@ def test_groups_have_the_clients_order_and_the_commands_result(
     assert main(["discover", "strategy=clove"]) == 2
 
 
-def test_clients_of_one_class_each_are_told_so_after_one_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(1)
-    one_each = [(rng.normal(size=(60, 5)), np.full(60, number % 2)) for number in range(4)]
-    found = florets.discover(one_each, quiet=True)
-    assert found.text.startswith("Groups cannot be tested: the records of each client are all of one class")
-    assert (found.k, found.run.summary.rounds) == (1, 1)
-    with pytest.raises(ConfigError, match="advise: the records of each client are all of one class"):
-        florets.advise(one_each, quiet=True)
-
-
-def test_no_groups_are_one_group_and_values_are_looked_at_once_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(1)
-    same = [(x := rng.normal(size=(80, 5)), (x[:, 0] > 0).astype(int)) for _ in range(6)]
-    found = florets.discover(same, quiet=True)
-    assert (found.k, found.labels.tolist(), len(found.text.splitlines())) == (1, [0] * 6, 1)
-    values = [(x := rng.normal(size=(80, 5)), 2 * x[:, number % 2]) for number in range(8)]
-    found = florets.discover(values, quiet=True)
-    assert found.k == 2
-    assert 1 < found.run.summary.rounds < 20
-    assert found.run.summary.final_loss is not None
-
-
 def test_a_check_says_what_the_command_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -385,13 +335,6 @@ def test_a_check_says_what_the_command_says(
     assert capsys.readouterr().out == shown
     assert found._repr_html_().startswith("<iframe srcdoc=")
     assert json.loads((found.folder / "check.json").read_text())[0]["level"] == "error"
-
-
-def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = florets.sweep(clients=clients(3, 30), strategy=["fedavg", "local"], **KEYS)
-    rows = pd.read_csv(found.folder / "summary.csv")
-    assert rows["strategy"].tolist() == ["fedavg", "local"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -199,19 +198,6 @@ def test_replicates_are_figures_of_resamples_that_only_the_records_decide() -> N
     )
     changed = resampling(outputs, np.roll(labels, 1)).integers(60, size=(REPLICATES, 60))
     assert (changed != drawn).any()
-
-
-def test_replicates_of_many_records_cost_little() -> None:
-    outputs, labels = class_sites(2, [5000])[0]
-    start = process_time()
-    sums_of(outputs, labels, 2, resampling(outputs, labels))
-    assert process_time() - start < 2
-
-
-def test_a_model_that_diverged_and_errors_beyond_float32_have_no_sums() -> None:
-    rng = np.random.default_rng(0)
-    assert sums_of(np.array([[0.0, np.nan]] * 5), np.ones(5, dtype=int), 2, rng) is None
-    assert sums_of(np.array([[1e200], *[[1.0]] * 4]), np.ones(5), 0, rng) is None
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
@@ -412,9 +398,3 @@ def answer_of_node(node_config: dict[str, bool]) -> RecordDict:
     message = Message(content, 1, kinds.EVALUATE)
     context = Context(1, 1, {"partition-id": 0, "num-partitions": 4, **node_config}, RecordDict(), {})
     return evaluate(Real(message, context))
-
-
-def test_replaced_statistics_stay_out_of_comparisons() -> None:
-    assert CLASS_SUMS is not None
-    found = read_evaluation(reply({"test": CLASS_SUMS}, COUNTS, CLASS_TEST), sums_of=3)
-    assert found == replace(found, sums=None, train=None)

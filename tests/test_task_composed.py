@@ -119,12 +119,6 @@ def test_every_combination_of_changes_is_a_cluster_and_the_eight_turns_and_mirro
     assert seen[5].ravel().tolist() == np.rot90(image[0, 0, :, ::-1]).ravel().tolist()
 
 
-def test_clusters_have_the_numbers_of_clients_asked_for():
-    shards = made(20, 4, label_shifts=[0, 3, 6, 9], clients_per_cluster=[10, 4, 4, 2])
-    assert np.bincount([shard.cluster for shard in shards]).tolist() == [10, 4, 4, 2]
-    assert set(sizes(shards)) == {20}
-
-
 def test_labels_are_renamed_by_shifts_and_by_different_permutations():
     y = np.arange(10)
     shifted = made(3, 3, label_shifts=[0, 3, -1])
@@ -217,26 +211,6 @@ def test_a_small_alpha_leaves_few_labels_and_a_large_one_all():
     shards = made(5, alpha=0.5, samples_per_client=60)
     train, test = labels(shards) / 60, labels(shards, "test") / np.array(sizes(shards, "test"))[:, None]
     assert 0.5 * np.abs(train - test).sum(axis=1).max() < 0.15
-
-
-def test_clients_without_changes_or_labels_are_drawn_at_random_from_all_samples():
-    counts = labels(made(20))
-    assert set(sizes(made(20))) == {20}
-    # Not stratified: 2 of each of 10 labels on average, with the variance of a draw without replacement.
-    assert counts.var() == pytest.approx(20 * 0.1 * 0.9 * 380 / 399, rel=0.35)
-
-
-def test_a_dirichlet_draw_of_sizes_uses_all_samples():
-    found = sizes(made(10, size_alpha=1.0))
-    assert sum(found) == 400
-    assert max(found) > 3 * min(found)
-
-
-def test_groups_of_synthetic_data_serve_as_labels():
-    data = linear(None, 1, 3, d=2, samples_per_cluster=100)
-    shards = made(6, 3, data, labels_per_cluster=1, clients_per_cluster=[3, 2, 1])
-    for shard in shards:
-        assert set(data.group_train[shard.train]) == {shard.cluster} == set(data.group_test[shard.test])
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))

@@ -13,7 +13,6 @@ from florets.client_app.app import app
 from florets.commands import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.conf.validate import check_own_clients
 from florets.deploy.demo_data import write_folders
 from florets.engines.local_grid import LocalGrid
 from florets.engines.own_nodes import own_nodes
@@ -175,24 +174,11 @@ def test_a_folder_that_does_not_fit_is_refused_with_the_remedy(tmp_path, make, o
         read(tmp_path, **options)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ValueError, match="missing does not exist: give the folder"):
-        read(tmp_path / "missing")
-
-
 def test_a_node_has_its_whole_set_and_flat_rows_take_the_agreed_shape(tmp_path):
     np.savez(tmp_path / "data.npz", x=X.repeat(4, axis=1), y=Y)
     task = Task(spec(tmp_path, partition_options={"input_shape": [3, 2, 2], "num_outputs": 2}))
     assert task.client(0).x_train.shape[1:] == (3, 2, 2)
     assert len(task.client(0).x_train) + len(task.client(0).x_test) == 8
-
-
-def test_grey_images_without_a_channel_take_the_agreed_shape(tmp_path):
-    images = np.arange(32, dtype=np.float32).reshape(8, 2, 2)
-    np.savez(tmp_path / "data.npz", x=images, y=Y)
-    task = Task(spec(tmp_path, partition_options={"input_shape": [1, 2, 2], "num_outputs": 2}))
-    found = np.concatenate([task.client(0).x_train.numpy(), task.client(0).x_test.numpy()])
-    assert np.array_equal(found[np.argsort(found[:, 0, 0, 0])], images[:, None])
 
 
 @pytest.mark.parametrize(
@@ -269,28 +255,6 @@ def test_keys_that_do_not_fit_own_data_are_refused(overrides, message):
     assert message in str(caught.value)
 
 
-def test_of_nodes_that_will_come_two_phase_asks_no_number_beforehand():
-    settings = ("strategy.anchors=30", "strategy.subspace_clients=40", "strategy.fresh=true")
-    assert compose(["experiment=own_data", "strategy=two_phase", *settings]).num_clients == 20
-    with pytest.raises(ConfigError, match=r"at least k=2, to find a group for each model\."):
-        compose(["experiment=own_data", "strategy=two_phase", "strategy.anchors=1"])
-    with pytest.raises(ConfigError, match="subspace_clients=0: must be at least 1, or all"):
-        compose(["experiment=own_data", "strategy=two_phase", "strategy.subspace_clients=0"])
-
-
-def test_the_number_of_clients_may_be_given_where_it_counts():
-    assert compose([*REGRESSION, "k=1", "min_clients=null", "num_clients=3"]).num_clients == 3
-
-
-def test_options_given_whole_hold_none_of_the_presets():
-    whole = [*(key for key in REGRESSION if "experiment" not in key), "experiment=own_digits"]
-    assert compose([*whole, "task.data_options={image_size: 8}"]).task.data_options == {"image_size": 8}
-    single = ["experiment=own_digits", "task.data_options.image_size=8"]
-    assert compose(single).task.data_options.keys() == {"image_size", "classes", "grayscale"}
-    both = compose(["experiment=own_data", "task.data_options={image_size: 8}", "task.data_options.grayscale=true"])
-    assert both.task.data_options == {"image_size": 8, "grayscale": True}
-
-
 def test_a_dry_run_names_the_folder_and_says_a_common_cause_once(tmp_path, capsys, caplog):
     for name in ("north", "south", "west"):
         (tmp_path / name).mkdir()
@@ -318,10 +282,6 @@ def test_an_oracle_on_data_of_ones_own_needs_stated_clusters(tmp_path, capsys):
     assert "node.toml in its folder, with the line true-cluster = 1" in capsys.readouterr().err
 
 
-def test_an_ari_to_stop_at_may_be_that_of_stated_clusters():
-    assert compose(["experiment=own_data", "stop_at_ari=1"]).stop_at_ari == 1.0
-
-
 @pytest.mark.slow
 def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path, capsys):
     for name, cluster in write_folders(tmp_path / "nodes").items():
@@ -336,13 +296,6 @@ def test_a_dry_run_over_folders_in_four_forms_finds_the_stated_clusters(tmp_path
         "pictures-3",
         "table-2",
     ]
-
-
-def test_own_data_has_no_options_of_the_demonstrations() -> None:
-    task = compose(["experiment=own_data"]).task
-    assert (task.data_options, task.partition_options) == ({}, {})
-    with pytest.raises(ValueError, match=r"task.partition_options.input_shape is missing"):
-        build_task(compose(["experiment=own_data"])).check()
 
 
 def test_models_are_counted_against_the_folders_that_are_there(tmp_path, capsys):
@@ -361,13 +314,6 @@ def test_models_are_counted_against_the_folders_that_are_there(tmp_path, capsys)
     # With fewer to wait for than models, and with no more than k_max=10 of them, it runs.
     for more in ("k=3", "k=auto"):
         assert main.main([*given, more]) == 0, capsys.readouterr().err
-
-
-def test_of_real_nodes_min_clients_is_what_is_known():
-    check_own_clients(compose(["experiment=own_data", "k=auto", "strategy.fraction_train=0.1"]))
-    check_own_clients(compose(["experiment=own_data", "strategy=fedavg", "k=7"]))
-    with pytest.raises(ConfigError, match=r"k=3: more models than clients \(min_clients=2\); use k of at most 2"):
-        check_own_clients(compose(["experiment=own_data", "k=3"]))
 
 
 def test_a_dry_run_without_folders_or_with_a_damaged_node_file_is_refused(tmp_path):

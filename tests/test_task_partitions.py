@@ -1,6 +1,5 @@
 """Partitions: counts beside the published figures, equal proportions, and what is refused."""
 
-import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.task.data import Dataset, digits, linear
 from florets.task.data.own import own
 from florets.task.partitions import (
@@ -29,7 +26,7 @@ from florets.task.partitions import (
 )
 from florets.task.partitions.label_skew import overlapping_label_sets
 from florets.task.partitions.own import UNKNOWN_CLUSTER
-from florets.task.partitions.shard import deal, spread
+from florets.task.partitions.shard import deal
 from florets.task.task import Task, TaskSpec
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.
@@ -73,13 +70,6 @@ def no_row_twice(shards):
     return True
 
 
-def test_clients_are_spread_as_evenly_as_possible_over_clusters():
-    assert spread(20, 4) == [5, 5, 5, 5]
-    assert spread(11, 4) == [3, 3, 3, 2]
-    with pytest.raises(ValueError, match=r"num_clients=3 is less than task.num_clusters=4"):
-        spread(3, 4)
-
-
 def test_a_bound_makes_equal_parts_and_no_bound_uses_every_row():
     rows = np.arange(11)
     assert [part.tolist() for part in deal(rows, 3, 2)] == [[0, 1], [3, 4], [6, 7]]
@@ -98,12 +88,6 @@ def test_label_skew_1_has_the_published_figures(like_mnist):
     for shard in shards:
         assert set(like_mnist.y_train[shard.train]) == {2 * shard.cluster, 2 * shard.cluster + 1}
     assert no_row_twice(shards)
-
-
-def test_label_skew_1_with_125_clients_has_the_figures_of_partial_participation(like_mnist):
-    shards = label_skew_1(like_mnist, 125, 5, rng(), samples_per_client=100)
-    assert {len(s.train) for s in shards} == {100}
-    assert (min(len(s.test) for s in shards), max(len(s.test) for s in shards)) == (74, 84)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -178,12 +162,6 @@ def test_concept_shift_has_the_published_figures_and_swaps(like_mnist):
         assert shards[5 * cluster].transform(x, y)[1].tolist() == renamed
 
 
-def test_concept_shift_with_more_clusters_draws_different_swaps():
-    shards = concept_shift(digits(None, 0, 0), 12, 6, rng())
-    names = {tuple(s.transform(np.zeros(10), np.arange(10))[1]) for s in shards}
-    assert len(names) == 6
-
-
 def test_by_class_gives_each_cluster_one_class_or_one_true_model():
     data = linear(None, 1, 5)
     shards = by_class(data, 25, 5, rng())
@@ -245,21 +223,6 @@ def test_label_sets_are_found_for_every_seed(seed):
     assert {len(set(a) & set(b)) for a, b in combinations(sets, 2)} == {2}
 
 
-def test_label_sets_that_cannot_be_end_with_an_error():
-    with pytest.raises(ValueError, match="no 9 sets of 4 out of 10 labels"):
-        overlapping_label_sets(10, 9, 4, 2, rng())
-
-
-@pytest.mark.parametrize("name", ["label_skew_1", "label_skew_2", "label_skew_3", "rotation", "concept_shift"])
-def test_the_same_seed_gives_the_same_partition(name):
-    from florets.task.registry import resolve
-
-    partition, data = resolve("partition", name), digits(None, 0, 4)
-    first, again, other = (partition(data, 12, 4, rng(seed)) for seed in (5, 5, 6))
-    assert all((a.train == b.train).all() and (a.test == b.test).all() for a, b in zip(first, again, strict=True))
-    assert any(a.train.tolist() != b.train.tolist() for a, b in zip(first, other, strict=True))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -290,22 +253,6 @@ def test_more_clients_than_samples_are_refused_with_the_most_that_there_can_be(s
     with pytest.raises(ValueError, match=told):
         rotation(data, 1437, 4, rng(), split=split)
     check_shards(rotation(data, 1436, 4, rng(), split=split), data, 1436)
-
-
-def test_the_most_clients_count_the_first_clusters_that_have_one_more():
-    data = labels_only([3, 2, 9], [9, 9, 9])
-    check_shards(label_skew_1(data, 7, 3, rng(), labels_per_cluster=1), data, 7)
-    with pytest.raises(ValueError, match=r"num_clients=8: cluster 1 has 2 train samples, .* of at most 7, "):
-        label_skew_1(data, 8, 3, rng(), labels_per_cluster=1)
-
-
-def test_a_client_without_samples_is_refused():
-    data = labels_only([3, 3], [3, 3])
-    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
-    shards[1] = dataclasses.replace(shards[1], test=shards[1].test[:0])
-    told = r"client 1 \(cluster 1\) gets no test sample: the test set's 6 .*Lower num_clients, or .*reuse=clients"
-    with pytest.raises(ValueError, match=told):
-        check_shards(shards, data, 2)
 
 
 def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():
@@ -354,18 +301,6 @@ def test_every_client_has_its_clusters_counts_and_no_sample_is_dealt_twice(seed,
         assert np.abs(tested - 5 * counts / counts.sum()).max() < 1
 
 
-def test_the_same_generator_deals_the_same_and_clusters_have_the_clients_asked_for():
-    options = {"counts": TWO, "clients_per_cluster": [4, 1]}
-    first, again, other = (label_counts(DATA, 5, 2, rng(seed), **options) for seed in (0, 0, 1))
-    assert [shard.cluster for shard in first] == [0, 0, 0, 0, 1]
-    for one, two in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one.train, two.train)
-        np.testing.assert_array_equal(one.test, two.test)
-    assert any((one.train != two.train).any() for one, two in zip(first, other, strict=True))
-    # 8 train samples, and the data set has a test sample for four of them.
-    assert {len(shard.test) for shard in first} == {2}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -407,12 +342,6 @@ def test_n_way_clients_have_as_many_samples_of_each_of_their_labels(seed, ways, 
         assert shard.cluster == 0
 
 
-def test_all_numbers_of_labels_within_the_spread_come_up():
-    shards = n_way(DATA, 60, 1, rng(), ways=3, ways_spread=1, shots=20, shots_spread=2, test_shots=1)
-    assert {np.count_nonzero(line) for line in labels(shards)} == {2, 3, 4}
-    assert {line.max() for line in labels(shards)} == {18, 19, 20, 21, 22}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -427,20 +356,6 @@ def test_all_numbers_of_labels_within_the_spread_come_up():
 def test_ways_and_shots_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         n_way(DATA, 3, 1, rng(), **{"shots": 20, **options})
-
-
-def test_n_way_has_no_groups():
-    with pytest.raises(ValueError, match=r"task\.num_clusters=2: clients of the partition n_way form no groups"):
-        n_way(DATA, 3, 2, rng(), shots=20, test_shots=5)
-
-
-def test_fedpacs_clients_have_a_fifth_of_their_samples_of_all_labels_and_the_rest_of_three():
-    table = np.array(compose(["experiment=fedpac/mnist_five_groups"]).task.partition_options["counts"])
-    assert table.sum(axis=1).tolist() == [600] * 5
-    for group, line in enumerate(table):
-        favoured = [(2 * group + step) % 10 for step in range(3)]
-        # 600 * 0.2 / 10 of every label, and 600 * 0.8 / 3 more of the three.
-        np.testing.assert_array_equal(line, 12 + 160 * np.isin(np.arange(10), favoured))
 
 
 @pytest.fixture(scope="module")
@@ -501,11 +416,6 @@ def test_clusters_are_drawn_with_their_probabilities(regression):
 def test_clients_that_do_not_fit_are_refused(regression, options, message):
     with pytest.raises(ValueError, match=message):
         random_clusters(regression, 6, 3, rng(), **options)
-
-
-def test_groups_and_clusters_must_be_as_many(regression):
-    with pytest.raises(ValueError, match=r"3 groups, but task\.num_clusters=2"):
-        random_clusters(regression, 6, 2, rng(), clients=[[6, 2]])
 
 
 @settings(max_examples=20, deadline=None)
@@ -574,12 +484,6 @@ def test_each_owner_with_enough_samples_is_a_client_whose_cluster_is_not_known()
     assert [len(s.train) for s in made(4, least_samples=1, samples_per_client=5)] == [5, 4, 1, 5]
 
 
-def test_of_more_owners_as_many_are_drawn_as_there_are_clients():
-    drawn = {tuple(OWNERS[s.train[0]] for s in made(2, seed=seed)) for seed in range(20)}
-    assert len(drawn) == 3
-    assert all(names == tuple(sorted(names)) for names in drawn)
-
-
 def test_changes_make_known_clusters_of_owners():
     shards = made(3, 2, angles=[0, 90], clients_per_cluster=[1, 2])
     assert [s.cluster for s in shards] == [0, 1, 1]
@@ -599,12 +503,6 @@ def test_changes_make_known_clusters_of_owners():
 def test_an_owner_that_cannot_be_a_client_is_refused(num_clients, num_clusters, options, message):
     with pytest.raises(ValueError, match=message):
         made(num_clients, num_clusters, **options)
-
-
-def test_data_that_tell_no_owners_are_refused():
-    x, y = np.zeros((4, 2)), np.zeros(4, int)
-    with pytest.raises(ValueError, match=r"as task\.table\.owner, an archive.s array as task\.data_options\.owner"):
-        made(1, data=Dataset(x, y, x, y, num_outputs=1))
 
 
 def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
@@ -632,10 +530,3 @@ def test_an_array_of_an_archive_says_whose_a_sample_is(tmp_path):
     np.savez(tmp_path / "train.npz", x=x, y=y, writer=np.arange(3))
     with pytest.raises(ValueError, match="must name one owner for each sample"):
         own(tmp_path, 0, 0, owner="writer")
-
-
-def test_a_natural_partition_may_leave_its_clusters_open_and_others_may_not():
-    keys = ["task.data=own", "num_clients=2", "k=2", "data_dir=x"]
-    assert compose([*keys, "task.partition=natural", "task.num_clusters=0"]).task.num_clusters == 0
-    with pytest.raises(ConfigError, match="makes known clusters"):
-        compose([*keys, "task.partition=composed", "task.num_clusters=0"])
