@@ -79,27 +79,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param(("strategy=clove", "train.batch_size=20", "num_rounds=5"), marks=pytest.mark.slow),
-        pytest.param(
-            ("strategy=ifca", "experiment=digits_label_skew", "num_clients=15", "num_rounds=5", "train=sgd"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("strategy=fedavg", "train.batch_size=45", "train.local_epochs=1.5", "num_rounds=5", "eval_every=2"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            (
-                "strategy=ifca",
-                "train=sgd",
-                "train.local_steps=10",
-                "train.batch_size=100",
-                "num_clients=60",
-                "task.model_options.hidden=[20,8]",
-                "num_rounds=5",
-            ),
-            marks=pytest.mark.slow,
-        ),
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
         ("strategy=clove", "loss_batch=9", "num_rounds=3"),

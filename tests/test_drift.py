@@ -40,9 +40,7 @@ def rows(shard: Shard, part: str = "train") -> list[int]:
 
 
 @given(
-    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=5),
-    fraction=st.floats(0.05, 1),
-    seed=st.integers(0, 2**32),
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=5), fraction=st.floats(0.05, 1), seed=st.integers(0, 2**32)
 )
 @settings(max_examples=40, deadline=None)
 def test_clients_that_move_trade_with_other_groups(sizes: list[int], fraction: float, seed: int) -> None:
@@ -211,12 +209,7 @@ def test_a_run_that_is_killed_around_a_change_goes_on_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     given = [*SMALL, "k=4", "num_clients=12", "num_rounds=11", "eval_every=100"]
-    given += [
-        "strategy.stability_rounds=2",
-        "strategy.watch=4",
-        "task.drift.rounds=[9]",
-        "task.drift.fraction=0.5",
-    ]
+    given += ["strategy.stability_rounds=2", "strategy.watch=4", "task.drift.rounds=[9]", "task.drift.fraction=0.5"]
     given += ["task.drift.kind=gradual", "task.drift.span=2"] if kind == "gradual" else []
     whole = straight(tmp_path / "whole", given)
     told = [line["details"].get("watch") for line in results(whole)["lines"]]

@@ -83,10 +83,7 @@ def test_the_fake_device_can_fail() -> None:
 @kinds_of_models
 @pytest.mark.parametrize(
     "settings",
-    [
-        Training(0.01, 1.5, 8),
-        Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01),
-    ],
+    [Training(0.01, 1.5, 8), Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01)],
     ids=["adam", "sgd"],
 )
 def test_stacks_are_trained_there_with_one_transfer(

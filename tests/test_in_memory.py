@@ -93,32 +93,24 @@ GAPS = X.copy()
 GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "nobody": ([], {}, "clients: none is given; give (x, y) of arrays"),
-    "one array": (X, {}, "clients: is one ndarray; give a list with (x, y)"),
     "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
-    "three": ([(X, Y, X)], {}, "clients: 0: is a tuple of 3; give (x, y)"),
     "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
     "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "clients: 1: x has 20 samples and y 9; give one target for each sample"),
     "gaps": ({"a": (GAPS, Y)}, {}, "clients: a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
     "no target": ([(X[:2], [1.0, np.nan])], {}, "clients: 0: 1 of the targets are missing or infinite, the first"),
-    "none": ([(X[:2], np.array(["a", None]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
     "one-hot": (
         [(X[:3], np.eye(3))],
         {},
         "y has shape (3, 3); give one target a sample: of one column per class y.ar",
     ),
-    "ragged": ([([[1, 2], [3]], [0, 1])], {}, "clients: 0: the rows have different lengths"),
     "objects": ([(np.array([["m", 1]], object), [0])], {}, "clients: 0: x holds Python objects"),
-    "words": ([(np.array([["m"]]), [0])], {}, "clients: 0: x holds <U1; give real numbers, or a data frame"),
     "flat": (
         [(X[:, 0], Y)],
         {},
         "x has shape (20,); give a row of numbers for each sample: of one number x.reshape(",
     ),
-    "one": ([(X[:1], Y[:1])], {}, "clients: 0: has one sample; give at least 2, of which one is for the test"),
-    "empty": ([(X[:0], Y[:0])], {}, "clients: 0: x has shape (0, 4): it is empty"),
     "shapes": ([(X, Y), (X[:, :3], Y)], {}, "the inputs of 1 have shape (3,), and those of 0 (4,); bring them into"),
-    "scales": ([(X, Y), (X.astype(np.uint8), Y)], {}, "the inputs of 1 are uint8, and those of 0 float32; bytes are"),
     "kinds": (
         [(X, Y), (X, ["a", "b"] * 10)],
         {},
@@ -128,14 +120,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
-    "numbers": ([pd.DataFrame(X)], {"target": "0"}, "clients: 0: 4 columns have no string as name; name them"),
     "cells": ([FRAME.assign(z=[[]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
-    "vectors": (
-        [FRAME.assign(z=list(X))],
-        {"target": "ill"},
-        "clients: 0: column 'z' holds ndarray; give numbers or",
-    ),
-    "NA": ([(X[:2], pd.Series(["a", pd.NA]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
     "whose": (
         FRAME,
         {"target": "ill"},
@@ -145,7 +130,6 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
     "twice": ({1: (X, Y), "1": (X, Y)}, {}, "clients: two names are the same as strings"),
-    "names": ([(X, Y)], {"names": ["a", "b"]}, "names: there are 2, and 1 clients; give each client one"),
     "clusters": ([(X, Y), OTHER], {"clusters": [0]}, "clusters: there are 1, and 2 clients; give each client one"),
 }
 

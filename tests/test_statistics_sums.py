@@ -18,14 +18,7 @@ from florets.client_app.handlers.evaluate import evaluate
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.engines.local_grid import LocalGrid
-from florets.reports.pooled import (
-    PartStatistics,
-    TestStatistics,
-    constant,
-    pooled,
-    read_test_statistics,
-    to_json,
-)
+from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, read_test_statistics, to_json
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.client_data import ClientData
 from florets.task.training.figures import resampling, sums_of, target_sums
@@ -244,10 +237,7 @@ COUNTS, MOMENTS = np.array([5.0, 0.0, 7.0]), np.array([12.0, 3.5, 80.0])
 def test_sums_of_a_reply_are_read_as_they_were_sent_and_only_where_they_were_asked_for() -> None:
     assert CLASS_SUMS is not None
     assert VALUE_SUMS is not None
-    for sums, train, test, classes in (
-        (CLASS_SUMS, COUNTS, CLASS_TEST, 3),
-        (VALUE_SUMS, MOMENTS, VALUE_TEST, 0),
-    ):
+    for sums, train, test, classes in ((CLASS_SUMS, COUNTS, CLASS_TEST, 3), (VALUE_SUMS, MOMENTS, VALUE_TEST, 0)):
         found = read_evaluation(reply({"test": sums}, train, test), sums_of=classes)
         assert found.sums is not None
         for name, values in vars(sums).items():
@@ -295,10 +285,7 @@ OF_VALUES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
     ({"test/sums": changed("sums", 0, np.inf, VALUE_SUMS)}, "cannot be"),
     ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
-    (
-        {"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)},
-        "does not fit mean and spread",
-    ),
+    ({"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)}, "does not fit mean and spread"),
     ({"test/deviations": changed("deviations", DEVIATIONS // 2, np.nan, VALUE_SUMS)}, "cannot be"),
     ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "no array of shape"),
     ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),

@@ -12,13 +12,7 @@ from florets.client_app.handlers.estimate import fit_linear_model, least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import (
-    feature_rows,
-    in_leading_subspace,
-    local_centres,
-    near_means,
-    num_features,
-)
+from florets.strategies.k_fed.client import feature_rows, in_leading_subspace, local_centres, near_means, num_features
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update

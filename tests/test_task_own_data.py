@@ -135,7 +135,6 @@ def damaged_picture(folder: Path) -> None:
         (make_nothing, {}, r"holds no data set: give a table \(data\.csv\), a NumPy archive"),
         (make_two, {}, r"holds several data sets \(data.npz; data.csv\): leave one"),
         (make_half, {}, "has train.npz but no test.npz: give both, or one undivided set as data.npz"),
-        (make_archive(x=X), {}, "holds 1 arrays, but no 'y'"),
         (
             make_archive(x=np.array([[{}]]), y=Y[:1]),
             {},
@@ -143,29 +142,21 @@ def damaged_picture(folder: Path) -> None:
         ),
         (make_archive(x=X, y=Y[:3]), {}, r"x has shape \(8, 3\) and y \(3,\)"),
         (make_archive(x=X * np.nan, y=Y), {}, "24 of the inputs are not finite numbers, the first in sample 0"),
-        (make_archive(x=X.astype(str), y=Y), {}, "x holds <U32, but must hold real numbers"),
         (
             make_archive(x=X, y=Y - 0.5),
             {},
             "the target of sample 0 is not a class label, an integer from 0: set task",
         ),
-        (make_archive(x=X, y=Y.astype("M8[s]")), {}, "targets are not numbers"),
         (make_archive(x=X, y=Y), {"classes": ["0"]}, r"the target of sample 1 is none of the classes \(0\)"),
-        (make_archive(x=X[:1], y=Y[:1]), {}, "1 samples cannot be split"),
-        (make_archive(x=X, y=Y), {"test_share": 1.0}, "test_share=1.0 must be between 0 and 1"),
         (make_archive(x=X, y=Y), {"classes": ["a"], "regression": True}, "set task.data_options.classes=null"),
-        (make_archive(x=X, y=Y), {"classes": ["a", "a"]}, r"classes=\['a', 'a'\] must be different names"),
         (lambda folder: (folder / "data.npz").write_bytes(b"no zip"), {}, "data.npz cannot be read"),
-        (make_table("a,b"), {}, "data.csv has no records"),
         (make_pictures("cat/1.png"), {}, "the classes must be named for all of them"),
         (
             make_pictures("cow/1.png"),
             {"classes": ["cat"]},
             r"1 of its folders have names that are none of the classes \(cat\)",
         ),
-        (make_pictures("cat/1.png", "cat/2.png"), {"classes": ["cat"]}, "images have different sizes"),
         (damaged_picture, {"classes": ["cat"]}, "cat: image 1 of 1 by name: the image cannot be read"),
-        (make_pictures("cat/1.png"), {"classes": ["cat"], "image_size": 0}, "image_size=0 must be at least 1"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused_with_the_remedy(tmp_path, make, options, message):
@@ -236,12 +227,10 @@ def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_pa
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["min_clients=0"], "min_clients=0: must be at least 1"),
         (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
         (["num_clients=7"], "num_clients=7: has no effect together with min_clients=2"),
         (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are unknown"),
         (["task.loss=squared_error"], "or task.data_options.regression=true"),
-        (["task.data_options.regression=true"], "use task.loss=squared_error"),
         (
             ["task=digits", "experiment=quickstart", "min_clients=30"],
             "min_clients=30: must be at most num_clients=20",
@@ -341,13 +330,9 @@ PIXELS = RNG.integers(0, 256, (40, 1, 8, 8))
     ("x", "scale"),
     [
         (RNG.normal(0, 1, (40, 5)), ""),
-        (RNG.uniform(0, 1, (40, 1, 8, 8)), ""),
-        (np.eye(20)[RNG.integers(0, 20, 40)], ""),
         (PIXELS.astype(np.uint8), ""),
         (PIXELS.astype(np.float64), "pixels"),
-        (PIXELS.reshape(40, 64), "pixels"),
         (RNG.normal(700, 300, (40, 5)), "raw"),
-        (RNG.normal(0, [1, 1e-3, 1e-3, 1e-3], (40, 4)), "raw"),
         (RNG.normal(0, 1e-4, (40, 5)), "raw"),
         # Of so few records nothing is said.
         (RNG.normal(700, 300, (9, 5)), ""),

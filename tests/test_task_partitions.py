@@ -227,17 +227,11 @@ def test_label_sets_are_found_for_every_seed(seed):
     ("make", "message"),
     [
         (lambda data: label_skew_1(data, 12, 6, rng()), "needs 12 classes .* has 10"),
-        (lambda data: label_skew_3(data, 20, 12, rng()), "needs 11 classes"),
         (lambda data: label_skew_3(data, 10, 5, rng(), min_share=1.0), "lower min_share"),
-        (lambda data: label_skew_2(data, 10, 5, rng(), alpha=0.0), "alpha=0.0 must be above 0"),
-        (lambda data: label_skew_2(data, 10, 5, rng(), test_shares="new"), "test_shares=new must be same or fresh"),
-        (lambda data: label_skew_4(data, 20, 11, rng()), "needs a class for each of task.num_clusters=11"),
-        (lambda data: by_class(data, 20, 11, rng()), "has only 0 to 9"),
         (lambda data: by_class(data, 4, 2, rng(), classes=[1, 1]), "2 different classes"),
         (lambda data: concept_shift(data, 4, 1, rng(), swaps=[[[0, 0]]]), "each label at most once"),
         (lambda data: rotation(data, 4, 4, rng(), angles=[0, 90]), "angles has length 2"),
         (lambda data: rotation(linear(None, 1, 2), 4, 2, rng()), "needs images"),
-        (lambda data: rotation(data, 4, 4, rng(), samples_per_client=0), "samples_per_client=0 must be at least 1"),
         (lambda data: concept_shift(linear(None, 1, 2), 4, 2, rng()), "needs class labels"),
     ],
 )
@@ -305,13 +299,10 @@ def test_every_client_has_its_clusters_counts_and_no_sample_is_dealt_twice(seed,
     ("options", "message"),
     [
         ({}, "partition_options.counts must be one list for each of task.num_clusters=2"),
-        ({"counts": TWO[:1]}, "must be one list for each"),
         ({"counts": [TWO[0], TWO[1][:9]]}, "a number for each of the data set's 10 labels"),
-        ({"counts": [TWO[0], [0] * 10]}, "a line must have one above 0"),
         ({"counts": [TWO[0], [*TWO[1][:9], -1]]}, "numbers must be at least 0"),
         ({"counts": [TWO[0], [*TWO[1][:9], 41]]}, "asks for 41 train samples of label 9 .* the data set has 40"),
         ({"counts": TWO, "clients_per_cluster": [1, 2]}, "are 3 clients"),
-        ({"counts": TWO, "test_samples_per_client": 0}, "test_samples_per_client=0 must be at least 1"),
         ({"counts": TWO, "test_samples_per_client": 40}, "tested on 20 samples of label 0, and the test set has 10"),
     ],
 )
@@ -345,11 +336,8 @@ def test_n_way_clients_have_as_many_samples_of_each_of_their_labels(seed, ways, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ways": 11}, r"ways=11 must be from 1 to 10"),
         ({"ways_spread": -1}, "ways_spread=-1 must be from 0"),
         ({"shots": 41}, "shots=41 must be from 1 to 40"),
-        ({"shots": 40, "shots_spread": 1}, "shots_spread=1 must be from 0 to 0"),
-        ({"shots": 3, "shots_spread": 3}, "shots_spread=3 must be from 0 to 2"),
         ({"shots": 4, "test_shots": 11}, "test_shots=11 must be from 1 to 10"),
     ],
 )
@@ -403,14 +391,9 @@ def test_clusters_are_drawn_with_their_probabilities(regression):
             {"clients": [[9, 1], [9, 2], [1, 3], [1, 4], [1, 5]]},
             r"clients=\[\[1,1\],\[2,2\],\[1,3\],\[1,4\],\[1,5\]\]",
         ),
-        ({"clients": [[1, size] for size in range(1, 9)]}, r"clients=\[\[1,1\],.*\[1,6\]\]\."),
-        ({"clients": [[6]]}, "must be pairs"),
         ({"clients": [[6, 0]]}, "must be pairs"),
         ({"clients": [[6, 2]], "probabilities": [0.5, 0.5]}, "one share for each of task.num_clusters=3"),
-        ({"clients": [[6, 2]], "probabilities": [0.5, 0.4, 0.2]}, "adding up to 1"),
         ({"clients": [[6, 500]]}, "need .* train samples, but it has 600: raise task.data_options.samples_per_c"),
-        ({"clients": [[6, 2]], "test_samples_per_client": 300}, "test samples, but it has 400"),
-        ({"clients": [[6, 2]], "test_samples_per_client": 0}, "test_samples_per_client=0 must be at least 1"),
     ],
 )
 def test_clients_that_do_not_fit_are_refused(regression, options, message):
@@ -435,8 +418,7 @@ def test_anchors_come_first_and_no_image_is_dealt_twice(num_clusters, others):
 
 
 @pytest.mark.parametrize(
-    ("num_clusters", "angles", "expected"),
-    [(2, None, [0, 1]), (4, None, [0, 1, 2, 3]), (2, [90, 180], [1, 2])],
+    ("num_clusters", "angles", "expected"), [(2, None, [0, 1]), (4, None, [0, 1, 2, 3]), (2, [90, 180], [1, 2])]
 )
 def test_the_images_of_a_cluster_are_turned_by_its_angle(num_clusters, angles, expected):
     data = images(100, 10)
@@ -496,8 +478,6 @@ def test_changes_make_known_clusters_of_owners():
     [
         (4, 0, {}, "of the 4 owners 3 have a test sample .*use num_clients=3"),
         (3, 0, {"angles": [0, 90]}, "makes 2: use task.num_clusters=2"),
-        (3, 1, {"angles": [0, 90]}, "num_clusters=1 must be 2"),
-        (3, 0, {"samples_per_client": 0}, "must be at least 1"),
     ],
 )
 def test_an_owner_that_cannot_be_a_client_is_refused(num_clients, num_clusters, options, message):
