@@ -47,17 +47,8 @@ def own_dir() -> Path | None:
 def own_presets(arguments: Sequence[str], caller: Path) -> Iterator[list[str]]:
     """Take the folder of ``--config-dir`` as the user's inside the block, also for processes that are started there.
 
-    Parameters
-    ----------
-    arguments
-        The command line, with ``--config-dir <folder>`` or ``--config-dir=<folder>`` or without; the rest is yielded.
-    caller
-        The working directory that a relative folder is meant from.
-
-    Raises
-    ------
-    ConfigError
-        If it is no folder with presets.
+    Yields the rest of the command line; raises ConfigError where it is no folder with presets. A relative folder is
+    meant from `caller`.
     """
     rest, before = list(arguments), os.environ.get(OWN_DIR)
     try:
@@ -150,17 +141,17 @@ def _read(text: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it holds a list")
     # Names of classes stay as they are written: to YAML no, 01, 1e3 or true is no text.
-    for places in (("task", "data_options"), ("data_options",)):
-        options, written = values, yaml.load(text, yaml.BaseLoader) if "classes" in text else None
+    for places in (("task", "data_options"), ("data_options",)) if "classes" in text else ():
+        options, written = values, yaml.load(text, yaml.BaseLoader)
         for place in places:
-            options = options.get(place) if isinstance(options, dict) else None
-            written = written.get(place) if isinstance(written, dict) else None
-        names = options.get("classes") if isinstance(options, dict) else None
-        if isinstance(names, list) and isinstance(written, dict):
-            # A function of the user's may well take integers.
-            options["classes"] = [
-                name if str(name) == one else one for name, one in zip(names, written["classes"], strict=True)
-            ]
+            options, written = options.get(place), written.get(place)
+            if not isinstance(options, dict):
+                break
+        else:
+            if isinstance(names := options.get("classes"), list):
+                # A function of the user's may well take integers.
+                pairs = zip(names, written["classes"], strict=True)
+                options["classes"] = [name if str(name) == one else one for name, one in pairs]
     return values
 
 
@@ -182,7 +173,8 @@ def preset_values(experiment: str, groups: Mapping[str, str] | None = None) -> d
 
 def _layers(name: str, chosen: dict[str, str], above: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the values of the presets that a preset builds on, and then its own; name their files in `chosen`."""
-    own, overrides = read_file("experiment", name), {}
+    own = read_file("experiment", name)
+    overrides: dict[str, str] = {}
     if name in above:
         raise ConfigError([f"preset {name}: builds on itself, through {', '.join(above)}; change its `defaults`."])
     for entry in own.pop("defaults", None) or []:

@@ -70,12 +70,7 @@ def run_folder(config: Config, overrides: Sequence[str]) -> Path:
     The other overrides are sorted, each as `key-value`, joined by `__`, and the part is left out if there are
     none. Characters that a shell or Hydra would mind become `-`; a short hash then keeps apart what would
     otherwise fall together, and also shortens what no file system would take. Of a `data_dir` that is given the
-    absolute path counts, however it was written, and a hash stands for it.
-
-    Raises
-    ------
-    ConfigError
-        If the overrides cannot be read.
+    absolute path counts, however it was written, and a hash stands for it. ConfigError if one cannot be read.
     """
     problems: list[str] = []
     given = read_overrides(overrides, problems)
@@ -108,10 +103,7 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
 def resume_command(folder: Path, trust: bool = False) -> str:
     """Return the command, as one types it in a shell, that goes on with the run in a folder.
 
-    Parameters
-    ----------
-    trust
-        The run uses functions of its author's, whose import has to be allowed.
+    `trust`: the run uses functions of its author's, whose import has to be allowed.
     """
     plain = f"resume={folder}"
     # A second layer of quotes, Hydra's, only where there is no other way: it is hard to read.
@@ -133,24 +125,16 @@ def flower_resume_command(folder: Path, trust: bool = False) -> str:
 def saved_config(
     folder: Path, given: Sequence[Given] = (), trust: bool = False, unused: Collection[str] = ()
 ) -> Config:
-    """Return the configuration of a run's ``config.yaml``, with some keys changed, checked anew.
+    """Return the configuration of a run's ``config.yaml``, with the keys `given` changed, checked anew.
 
-    Parameters
-    ----------
-    folder
-        The run's own folder.
-    given
-        Keys with other values.
-    trust
-        Whether code that the file names by import paths may be imported and called.
-    unused
-        Keys of such paths that the caller makes no use of.
+    `trust`: code that the file names by import paths may be imported and called; `unused`: keys of such paths that
+    the caller makes no use of.
 
     Raises
     ------
     ConfigError
-        If there is no run, the file cannot be read, it is no configuration of this release, or it names code that is
-        not trusted.
+        If there is no run, the file cannot be read or holds no valid configuration, or it names code that is not
+        trusted.
     """
     path = folder / "config.yaml"
     if not folder.is_dir():

@@ -234,17 +234,10 @@ def _too_many_models(name: str, number: int, clients: int, counted: str) -> str:
 
 
 def check_own_clients(config: Config, folders: int | None = None) -> None:
-    """Hold k to the number of nodes with data of their own, once it is known; k=auto finds no more than there are.
+    """Raise ConfigError if there are fewer nodes with data of their own than models, or than the run needs to start.
 
-    Parameters
-    ----------
-    folders
-        Number of the nodes' folders in `data_dir`, in process; None: real nodes, as many as `min_clients` or more.
-
-    Raises
-    ------
-    ConfigError
-        If there are fewer than models, or than the run needs to start.
+    `folders` is the number of their folders in `data_dir`, in process; None: real nodes, as many as `min_clients` or
+    more. k=auto finds no more groups than there are nodes.
     """
     if config.task.partition != OWN:
         return

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
-from florets.papers.cells import Progress, in_order, places, progress_of
+from florets.papers.cells import Place, Progress, in_order, places, progress_of
 from florets.papers.item_file import find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.store import Store, stored_cells
@@ -41,12 +40,7 @@ if TYPE_CHECKING:
 class PageTables:
     """Returns the table that a block's words ask for; cells of runs that are here are stored on the way.
 
-    Parameters
-    ----------
-    given
-        Keys of the whole page, such as data_dir: they say where the runs are, those of a block which table it is.
-    caller
-        The working directory that relative folders are meant from.
+    Keys of the whole page (`given`), such as data_dir, say where the runs are; those of a block, which table it is.
     """
 
     def __init__(self, folder: Path, given: Sequence[str], caller: Path) -> None:
@@ -98,16 +92,9 @@ _OF_A_PART = ("rows", "columns", "seeds", "measures", "layout", "plot")
 
 
 def overview_block(words: Sequence[str], text: str, asked_of: Callable[[Sequence[str]], Asked]) -> tuple[str, str]:
-    """Return a table of all items, and what it says of itself.
+    """Return a table of all items, or of those whose names begin so, and what it says of itself.
 
-    Parameters
-    ----------
-    words
-        Which items: first parts of their names, as ``clove``; none: all.
-    text
-        The page: an item is linked to the heading above its first block.
-    asked_of
-        Returns what the words of an item's block ask for.
+    An item is linked to the heading above its first block in the page's text.
     """
     papers = list(dict.fromkeys(name.partition("/")[0] for name in item_names()))
     if unknown := [word for word in words if word not in papers]:
@@ -172,10 +159,7 @@ _WORDS = ("where", "columns")
 def remake(words: Sequence[str], caller: Path) -> int:
     """Make the tables of a page anew, and store what they are made of in the folder that is named as the page.
 
-    Parameters
-    ----------
-    words
-        The page; keys of all its items; ``sweep.<name>=<folder>,...`` of sweeps that are to be stored anew.
+    The words are the page, keys of all its items, and ``sweep.<name>=<folder>,...`` of sweeps to be stored anew.
     """
     names = [word for word in words if "=" not in word]
     if len(names) != 1:
@@ -203,7 +187,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
 
     asked_of = PageTables(folder, given, caller)
     pictures, described = PagePictures(folder), set[str]()
-    made = made_page(
+    text, told = made_page(
         text,
         {
             "reproduce": lambda block: item_block(block, asked_of, pictures, described),
@@ -211,8 +195,8 @@ def remake(words: Sequence[str], caller: Path) -> int:
             "overview": lambda block: overview_block(block, text, asked_of),
         },
     )
-    write_whole(path, made.text)
-    for line in made.told:
+    write_whole(path, text)
+    for line in told:
         say(line)
     say(f"Page: {path}")
     if not folder.is_dir():
@@ -245,39 +229,24 @@ def _stored_sweep(folder: Path, name: str) -> Path:
 
 _OF_FOLDERS = ("features", "singular_values")
 """Plots of more than is stored beside a page."""
-
-
 _RUNS = "finished runs"
 """Name of the text in a picture's file that says of how many runs it is."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What came of a table's plot.
-
-    Parameters
-    ----------
-    pictures
-        What each picture shows, and its address in the page.
-    said
-        Whether they are new, and if not, why.
-    note
-        What the page must say of them: they are older than the table. Empty where they are not, or nobody knows.
-    """
+    """What came of a table's plot."""
 
     pictures: Sequence[tuple[str, str]]
+    """What each shows, and its address in the page."""
     said: str
+    """Whether they are new, and if not, why."""
     note: str
+    """What the page must say of pictures that are older than the table."""
 
 
 class PagePictures:
-    """Draws pictures beside a page, where all runs that they show are there; elsewhere those of before stay.
-
-    Parameters
-    ----------
-    folder
-        That of the page's stored cells; a page links to it by its name.
-    """
+    """Draws pictures into a page's folder where all runs that they show are there; elsewhere those of before stay."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -285,108 +254,83 @@ class PagePictures:
 
     def __call__(self, table: Table, name: str) -> Drawn:
         """Draw a table's plot under a name."""
+        from PIL import Image
+
         if name in self._names:
             raise ConfigError(
                 [f"plot=yes: {name} has its pictures in a block above; leave it out of one of the two."]
             )
         self._names.add(name)
         said = self._draw(table, name)
-        there = [(path, row) for path, row in self._possible(table, name).items() if path.is_file()]
-        note = " ".join(filter(None, (_age(path, row, _finished(table, row)) for path, row in there)))
-        return Drawn([(_title(table, row), self._address(path)) for path, row in there], said, note)
+        pictures, notes = list[tuple[str, str]](), list[str]()
+        for row in (None, *table.item.rows):
+            if not (path := self._path(name, row)).is_file():
+                continue
+            title = table.item.title if row is None else f"{table.item.title}: {row.label}"
+            pictures.append((title, quote(f"{self._folder.name}/{path.name}", safe="/=")))
+            with Image.open(path) as image:
+                runs, now = image.info.get(_RUNS), _finished(table, row)
+            if runs not in (None, str(now)):
+                which = "The picture" if row is None else f"The picture of {row.label}"
+                shown = counted(int(runs), "finished run")
+                notes.append(f"{which} is older than the table: it shows {shown} of now {now}.")
+        return Drawn(pictures, said, " ".join(notes))
 
-    def _address(self, path: Path) -> str:
-        return quote(f"{self._folder.name}/{path.name}", safe="/=")
-
-    def _possible(self, table: Table, name: str) -> dict[Path, Line | None]:
-        """Return the files that a plot of the item may have: one of all rows (None), or one of each."""
-        return {self._folder / f"{name}.png": None} | {
-            self._folder / f"{name}-{row.name}.png": row for row in table.item.rows
-        }
+    def _path(self, name: str, row: Line | None) -> Path:
+        return self._folder / (f"{name}.png" if row is None else f"{name}-{row.name}.png")
 
     def _draw(self, table: Table, name: str) -> str:
         # matplotlib takes a second, which pages without pictures do not need.
-        from florets.papers.plot import draw, without_folders
+        from florets.papers.plot import pictures, run_lines, without_folders
 
         lacking, kind = without_folders(table), table.item.plot["kind"]
-        lines_of: LinesOf | None = None
+        lines_of: LinesOf = run_lines
+        of_before = any(self._path(name, row).is_file() for row in (None, *table.item.rows))
+        reason = ""
         if kind in _OF_FOLDERS:
             reason = f"the folders of {counted(len(lacking), 'run')} are not here" if lacking else ""
-        elif len(lacking) == table.states["finished"] and any(path.is_file() for path in self._possible(table, name)):
+        elif len(lacking) == table.states["finished"] and of_before:
             reason = "the folder of no run is here"
         elif kind == "curves":
             store = self._curves(table, name)
-            lines_of, lost = store.get, _without_curves(table, store)
+            lost = sum(not store.get(place, seed) for place, seed in _cells(table))
             reason = f"the curves of {counted(lost, 'run')} are not here" if lost else ""
-        else:
-            reason = ""
+            lines_of = store.get
         if reason:
             return f"its plot is that of before, as {reason}"
-        rows = self._possible(table, name)
-        with TemporaryDirectory() as scratch:
-            drawn = draw(table, Path(scratch), lines_of)
-            # Pictures of other rows than are shown now would stand beside the new ones.
-            for path in self._folder.glob(f"{name}*.png"):
-                if path.stem == name or path.stem.startswith(f"{name}-"):
-                    path.unlink()
-            for picture in drawn:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                path = self._folder / f"{name}{picture.name.removeprefix('plot')}"
-                _copy(picture, path, _finished(table, rows.get(path)))
+        drawn = list(pictures(table, lines_of))
+        # Pictures of other rows than are shown now would stand beside the new ones.
+        for path in self._folder.glob(f"{name}*.png"):
+            if path.stem == name or path.stem.startswith(f"{name}-"):
+                path.unlink()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for row, picture in drawn:
+            picture.save(self._path(name, row), **{_RUNS: str(_finished(table, row))})
         return counted(len(drawn), "picture")
 
     def _curves(self, table: Table, name: str) -> CurveStore:
         """Store the curves of the runs that are here beside those of before; return them as the file has them."""
-        from florets.papers.plot import finished, run_lines
+        from florets.papers.plot import run_lines
         from florets.papers.store import CurveStore
 
         store = CurveStore(self._folder / f"{name}_curves.csv")
-        for place in table.places:
-            for seed in finished(table, place):
-                store.put(place, seed, run_lines(place, seed))
+        for place, seed in _cells(table):
+            store.put(place, seed, run_lines(place, seed))
         store.write(table.places)
         # As with cells, what is stored makes the picture, wherever the runs are.
         return CurveStore(store.path)
 
 
-def _title(table: Table, row: Line | None) -> str:
-    return table.item.title if row is None else f"{table.item.title}: {row.label}"
+def _cells(table: Table) -> Iterator[tuple[Place, int]]:
+    """Yield the finished cells."""
+    from florets.papers.plot import finished
+
+    return ((place, seed) for place in table.places for seed in finished(table, place))
 
 
 def _finished(table: Table, row: Line | None) -> int:
     """Return how many runs of a row, or of all, are finished."""
-    from florets.papers.plot import finished
-
-    return sum(len(finished(table, place)) for place in table.places if row is None or place.row == row)
-
-
-def _copy(picture: Path, path: Path, runs: int) -> None:
-    """Write a picture to its place, with the number of runs that it is of."""
-    from PIL import Image, PngImagePlugin
-
-    text = PngImagePlugin.PngInfo()
-    text.add_text(_RUNS, str(runs))
-    with Image.open(picture) as image:
-        image.save(path, pnginfo=text, dpi=image.info["dpi"])
-
-
-def _age(path: Path, row: Line | None, finished: int) -> str:
-    """Return what is to be said of a picture of fewer or more runs than the table's; empty where there is nothing."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        runs = image.info.get(_RUNS)
-    if runs is None or runs == str(finished):
-        return ""
-    which = "The picture" if row is None else f"The picture of {row.label}"
-    return f"{which} is older than the table: it shows {counted(int(runs), 'finished run')} of now {finished}."
-
-
-def _without_curves(table: Table, store: CurveStore) -> int:
-    """Return how many finished runs have no curves in the store."""
-    from florets.papers.plot import finished
-
-    return sum(not store.get(place, seed) for place in table.places for seed in finished(table, place))
+    return sum(row is None or place.row == row for place, _ in _cells(table))
 
 
 _KINDS = "overview|reproduce|sweep"
@@ -404,10 +348,6 @@ Block = Callable[[Sequence[str]], tuple[str | None, str]]
 """Takes a block's words; returns its text, None to leave it as it is, and what it says of itself."""
 
 
-OnPage = Callable[[Table, str], Drawn]
-"""Draws a table's pictures beside the page under a name."""
-
-
 @dataclass(frozen=True)
 class Asked:
     """The table that a block's words name but for its measures, the command that makes it, and its name in files."""
@@ -417,23 +357,10 @@ class Asked:
     name: str
 
 
-@dataclass(frozen=True)
-class Made:
-    """A page's new text, and of every block its words with what it says or why it was left."""
-
-    text: str
-    told: tuple[str, ...]
-
-
-def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
-    """Return a page with its blocks made anew.
+def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
+    """Return a page with its blocks made anew, and of each block its words with what it says or why it was left.
 
     A block begins with ``<!-- <kind> <words> -->`` on a line of its own, and ends with ``<!-- end of <kind> -->``.
-
-    Parameters
-    ----------
-    blocks
-        What makes a block, by its kind: ``overview``, ``reproduce`` and ``sweep``.
     """
     told: list[str] = []
     if wrong := _unpaired(text):
@@ -449,7 +376,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> Made:
         told.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
-    return Made(_BLOCK.sub(block, text), tuple(told))
+    return _BLOCK.sub(block, text), told
 
 
 def _unpaired(text: str) -> list[str]:
@@ -483,16 +410,11 @@ def outside(text: str) -> str:
 
 
 def item_block(
-    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: OnPage, described: set[str]
+    words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: PagePictures, described: set[str]
 ) -> tuple[str | None, str]:
     """Return the tables of an item as a block's text; None where no cell is finished: the page is not emptied.
 
-    Parameters
-    ----------
-    asked_of
-        Returns what the words without the last three ask for.
-    described
-        What the page has told of items' settings already; this one's `about` is added.
+    `described` is what the page has said of items' settings already; this one's `about` is added.
     """
     own = {key: value for key, _, value in (word.partition("=") for word in words) if key in _OWN_WORDS}
     for key, value in _ONLY.items():

@@ -1,12 +1,14 @@
 """The plot of an item: its grid in colours, lines over rows or rounds, or what CFL-GP's runs cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
 import numpy as np
+from matplotlib.colors import Normalize
 
 from florets.conf.problems import ConfigError
+from florets.papers import items
 from florets.papers.cells import Place
 from florets.papers.store import LinesOf
 from florets.papers.table import Matrix, Table
@@ -41,27 +43,35 @@ _LINE = 18
 """Letters of a name after which it is broken."""
 
 
-def draw(table: Table, folder: Path, lines_of: LinesOf | None = None) -> list[Path]:
-    """Draw what the item's file asks for into ``folder``; return the pictures, none before a cell is finished.
+def draw(table: Table, folder: Path) -> list[Path]:
+    """Draw what the item's file asks for into ``folder``; return the pictures, none before a cell is finished."""
+    with naming(folder):
+        return [
+            path
+            for row, picture in pictures(table, run_lines)
+            for path in picture.save(folder / ("plot.png" if row is None else f"plot-{row.name}.png"))
+        ]
 
-    Parameters
-    ----------
-    lines_of
-        Where curves over the rounds are from; None: from the runs' folders.
+
+def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, Picture]]:
+    """Yield the pictures that the item's file asks for, with the row that each is of; None: it is of all.
+
+    Curves over the rounds are those that `lines_of` returns.
     """
     plot = table.item.plot
     if not plot or not table.states["finished"]:
-        return []
-    with naming(folder):
-        if plot["kind"] == "curves":
-            return _draw_curves(table, folder, lines_of or run_lines)
-        if plot["kind"] == "grid":
-            picture = _grid(table, plot["measure"])
-        elif plot["kind"] == "rows":
-            picture = rows_figure(table, plot["measures"])
-        else:
-            picture = _OF_RUNS[plot["kind"]](_spectra(table))
-        return [] if picture is None else picture.save(folder / "plot.png")
+        return
+    if plot["kind"] == "curves":
+        yield from _curves(table, lines_of)
+        return
+    if plot["kind"] == "grid":
+        picture = _grid(table, plot["measure"])
+    elif plot["kind"] == "rows":
+        picture = rows_figure(table, plot["measures"])
+    else:
+        picture = _OF_RUNS[plot["kind"]](_spectra(table))
+    if picture is not None:
+        yield None, picture
 
 
 def without_lines(table: Table) -> list[str]:
@@ -95,8 +105,8 @@ def _grid(table: Table, measure: str) -> Picture | None:
     entries = [[matrix.entries.get((row.name, column.name)) for column in columns] for row in rows]
     means = np.array([[np.nan if entry is None else entry.spread.mean for entry in line] for line in entries])
     picture, (axes,) = stacked(2.6 + 1.15 * len(columns), 1.5 + 0.36 * len(rows))
-    limits = {"vmin": 0.0, "vmax": 1.0} if is_bounded(measure) else {}
-    image = heat_map(axes, means, [row.label for row in rows], (), fonts=9, **limits)
+    scale = Normalize(0, 1) if is_bounded(measure) else None
+    image = heat_map(axes, means, [row.label for row in rows], (), norm=scale, fonts=9)
     axes.set_xticks(range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9)
     # What stands in brackets gets a line of its own: a column is narrow.
     texts = [["" if entry is None else _broken(entry.text) for entry in line] for line in entries]
@@ -133,9 +143,9 @@ def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
         label_ends(axes, list(lines.values()))
     labels = [fill(row.label, _LINE) for row in table.item.rows]
     crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
-    rows[-1].set_xticks(
-        range(len(labels)), labels, fontsize=9, **({"rotation": 30, "ha": "right"} if crowded else {})
-    )
+    rows[-1].set_xticks(range(len(labels)), labels, fontsize=9)
+    for text in rows[-1].get_xticklabels() if crowded else ():
+        text.set(rotation=30, ha="right")
     rows[-1].set_xlabel("band: ± std over seeds")
     return picture
 
@@ -152,20 +162,18 @@ def row_lines(matrix: Matrix, table: Table) -> dict[str, Line]:
     return lines
 
 
-def _draw_curves(table: Table, folder: Path, lines_of: LinesOf) -> list[Path]:
-    """Draw the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
+def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, Picture]]:
+    """Yield the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
+    rows = {row.name: row for row in table.item.rows}
     shared = len(table.item.columns) == 1
     curves: dict[str, dict[str, list[Sequence[RoundLine]]]] = {}
     for place in table.places:
         if runs := [*filter(None, (lines_of(place, seed) for seed in finished(table, place)))]:
             name, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
             curves.setdefault(name, {})[label] = runs
-    titles = {row.name: row.label for row in table.item.rows}
-    drawn = []
     for name, of_picture in curves.items():
-        if picture := sweep_figure(of_picture, table.item.columns[0].label if shared else titles[name]):
-            drawn += picture.save(folder / ("plot.png" if shared or len(titles) == 1 else f"plot-{name}.png"))
-    return drawn
+        if picture := sweep_figure(of_picture, table.item.columns[0].label if shared else rows[name].label):
+            yield None if shared or len(rows) == 1 else rows[name], picture
 
 
 def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:

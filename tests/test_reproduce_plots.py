@@ -74,7 +74,11 @@ def pictures(folder: Path) -> list[str]:
         ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
         ("{kind: rows}", "plot: measures is missing"),
         ("{kind: curves, measures: [ari]}", "measures: there is no such key"),
-        ("{kind: pie, measure: ari}", "plot.kind: pie: must be grid or rows or curves or"),
+        ("{kind: features, measure: ari}", "measure: there is no such key"),
+        (
+            "{kind: pie, measure: ari}",
+            "plot.kind: pie: must be grid or rows or curves or features or singular_values",
+        ),
     ],
 )
 def test_a_plot_over_rows_names_its_measures(item: Path, plot: str, rule: str) -> None:

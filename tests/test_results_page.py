@@ -29,7 +29,7 @@ DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code
 def remade(text: str) -> str:
     """Return a page with its sweeps' tables made anew, its items' left."""
     left = dict.fromkeys(("reproduce", "overview"), lambda words: (None, ""))
-    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))}).text
+    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))})[0]
 
 
 @pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
@@ -81,24 +81,18 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
     assert "here" not in store.path.read_text()
 
 
-def test_what_is_rounded_to_a_whole_number_is_written_the_same_again(tmp_path: Path) -> None:
+def test_what_is_stored_is_rounded_once_and_has_no_path_of_a_machine(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
     store.put(PLACE, 0, Progress("finished", {"accuracy": 16.000003, "loss": 1234567.8}))
+    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
+    store.put(PLACE, 1, Progress("failed", note=said))
     store.write([PLACE])
     again = Store(store.path)
     assert again.get(PLACE, 0).values == {"accuracy": 16, "loss": 1234570}
+    assert again.get(PLACE, 1).note == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
     written = store.path.read_text()
     again.write([PLACE])
     assert again.path.read_text() == written
-
-
-def test_no_path_of_a_machine_is_stored(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cells.csv")
-    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
-    store.put(PLACE, 0, Progress("failed", note=said))
-    store.write([PLACE])
-    known = Store(store.path).get(PLACE, 0).note
-    assert known == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
 
 
 def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from florets.strategies.base.exchange import log, send
 from florets.strategies.base.federation import FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.report import Evaluation, RoundReport
+from florets.strategies.settings import RunKeys
 
 _NEW_OBJECTS = 20_000
 """After so many new ones the young objects are looked through: 700 are those of a few dozen messages."""
@@ -46,7 +47,7 @@ class Rounds(Protocol):
     """What the loop needs of a strategy; `Strategy` says what each part does."""
 
     last_round: int | None
-    round_tries: int
+    run: RunKeys
     shared_layers: tuple[str, ...]
 
     @property

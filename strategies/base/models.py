@@ -91,25 +91,11 @@ def untrained_of(config: ConfigRecord) -> tuple[str, ...]:
 
 
 def orthonormal_rows(bank: FloatArray) -> FloatArray:
-    """Return models that are orthogonal to each other, each with the length that it had.
+    """Return models (K, R) that are orthogonal to each other, each with the length that it had.
 
-    Row k keeps a positive inner product with the original row k: it is that row less its part along the
-    rows before it, brought back to its length. The first row changes only by rounding; one model is
-    returned as it is.
-
-    Parameters
-    ----------
-    bank : (K, R) float64
-        Linearly independent rows, K <= R. Not modified.
-
-    Returns
-    -------
-    (K, R) float64
-
-    Raises
-    ------
-    ValueError
-        If there are more models than parameters, or if a row depends on those before it.
+    Row k keeps a positive inner product with the original row k: it is that row less its part along the rows before
+    it, brought back to its length. One model is returned as it is. ValueError if K > R, or a row depends on those
+    before it.
 
     Source: CLoVE, analysis (orthonormal first models).
     Deviation: lengths are kept, because networks do not train from weights scaled to length 1.

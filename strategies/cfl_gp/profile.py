@@ -14,20 +14,11 @@ NEIGHBOURS = 3
 
 
 def relative_distances(grams: Sequence[FloatArray], has: BoolArray) -> FloatArray:
-    """Return how far clients are from each other in the blocks that both have.
+    """Return how far clients are from each other, (M, M), in the blocks that both have.
 
-    Parameters
-    ----------
-    grams : K arrays (M, M) of float64
-        Inner products of the clients' vectors, block by block.
-    has : (M, K) bool
-        Which client has which block.
-
-    Returns
-    -------
-    (M, M) float64
-        Sum of |g_i - g_j|^2 over the common blocks, divided by that of |g_i|^2 + |g_j|^2: from 0 to 2, so that pairs
-        with other blocks in common can be compared. Infinite without a common block, and on the diagonal.
+    The sum of |g_i - g_j|^2 over the common blocks, divided by that of |g_i|^2 + |g_j|^2: from 0 to 2, so that pairs
+    with other blocks in common can be compared. Infinite without a common block, and on the diagonal. `grams` are the
+    blocks' inner products, `has` (M, K) says which client has which block.
     """
     apart, size = np.zeros((2, len(has), len(has)))
     for gram, own in zip(grams, has.T, strict=True):
@@ -143,16 +134,9 @@ class GradientProfile:
         self.counts = np.pad(self.counts, ((0, number), (0, 0)))
 
     def refresh(self, index: int, rows: IntArray, vectors: Sequence[NDArray[np.floating]]) -> None:
-        """Take new vectors of some clients into block `index`; the other clients keep theirs.
+        """Take new finite vectors (d,) of clients, by `rows`, into block `index`; the others keep theirs.
 
-        Parameters
-        ----------
-        index : int
-            The block, from 0.
-        rows : (m,) int64
-            The clients, all different.
-        vectors : m arrays (d,) of float
-            Their vectors, in that order. Finite; entries beyond 1e18 are cut off there.
+        Entries beyond 1e18 are cut off there.
         """
         block, counts = self.blocks[index].copy(), self.counts.copy()
         # Row by row: with a hundred thousand parameters the whole block would leave the cache at every step.
@@ -233,7 +217,10 @@ class ClientProfiles:
         return sorted(self.rows)
 
     def refresh(self, model: int, vectors: Mapping[str, NDArray[np.floating]]) -> None:
-        """Take the vectors (d_hat,) of some clients on one model into its block."""
+        """Take new finite vectors (d,) of clients, by `rows`, into block `index`; the others keep theirs.
+
+        Entries beyond 1e18 are cut off there.
+        """
         new = [key for key in vectors if key not in self.rows]
         self.rows.update({key: len(self.rows) + place for place, key in enumerate(new)})
         self.profile.add_clients(len(new))

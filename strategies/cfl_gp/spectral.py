@@ -12,41 +12,19 @@ EXACT_UP_TO = 2000
 
 
 def singular_values(gram: FloatArray, count: int) -> FloatArray:
-    """Return the largest singular values of the profile.
+    """Return the `count` largest singular values of the profile from its Gram matrix (M, M); at most M.
 
-    Parameters
-    ----------
-    gram : (M, M) float64
-        G^T G, from `GradientProfile.gram`; M at least 1.
-    count : int
-        How many, at least 1; at most M are there.
-
-    Returns
-    -------
-    (min(count, M),) float64
-        Falling; accurate to about 1e-8 times the largest.
+    Falling; accurate to about 1e-8 times the largest.
     """
     return _leading(gram, count)[0]
 
 
 def spectral_features(gram: FloatArray, count: int) -> FloatArray:
-    """Project every client's profile on the profile's leading left singular directions.
+    """Project every client's profile on its leading left singular directions: (M, min(count, M)).
 
-    The projection U^T g of client i is the i-th row of (singular value * right singular vector), and both follow
-    from the Gram matrix alone: M x M in place of K d x M.
-
-    Parameters
-    ----------
-    gram : (M, M) float64
-        G^T G, from `GradientProfile.gram`; M at least 1.
-    count : int
-        Directions s, at least 1.
-
-    Returns
-    -------
-    (M, min(s, M)) float64
-        Column j belongs to the j-th largest singular value; its entry of largest size is positive, because the
-        sign of a singular vector is arbitrary.
+    The projection U^T g of client i is the i-th row of (singular value * right singular vector), and both follow from
+    the Gram matrix alone: M x M in place of K d x M. A column's entry of largest size is positive, because the sign
+    of a singular vector is arbitrary.
 
     Source: CFL-GP, Sec. 3, spectral clustering, step (a).
     """
@@ -58,29 +36,15 @@ def spectral_features(gram: FloatArray, count: int) -> FloatArray:
 
 
 def estimate_k(gram: FloatArray, k_max: int, rng: np.random.Generator) -> int:
-    """Return the number of clusters that the profile shows.
+    """Return the number of clusters that the profile shows, from 1 to `k_max`.
 
-    First the number s of leading directions: where the singular values fall most. Then the number of clusters
-    whose mean silhouette in these s dimensions is best; see `choose_k.choose_k` for small inputs.
-
-    Parameters
-    ----------
-    gram : (M, M) float64
-        G^T G, from `GradientProfile.gram`; M at least 1.
-    k_max : int
-        Largest number considered, also of s; at least 1.
-    rng : numpy.random.Generator
-        Draws a sample of the clients where there are thousands.
-
-    Returns
-    -------
-    int
-        From 1 to `k_max`.
+    First the number s of leading directions: where the singular values fall most. Then the number of clusters whose
+    mean silhouette in these s dimensions is best; see `choose_k.choose_k` for small inputs.
 
     Source: CFL-GP, App. G.
-    Deviation: s is at least 2, because the first direction is the mean gradient, by far the largest as long as
-    models are far from trained, and tells few clients apart. The silhouette stands for the elbow or the gap
-    statistic, which the paper names without figures: it needs no reference data and has no scale of its own.
+    Deviation: s is at least 2, because the first direction is the mean gradient, by far the largest as long as models
+    are far from trained, and tells few clients apart. The silhouette stands for the elbow or the gap statistic, which
+    the paper names without figures: it needs no reference data and has no scale of its own.
     """
     values = singular_values(gram, k_max + 1)
     falls = values[:-1] - values[1:]

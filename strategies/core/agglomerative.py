@@ -11,26 +11,17 @@ from florets.strategies.core.cluster import canonical, cut
 
 
 def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: int) -> tuple[IntArray, IntArray]:
-    """Return the new number of each cluster, and the cluster that hands its model down to each new one.
+    """Return the new number (C,) of each cluster, and the cluster (C',) whose model each new one takes.
 
     Parameters
     ----------
-    looked_at : (L,) int64
-        Clusters that could merge, rising.
-    merged : (L,) int64
-        Group of each of these.
+    looked_at, merged : (L,) int64
+        Clusters that could merge, rising, and the group of each of these.
     sizes : (C,) int64
         Clients of each of all clusters.
     num_trained : int
-        Clusters below this number have a model of their own.
-
-    Returns
-    -------
-    clusters : (C,) int64
-        New numbers, in the order of the lowest old one.
-    heirs : (C',) int64
-        Of the clusters that merged the one with a model that has the most clients, the lowest number among equals;
-        the lowest number where none has a model.
+        Clusters below this number have a model of their own: of those that merged the one with the most clients hands
+        it down, the lowest number among equals.
     """
     groups = np.arange(len(sizes))
     for group in np.unique(merged):
@@ -65,24 +56,10 @@ class Grouping:
 
 
 def merge_tree(distances: FloatArray, method: str) -> FloatArray:
-    """Merge the two nearest clusters again and again, until one is left.
+    """Merge the two nearest clusters again and again; return SciPy's linkage matrix (M - 1, 4).
 
-    Parameters
-    ----------
-    distances : (M, M) float64
-        Symmetric, with zeros on the diagonal; M at least 1.
-    method : str
-        One of `LINKAGES`.
-
-    Returns
-    -------
-    (M - 1, 4) float64
-        SciPy's linkage matrix; the distances in column 2 do not fall.
-
-    Raises
-    ------
-    ValueError
-        If `method` is unknown.
+    `distances` (M, M) are symmetric with zeros on the diagonal; a `method` that is none of `LINKAGES` is a
+    ValueError.
     """
     if method not in LINKAGES:
         raise ValueError(f"linkage {method!r} is unknown: choose one of {', '.join(LINKAGES)}.")
@@ -111,13 +88,6 @@ def group_into(distances: FloatArray, num_clusters: int, method: str) -> Groupin
     """Merge clusters until `num_clusters` are left, or as many as there are clients where these are fewer.
 
     The threshold is half-way between the last merge that was made and the first that was not.
-
-    Parameters
-    ----------
-    distances, method
-        See `merge_tree`.
-    num_clusters : int
-        At least 1.
     """
     tree = merge_tree(distances, method)
     num_clusters = min(num_clusters, len(distances))

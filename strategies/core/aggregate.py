@@ -63,7 +63,7 @@ def average_models(
     integers: BoolArray,
     everybody: float | None = None,
 ) -> FloatArray:
-    """Average the updates of each model.
+    """Return the next bank (K, R): each model's average update; one without members keeps its bits.
 
     Parameters
     ----------
@@ -82,17 +82,7 @@ def average_models(
     integers : (R,) bool
         Entries that are counters: the largest among the members is kept, under every weighting.
     everybody : float, optional
-        Examples of all participants, N, where those of `updates` are a part of them; None: the sum of `weights`.
-
-    Returns
-    -------
-    (K, R) float64
-        A model without members (or whose members have no examples between them) keeps its bits.
-
-    Raises
-    ------
-    ValueError
-        If `weighting` is unknown.
+        Examples of all participants, N, where those of `updates` are a part of them.
 
     Source: CLoVE Alg. 1, line 25 (``examples``); IFCA, model averaging (``uniform``) and the division by all
     participants of its gradient option, taken over to models (``all_participants``).
@@ -121,32 +111,10 @@ def average_models(
 def average_gradients(
     gradients: Rows, assignment: IntArray, weights: FloatArray, weighting: str, shape: tuple[int, int]
 ) -> tuple[FloatArray, BoolArray]:
-    """Average the gradients of each model.
+    """Return the average (K, R) of each model's gradients (P, R), and which models have any (K,).
 
-    Parameters
-    ----------
-    gradients : (P, R) float64, read row by row
-        Zero where an entry has no gradient (buffers).
-    assignment : (P,) int64
-    weights : (P,) float64
-        Example counts n.
-    weighting : str
-        ``"examples"``: mean over the group with weights n. ``"uniform"``: plain mean over the group.
-        ``"all_participants"``: plain sum over the group, divided by the number of all participants.
-    shape : (int, int)
-        K and R of the bank.
-
-    Returns
-    -------
-    gradient : (K, R) float64
-        Zero for a model without members.
-    members : (K,) bool
-        Which models have members.
-
-    Raises
-    ------
-    ValueError
-        If `weighting` is unknown.
+    `weighting` is as in `average_models`, but for ``"all_participants"``: the plain sum over the group, divided by
+    the number of all participants. `shape` is that of the bank.
 
     Source: CLoVE Alg. 1, line 26 (``examples``); IFCA Alg. 1, option I (``all_participants``).
     """
@@ -169,27 +137,9 @@ def average_gradients(
 def apply_step(
     bank: FloatArray, gradient: FloatArray, members: BoolArray, learning_rate: float, optimizer: str
 ) -> FloatArray:
-    """Take one step of the server's optimiser on every model that has members.
+    """Return the bank (K, R) after one step of the server's optimiser; models without members keep their bits.
 
-    Parameters
-    ----------
-    bank, gradient : (K, R) float64
-        Not modified.
-    members : (K,) bool
-        Models without members keep their bits.
-    learning_rate : float
-    optimizer : str
-        ``"sgd"``: theta - gamma g. ``"adam"``: the first step of a freshly built Adam, theta - gamma g /
-        (|g| + 1e-8), which is close to gamma times the sign.
-
-    Returns
-    -------
-    (K, R) float64
-
-    Raises
-    ------
-    ValueError
-        If `optimizer` is unknown.
+    ``"sgd"`` is theta - gamma g, ``"adam"`` the first step of a freshly built Adam, theta - gamma g / (|g| + 1e-8).
 
     Source: CLoVE Alg. 1, line 26.
     Deviation: ``"adam"`` is what the published code does instead; the default is the paper's plain step.
@@ -226,19 +176,9 @@ def _largest(rows: Rows, members: IntArray, entries: BoolArray) -> FloatArray:
 
 
 def trimmed_mean(rows: FloatArray, share: float) -> FloatArray:
-    """Return the mean of each coordinate without its smallest and its largest values.
+    """Return the mean (R,) of each coordinate of rows (P, R) without floor(share P) values at either end.
 
-    Parameters
-    ----------
-    rows : (P, R) float64
-        At least one.
-    share : float
-        beta, from 0 to below 0.5: floor(beta P) values are left out at either end.
-
-    Returns
-    -------
-    (R,) float64
-        With nothing left out the plain mean, summed in the order of the values, whatever that of the rows.
+    With nothing left out it is the plain mean, summed in the order of the values, whatever that of the rows.
 
     Source: Yin et al. 2018, Def. 2.
     """
@@ -256,26 +196,10 @@ def trimmed_means(
     integers: BoolArray,
     untrained: BoolArray,
 ) -> FloatArray:
-    """Average the updates of each model by the trimmed mean, every client counting alike.
+    """Return the next bank (K, R) by the trimmed mean of each model's updates, every client counting alike.
 
-    Parameters
-    ----------
-    bank : (K, R) float64
-        The models that were sent. Not modified.
-    updates : (P, R) float64
-    assignment : (P,) int64
-        Model that each participant trained.
-    share : float
-        See `trimmed_mean`.
-    integers : (R,) bool
-        Counters: the largest among the members is kept.
-    untrained : (R,) bool
-        Running statistics: their plain mean is taken.
-
-    Returns
-    -------
-    (K, R) float64
-        A model without members keeps its bits.
+    Of counters (`integers`) the largest among the members is kept, of running statistics (`untrained`) the plain
+    mean. A model without members keeps its bits.
     """
     result = np.array(bank, dtype=np.float64)
     for model in np.unique(assignment):

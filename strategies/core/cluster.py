@@ -13,20 +13,10 @@ from florets.strategies.core.threads import one_thread
 
 
 def finite_losses(losses: FloatArray) -> FloatArray:
-    """Return the losses with every NaN or infinity replaced by the largest finite loss.
+    """Return losses (M, K) with NaN and infinity replaced by the largest finite loss, or 0.
 
-    A model that diverged gives NaN to all clients; its column then becomes constant, tells no clients
-    apart, and is as unattractive as the worst loss that was seen. Where no entry is finite all become 0.
-
-    Parameters
-    ----------
-    losses : (M, K) float
-        Loss vectors, one row a client. Not modified.
-
-    Returns
-    -------
-    (M, K) float64
-        A copy without NaN, infinity or negative zero.
+    A model that diverged gives NaN to all clients; its column then becomes constant, tells no clients apart, and is
+    as unattractive as the worst loss that was seen. Negative zeros become zeros.
     """
     # Adding 0.0 turns -0.0 into 0.0, which is otherwise another row to a bytewise comparison.
     clean: FloatArray = np.array(losses, dtype=np.float64) + 0.0
@@ -42,17 +32,9 @@ _PAIRS = 2**22
 
 
 def first_partition(rows: FloatArray) -> IntArray:
-    """Link each row with its nearest other row, and return the groups of linked rows.
+    """Link each finite row (M, D) with its nearest other row; return the groups (M,) of linked rows.
 
-    Parameters
-    ----------
-    rows : (M, D) float64
-        Finite.
-
-    Returns
-    -------
-    (M,) int64
-        Group of each row, numbered from 0 without gaps. Equal rows share one; no row is alone but the only one.
+    Equal rows share a group; no row is alone but the only one.
 
     Source: Sarfraz et al. 2019 (FINCH), Eq. 1, with Euclidean distances. Rows that have the same first neighbour are
     linked there as well: they are joined through it here.
@@ -67,24 +49,10 @@ def first_partition(rows: FloatArray) -> IntArray:
 
 
 def finch(rows: FloatArray, distinct: IntArray, num_clusters: int) -> IntArray:
-    """Group the rows into `num_clusters` clusters.
+    """Group finite rows (M, D) into `num_clusters` clusters (M,); rows of one number in `distinct` share one.
 
     Partitions follow from one another: the means of one partition's groups are linked by their own first neighbours.
     Of the last that has enough groups the two whose means are nearest are merged, until there are as many as wanted.
-
-    Parameters
-    ----------
-    rows : (M, D) float64
-        Finite.
-    distinct : (M,) int64
-        Number of each row's value, from 0 without gaps.
-    num_clusters : int
-        Clusters wanted, from 1 to as many as there are distinct rows.
-
-    Returns
-    -------
-    (M,) int64
-        Cluster of each row, by any `num_clusters` numbers; equal rows share one.
 
     Source: Sarfraz et al. 2019 (FINCH), Alg. 1 and 2. Deviation: with more clusters wanted than the first partition
     has, the distinct rows are merged two by two; the paper does not say what is done then.
@@ -153,30 +121,20 @@ def cluster(
     rng: np.random.Generator,
     weights: FloatArray | None = None,
 ) -> IntArray:
-    """Group the rows into clusters.
+    """Return the cluster of each loss vector (M, D), numbered from 0 in order of first appearance.
 
-    Rows that are equal always share a cluster. With as many clusters asked for as there are distinct rows,
-    or more, each distinct row is a cluster of its own: fewer clusters than asked for are found then, never
-    an empty one, and never a warning. No rows give no clusters.
+    Rows that are equal always share a cluster. With as many clusters asked for as there are distinct rows, or more,
+    each distinct row is a cluster of its own; no rows give no clusters.
 
     Parameters
     ----------
-    vectors : (M, D) float64
-        Loss vectors, one row a client, rows in the order of client keys; see `finite_losses` for NaN.
-    num_clusters : int
-        Clusters wanted, at least 1.
     method : str
         ``"kmeans"`` (k-means++, the best of ten starts), ``"agglomerative"`` (Ward; of more than 5,000 rows
         `of_cohort`, with 5,000 of them) or ``"finch"`` (first neighbours; see `finch`).
     rng : numpy.random.Generator
-        Seeds k-means and draws the cohort; not used otherwise.
+        Seeds k-means and draws the cohort.
     weights : (M,) float64, optional
-        How much each row counts in k-means, above 0; not used otherwise.
-
-    Returns
-    -------
-    (M,) int64
-        Cluster of each row, numbered from 0 in order of first appearance.
+        How much each row counts in k-means, above 0.
 
     Raises
     ------
@@ -184,9 +142,8 @@ def cluster(
         If `num_clusters` is below 1 or `method` is unknown.
 
     Source: CLoVE Alg. 1, line 11; its released code has all three methods.
-    Deviation: ten starts of k-means instead of one (the published code's choice), because one start
-    sometimes ends in a poor local optimum and the clustering of a few hundred short vectors costs
-    milliseconds.
+    Deviation: ten starts of k-means instead of one (the published code's choice), because one start sometimes ends in
+    a poor local optimum and the clustering of a few hundred short vectors costs milliseconds.
     """
     if num_clusters < 1:
         raise ValueError(f"num_clusters is {num_clusters}: it must be at least 1.")
@@ -213,25 +170,9 @@ def ward(rows: FloatArray, num_clusters: int) -> IntArray:
 
 
 def of_cohort(rows: FloatArray, num_clusters: int, size: int, rng: np.random.Generator) -> IntArray:
-    """Group a cohort of the rows by Ward's method, and place every row, those of the cohort too, by nearest centroid.
+    """Group `size` random rows by Ward's method, and place every row by its nearest centroid.
 
     A cluster with a share p of the rows is missed with probability below (1 - p) to the power of `size`.
-
-    Parameters
-    ----------
-    rows : (M, D) float64
-        Finite.
-    num_clusters : int
-        Clusters wanted; of a cohort of fewer different rows fewer are found.
-    size : int
-        Rows of the cohort, at most M.
-    rng : numpy.random.Generator
-        Draws it, without replacement.
-
-    Returns
-    -------
-    (M,) int64
-        Cluster of each row, numbered from 0 in order of first appearance; equal rows share one.
 
     Deviation: the published methods merge all clients, whose pairs do not fit into memory here.
     """
@@ -250,18 +191,7 @@ def check_clusters(clusters: IntArray, count: int, source: str) -> None:
 
 
 def canonical(labels: IntArray) -> IntArray:
-    """Return the same grouping with its groups numbered from 0 in order of first appearance.
-
-    Parameters
-    ----------
-    labels : (M,) int
-        Any integers, equal within a group.
-
-    Returns
-    -------
-    (M,) int64
-        The grouping's one canonical form: two equal groupings have equal arrays.
-    """
+    """Return the same grouping (M,) with its groups numbered from 0 in order of first appearance."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -275,19 +205,7 @@ def distinct_rows(vectors: FloatArray) -> IntArray:
 
 
 def centroids(vectors: FloatArray, clusters: IntArray) -> FloatArray:
-    """Return the mean loss vector of each cluster.
-
-    Parameters
-    ----------
-    vectors : (M, D) float64
-    clusters : (M,) int64
-        Numbered from 0 without gaps.
-
-    Returns
-    -------
-    (C, D) float64
-        Row c is the mean over the members of cluster c, summed in row order.
-    """
+    """Return the mean loss vector (C, D) of each cluster, summed in row order."""
     rows = finite_losses(vectors)
     sizes = np.bincount(clusters)
     sums = np.zeros((len(sizes), rows.shape[1]))
@@ -297,19 +215,7 @@ def centroids(vectors: FloatArray, clusters: IntArray) -> FloatArray:
 
 
 def nearest_centroid(vectors: FloatArray, centroids: FloatArray) -> IntArray:
-    """Return the cluster whose centroid is nearest to each vector.
-
-    Parameters
-    ----------
-    vectors : (M, D) float64
-        Loss vectors of clients that were not there when the clusters were found.
-    centroids : (C, D) float64
-        At least one, from `centroids`.
-
-    Returns
-    -------
-    (M,) int64
-        Index of the nearest centroid in Euclidean distance; the lowest index among equals.
+    """Return the nearest centroid (C, D) of each vector (M, D); the lowest among equals.
 
     Source: CLoVE Alg. 1, line 16 and the passage on clients that arrive after stability.
     """
@@ -336,40 +242,17 @@ def _kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray 
 
 
 def ward_tree(vectors: FloatArray) -> FloatArray:
-    """Return the merges of Ward's method on Euclidean distances.
-
-    Parameters
-    ----------
-    vectors : (M, D) float64
-        At least two rows. Memory grows as M squared.
-
-    Returns
-    -------
-    (M - 1, 4) float64
-        SciPy's linkage matrix: the two nodes merged, their distance, the size of the union.
-    """
+    """Return the merges of Ward's method on at least two rows (M, D): SciPy's linkage matrix (M - 1, 4)."""
     # Given rows, SciPy warns where they happen to look like a matrix of distances, as K vectors of length K can.
     tree: FloatArray = linkage(pdist(vectors), method="ward")
     return tree
 
 
 def cut(tree: FloatArray, num_clusters: int) -> IntArray:
-    """Return the clusters after all but the last ``num_clusters - 1`` merges.
+    """Return the clusters (M,) after all but the last ``num_clusters - 1`` merges, not yet numbered from 0.
 
-    Exactly ``num_clusters`` clusters come out, also where several merges have equal distances: a cut at a
-    distance (SciPy's ``fcluster``) would return fewer there.
-
-    Parameters
-    ----------
-    tree : (M - 1, 4) float64
-        From `ward_tree`.
-    num_clusters : int
-        From 1 to M.
-
-    Returns
-    -------
-    (M,) int64
-        A number for each row, equal within a cluster; not yet numbered from 0 (see `canonical`).
+    Exactly `num_clusters` clusters come out, also where several merges have equal distances: a cut at a distance
+    (SciPy's ``fcluster``) would return fewer there.
     """
     num_rows = len(tree) + 1
     num_nodes = 2 * num_rows - num_clusters
@@ -382,18 +265,9 @@ def cut(tree: FloatArray, num_clusters: int) -> IntArray:
 
 
 def within_sums(tree: FloatArray) -> FloatArray:
-    """Return the within-cluster sum of squares of every cut of the tree.
+    """Return the within-cluster sum of squares (M,) of every cut of Ward's tree: entry ``K - 1`` of K clusters.
 
-    Parameters
-    ----------
-    tree : (M - 1, 4) float64
-        From `ward_tree`.
-
-    Returns
-    -------
-    (M,) float64
-        Entry ``K - 1`` belongs to K clusters: falling, 0 at the end. A merge at Ward distance h adds h
-        squared / 2.
+    A merge at Ward distance h adds h squared / 2.
     """
     growth = np.cumsum(tree[:, 2] ** 2 / 2.0)
     sums: FloatArray = np.concatenate([growth[::-1], [0.0]])

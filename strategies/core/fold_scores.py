@@ -47,22 +47,9 @@ EQUAL = 1e-24
 
 
 def centred_rows(folds: FloatArray) -> FloatArray:
-    """Return the rows at unit length, minus each fold's mean over the clients.
+    """Return the rows (M, m, D) at unit length, minus each fold's mean over the clients, as (m, M, D).
 
-    Parameters
-    ----------
-    folds : (M, m, D) float
-        Rows as they were sent.
-
-    Returns
-    -------
-    (m, M, D) float64
-        A row of zeros has no direction: it stays 0 before the mean is taken off.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not finite.
+    A row of zeros has no direction: it stays 0 before the mean is taken off. ValueError if an entry is not finite.
     """
     rows = np.array(np.swapaxes(folds, 0, 1), dtype=np.float64)
     # By the largest entry first: squares of very large or small entries would leave the range of a float.
@@ -77,18 +64,7 @@ def centred_rows(folds: FloatArray) -> FloatArray:
 
 
 def gram_of(rows: FloatArray) -> FloatArray:
-    """Return the inner products of all rows.
-
-    Parameters
-    ----------
-    rows : (m, M, D) float64
-        From `centred_rows`.
-
-    Returns
-    -------
-    (m, M, m, M) float64
-        Entry ``[f, i, g, j]`` is the inner product of x_f(i) and x_g(j).
-    """
+    """Return the inner products (m, M, m, M) of all rows: entry ``[f, i, g, j]`` is that of x_f(i) and x_g(j)."""
     num_folds, num_clients, _ = rows.shape
     flat = rows.reshape(num_folds * num_clients, -1)
     gram: FloatArray = (flat @ flat.T).reshape(num_folds, num_clients, num_folds, num_clients)
@@ -121,17 +97,7 @@ def permuted(gram: FloatArray, order: IntArray) -> FloatArray:
 
 
 def distances(gram: FloatArray) -> FloatArray:
-    """Return the distances of the vectors with these inner products, in the order in which SciPy takes them.
-
-    Parameters
-    ----------
-    gram : (..., M, M) float64
-        Symmetric.
-
-    Returns
-    -------
-    (..., M (M - 1) / 2) float64
-    """
+    """Return the distances of the vectors with these inner products (..., M, M), in SciPy's condensed order."""
     energy = np.diagonal(gram, axis1=-2, axis2=-1)
     squares = energy[..., :, None] + energy[..., None, :] - 2.0 * gram
     upper = ~np.tri(gram.shape[-1], dtype=bool)
@@ -140,22 +106,12 @@ def distances(gram: FloatArray) -> FloatArray:
 
 
 def scores(gram: FloatArray) -> FloatArray:
-    """Return the score of every number of groups, for each kind of tree.
+    """Return the score of 2, ..., M groups for each kind of tree, (2, M - 1), from the inner products of `gram_of`.
 
     One tree serves all cuts. A node of the tree is a run of neighbours in the order of its leaves, so the sums over
     pairs of its members are four entries of a two-dimensional running sum, and a cut's sums follow from the next
-    finer one's: all cuts of a tree cost M^2 additions.
-
-    Parameters
-    ----------
-    gram : (m, M, m, M) float64
-        From `gram_of`; at least two folds and two clients.
-
-    Returns
-    -------
-    (2, M - 1) float64
-        The scores of 2, ..., M groups by each of `LINKAGES`, in [-1, 1]; 0 where no centre or no row differs from the
-        mean.
+    finer one's: all cuts of a tree cost M^2 additions. Scores are in [-1, 1]; 0 where no centre or no row differs
+    from the mean.
     """
     num_folds, num_clients = gram.shape[:2]
     others, held_out, energy = products_of(gram)
@@ -173,19 +129,8 @@ def scores(gram: FloatArray) -> FloatArray:
 def products_of(gram: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the inner products that scores are made of, with each fold f left out in turn.
 
-    Parameters
-    ----------
-    gram : (m, M, m, M) float64
-        From `gram_of`.
-
-    Returns
-    -------
-    others : (m, M, M) float64
-        ``<a_f(i), a_f(j)>``, by which trees are built.
-    held_out : (m, M, M) float64
-        ``<a_f(i), x_f(j)>``.
-    energy : (m,) float64
-        ``|x_f|^2``, summed over clients.
+    ``<a_f(i), a_f(j)>`` (m, M, M), by which trees are built; ``<a_f(i), x_f(j)>`` (m, M, M); and ``|x_f|^2`` (m,),
+    summed over clients.
     """
     num_folds = len(gram)
     every = np.arange(num_folds)
@@ -198,18 +143,8 @@ def products_of(gram: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _along(tree: FloatArray, products: FloatArray) -> FloatArray:
     """Return, for the cuts into 2, ..., M groups, the sum over groups of (sum of products within) / (group size).
 
-    With the inner products of a and b it is the sum over clients of <centre of a in the client's group, b>.
-
-    Parameters
-    ----------
-    tree : (M - 1, 4) float64
-        SciPy's linkage matrix.
-    products : (B, M, M) float64
-        Several matrices of products at once.
-
-    Returns
-    -------
-    (B, M - 1) float64
+    With the inner products of a and b it is the sum over clients of <centre of a in the client's group, b>; several
+    matrices of products (B, M, M) at once give (B, M - 1).
     """
     num_matrices, num_clients, _ = products.shape
     begin, sizes = _spans(tree)

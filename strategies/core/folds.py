@@ -69,39 +69,21 @@ def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
 
 
 def permutation_p_value(gram: FloatArray, level: float, permutations: int, rng: np.random.Generator) -> float:
-    """Return the p value of the largest score, under permutations of the clients of each fold.
+    """Return the p value, in (0, 1], of the largest score, under permutations of the clients of each fold.
 
     **The null hypothesis**: all clients' rows of a fold are exchangeable, and the folds independent of each other.
     That is so when all clients draw from one distribution and their folds are disjoint, of one size and trained
-    alike. Which row of fold f then stands beside which row of fold g is a matter of chance, every permutation of the
-    clients within each fold is as likely as the one observed, and the p value is exact for any number of clients,
-    folds, dimensions and any distribution of the rows: P(p <= u) <= u.
+    alike. Every permutation of the clients within each fold is then as likely as the one observed, and the p value is
+    exact for any number of clients, folds, dimensions and any distribution of the rows: P(p <= u) <= u.
 
     **It is not exact** where folds share records (repeated random splits of the same data are dependent, the test
     then rejects too often), or where clients differ in what is no group: folds of unequal size or number of steps,
-    duplicated records in two folds of one client. A client's rows are then alike for that reason, and the test, as
-    it must, finds that clients differ.
+    duplicated records in two folds of one client.
 
-    **Early stopping** keeps it exact: the permutations end at the ``h``-th that reaches the observed score, with
-    p = h / (number drawn), and otherwise after all of them, with p = (reached + 1) / (permutations + 1). ``h`` is 10,
-    or more where fewer could still be significant. Without groups some twenty permutations are enough.
-
-    Parameters
-    ----------
-    gram : (m, M, m, M) float64
-        From `fold_scores.gram_of`.
-    level : float
-        Level at which the p value will be read.
-    permutations : int
-        Most permutations drawn.
-    rng : numpy.random.Generator
-        Draws them, and the clients of the test where there are more than 150: a random part of exchangeable clients
-        is exchangeable, so the p value stays exact and only power is lost.
-
-    Returns
-    -------
-    float
-        In (0, 1]. A permutation that ties counts as having reached the score.
+    **Early stopping** keeps it exact: the permutations end at the ``h``-th that reaches the observed score, with p =
+    h / (number drawn), and otherwise after all of them, with p = (reached + 1) / (permutations + 1). ``h`` is 10, or
+    more where fewer could still be significant. A permutation that ties counts as having reached the score. Of more
+    than 150 clients a random part is tested, which costs power alone.
 
     Source: Besag and Clifford, Sequential Monte Carlo p-values, 1991, for the stopping.
     """
@@ -128,19 +110,9 @@ MOST_GROUPS = 50
 
 
 def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
-    """Return the score of every number of groups as `fold_scores.scores` does, with groups from `joined`.
+    """Return scores (2, M - 1) as `fold_scores.scores` does, with groups from `joined` around the `large` clients.
 
-    Parameters
-    ----------
-    gram : (m, M, m, M) float64
-        From `fold_scores.gram_of`.
-    large : (L,) int64
-        The clients with large folds, at least two and not all.
-
-    Returns
-    -------
-    (2, M - 1) float64
-        Minus infinity for more groups than there are such clients, or than `MOST_GROUPS`.
+    Minus infinity for more groups than there are such clients, or than `MOST_GROUPS`.
     """
     num_folds, num_clients = gram.shape[:2]
     others, held_out, energy = products_of(gram)
@@ -160,16 +132,9 @@ def joined_scores(gram: FloatArray, large: IntArray) -> FloatArray:
 
 
 def joined(products: FloatArray, large: IntArray, method: str, k: int) -> IntArray:
-    """Return the groups of all clients (M,): a tree of those with large folds, cut at K, and the others' nearest.
+    """Return the groups of all clients (M,): a tree of the `large` ones, cut at K, and the others' nearest.
 
-    Parameters
-    ----------
-    products : (M, M) float64
-        Inner products of the clients' centred means.
-    large : (L,) int64
-        See `joined_scores`; at least K.
-    method
-        Linkage of the tree.
+    `products` (M, M) are inner products of the clients' centred means, `method` is the tree's linkage.
     """
     return _labels(products, large, _tree(products, large, method), k)
 
@@ -375,16 +340,9 @@ def _everybody(folds: FloatArray, sample: IntArray, part: Groups) -> Groups:
 
 
 def choose(values: FloatArray, p_value: float, level: float, tolerance: float) -> tuple[Verdict, int]:
-    """Return the verdict and the number of groups that scores and p value give.
+    """Return the verdict and the number of groups that the scores of 2, ..., M groups and the p value give.
 
-    Parameters
-    ----------
-    values : (M - 1,) float64
-        Scores of 2, ..., M groups.
-    p_value : float
-        NaN where no test was possible: no groups are claimed then.
-    level, tolerance : float
-        See `discover`.
+    With a p value of NaN no test was possible, and no groups are claimed.
     """
     num_clients = len(values) + 1
     best = float(values.max())
@@ -421,20 +379,9 @@ def cosines(rows: FloatArray) -> FloatArray:
 
 
 def update_groups(changes: FloatArray, num_groups: int) -> IntArray:
-    """Group clients by the directions of their updates, by Ward's method.
+    """Group clients by the directions of their updates (M, D), less their mean, by Ward's method.
 
-    Parameters
-    ----------
-    changes : (M, D) float
-        What training changed in each client's trainable parameters, or their gradients; at least one client. Only
-        the direction counts, less the clients' mean.
-    num_groups : int
-        At least 1; with as many groups as clients, or more, each is alone.
-
-    Returns
-    -------
-    (M,) int64
-        Group of each client, numbered from 0 in order of first appearance.
+    With as many groups asked for as clients, or more, each is alone.
     """
     if len(changes) == 1:
         return np.zeros(1, dtype=np.int64)

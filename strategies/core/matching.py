@@ -8,19 +8,7 @@ from florets.strategies.core.cluster import finite_losses
 
 
 def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
-    """Return the cost of each cluster on each model: the sum of its members' losses.
-
-    Parameters
-    ----------
-    losses : (M, K) float64
-        Loss vectors; see `cluster.finite_losses` for NaN.
-    clusters : (M,) int64
-        Numbered from 0 without gaps.
-
-    Returns
-    -------
-    (C, K) float64
-        Summed in row order.
+    """Return the cost (C, K) of each cluster on each model: the sum of its members' losses, in row order.
 
     Source: CLoVE Alg. 1, line 12 (edge weights of the bipartite graph).
     """
@@ -30,23 +18,10 @@ def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
 
 
 def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
-    """Give each cluster a model of its own such that the sum of all losses is least.
+    """Give each cluster a model of its own (C,) such that the sum of all losses (M, K) is least.
 
-    Parameters
-    ----------
-    losses : (M, K) float64
-    clusters : (M,) int64
-        Numbered from 0 without gaps; with fewer clusters than models, some models stay unmatched.
-
-    Returns
-    -------
-    (C,) int64
-        Model of each cluster, all different. Equal inputs give equal outputs, ties included.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than models.
+    With fewer clusters than models some models stay unmatched; more are refused (ValueError). Equal inputs give equal
+    outputs, ties included.
 
     Source: CLoVE Alg. 1, line 12.
     """
@@ -57,25 +32,9 @@ def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
 
 
 def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> IntArray:
-    """Give each cluster a model of its own such that the most clients keep the model that they had.
+    """Give each cluster a model of its own (C,) such that the most clients keep their `previous` one (M,).
 
-    Parameters
-    ----------
-    clusters : (M,) int64
-        Numbered from 0 without gaps.
-    previous : (M,) int64
-        Model that each client had before, -1 for none.
-    num_models : int
-
-    Returns
-    -------
-    (C,) int64
-        Model of each cluster, all different. Equal inputs give equal outputs, ties included.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than models.
+    Raises ValueError if there are more clusters than models. Equal inputs give equal outputs, ties included.
 
     Source: CFL-GP, Sec. 3, spectral clustering, step (c); an option of the published CLoVE code that it never
     implemented.
@@ -92,19 +51,7 @@ def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> In
 def match_in_order(num_clusters: int, num_models: int) -> IntArray:
     """Give cluster c model c: clusters are numbered in the order of their smallest client key.
 
-    Parameters
-    ----------
-    num_clusters, num_models : int
-
-    Returns
-    -------
-    (C,) int64
-        0, 1, ..., C - 1.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than models.
+    Raises ValueError if there are more clusters than models.
 
     Source: CLoVE, ablation "no matching".
     """

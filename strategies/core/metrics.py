@@ -8,28 +8,14 @@ from florets.strategies.core import FloatArray, IntArray
 
 
 def adjusted_rand_index(true: Sequence[int], found: Sequence[int]) -> float | None:
-    """Return the adjusted Rand index of two groupings of the same clients.
+    """Return the adjusted Rand index of two groupings of the same clients; ValueError if their lengths differ.
 
-    Parameters
-    ----------
-    true, found : sequence of int, length M
-        Group of each client; only which clients share a group counts, not the numbers.
+    1 for equal groupings, about 0 for unrelated ones, negative for worse than chance. 1 also where both put all
+    clients into one group, or both leave every client alone; 0 where just one of them does. None for fewer than two
+    clients.
 
-    Returns
-    -------
-    float or None
-        1 for equal groupings, about 0 for unrelated ones, negative for worse than chance. 1 also where both
-        put all clients into one group, or both leave every client alone; 0 where just one of them does.
-        None for fewer than two clients, about which no grouping says anything.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ.
-
-    Source: Hubert and Arabie, Comparing partitions, 1985, in terms of pairs of clients. Written out here
-    because scikit-learn's function (equal to it, as a test shows) warns when most groups hold one client,
-    as in Local-only.
+    Source: Hubert and Arabie, Comparing partitions, 1985, in terms of pairs of clients. Written out here because
+    scikit-learn's function (equal to it, as a test shows) warns when most groups hold one client, as in Local-only.
     """
     if len(true) != len(found):
         raise ValueError(f"{len(true)} true and {len(found)} found groups: both need one for each client.")
@@ -56,30 +42,13 @@ def _pairs(sizes: IntArray) -> int:
 
 
 def model_error(bank: FloatArray, true_models: FloatArray) -> float:
-    """Return d(theta, theta*), the largest distance of a true model from its own found one, pairs chosen at best.
+    """Return d(theta, theta*), the largest distance of a true model (L, R) from its own found one (K, R).
 
-    Parameters
-    ----------
-    bank
-        (K, R), the found models.
-    true_models
-        (L, R)
+    With K >= L it is the minimum over all ways of giving each true model a found one of its own. With K < L each true
+    model is compared with the nearest found model, so that a single global model is judged by the true model that it
+    is farthest from. Infinite if so many models are not finite that none is left for some true one; ValueError if
+    there is no model or their lengths differ.
 
-    Returns
-    -------
-    float
-        With K >= L: the minimum over all ways of giving each true model a found one of its own, of the largest
-        Euclidean distance; models that are left over do not count. With K < L each true model is compared with the
-        found model nearest to it, and several may share one: so a single global model is judged by the true model
-        that it is farthest from. Infinite if so many models are not finite that none is left for some true one.
-
-    Raises
-    ------
-    ValueError
-        If there is no model or their lengths differ.
-
-    Notes
-    -----
     A bottleneck assignment: of the sorted distances the smallest is searched such that a perfect matching with no
     larger one exists. Trying all K! permutations would end at ten models.
 

@@ -51,23 +51,10 @@ class FedDriftSettings(Settings):
 
 
 def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, models: IntArray) -> FloatArray:
-    """Return the loss of each of some models on the data of each one's clients.
+    """Return the loss of model i on the data of the clients of model j, (G, G), weighted by examples.
 
-    Parameters
-    ----------
-    losses : (P, K) float
-        Losses of all models on the clients' data; see `cluster.finite_losses` for NaN.
-    groups : (P,) int64
-        Model of each client.
-    weights : (P,) float64
-        Example counts.
-    models : (G,) int64
-        Models that have clients.
-
-    Returns
-    -------
-    (G, G) float64
-        Row i, column j: model i on the data of the clients of model j.
+    `losses` (P, K) are of all models on the clients' data, `groups` (P,) the clients' models, `models` (G,) those
+    that have clients.
     """
     clean = finite_losses(losses)[:, models]
     return np.stack(
@@ -78,15 +65,7 @@ def losses_on_groups(losses: FloatArray, groups: IntArray, weights: FloatArray, 
 def concept_distances(losses: FloatArray) -> FloatArray:
     """Return how much more two models lose on each other's data than on their own, the larger of both, at least 0.
 
-    Parameters
-    ----------
-    losses : (G, G) float64
-        See `losses_on_groups`.
-
-    Returns
-    -------
-    (G, G) float64
-        Symmetric, with zeros on the diagonal.
+    `losses` (G, G) are from `losses_on_groups`.
 
     Source: Jothimurugesan et al. 2023 (FedDrift), the clusters' distance; in losses, where the released code takes
     accuracies.
@@ -97,24 +76,10 @@ def concept_distances(losses: FloatArray) -> FloatArray:
 
 
 def merged_models(bank: FloatArray, heirs: IntArray, trained: IntArray, integers: BoolArray) -> FloatArray:
-    """Return the models that are left after some merged.
+    """Return the models (K', R) that are left after some merged; one that did not merge keeps its bits.
 
-    Parameters
-    ----------
-    bank : (K, R) float64
-        Not modified.
-    heirs : (K,) int64
-        New number of each model, from 0 without gaps; -1 for one that is left out.
-    trained : (K,) int64
-        Clients that have trained it, over all rounds: the weights of the mean. A model that nobody has trained counts
-        as one that was trained once.
-    integers : (R,) bool
-        Entries that are counters, of which the largest is kept.
-
-    Returns
-    -------
-    (K', R) float64
-        A model that did not merge keeps its bits.
+    `heirs` (K,) are the new numbers, -1 for a model that is left out; `trained` (K,) counts the clients that have
+    trained each, over all rounds: the weights of the mean, at least 1. Of counters (`integers`) the largest is kept.
     """
     count = int(heirs.max(initial=-1)) + 1
     _, first = np.unique(heirs[heirs >= 0], return_index=True)

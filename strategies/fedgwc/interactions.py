@@ -121,22 +121,10 @@ _NEGLIGIBLE = 1e-8
 
 
 def gaussian_rewards(losses: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the reward of each participant of a round.
+    """Return the reward (P,) of each participant of a round, from its losses (P, S) at each local step.
 
     It is the mean over steps s of exp(-(loss_is - mean_s)^2 / (2 var_s)), with the participants' weighted mean and
-    variance at that step.
-
-    Parameters
-    ----------
-    losses : (P, S) float64
-        Loss of each participant at each local step, not negative; infinite where a model diverged.
-    weights : (P,) float64
-        Above 0, such as example counts.
-
-    Returns
-    -------
-    (P,) float64
-        From above 0 to 1; 1 for all where they have equal losses.
+    variance at that step; 1 for all where they have equal losses. A loss is infinite where a model diverged.
 
     Source: Licciardi et al. 2025 (FedGWC, arXiv 2502.03340), Gaussian rewards, as in the released code
     (davedleo/FedGWC) without its additional draws from the same Gaussian, which its settings switch off.
@@ -175,22 +163,10 @@ class Split:
 
 
 def affinities(interactions: FloatArray, gamma: float) -> FloatArray:
-    """Return how alike two clients are in what they do to the others' rewards.
+    """Return how alike two clients are, (M, M), in what they do to the others' rewards.
 
-    Of clients j and k it is exp(-gamma |w_j - w_k|^2), with the columns w of the interaction matrix, scaled to
-    [0, 1] as a whole, without their entries j and k.
-
-    Parameters
-    ----------
-    interactions : (M, M) float64
-        Finite.
-    gamma : float
-        Above 0.
-
-    Returns
-    -------
-    (M, M) float64
-        Symmetric, from 0 to 1, with zeros on the diagonal.
+    Of clients j and k it is exp(-gamma |w_j - w_k|^2), with the columns w of the interaction matrix, scaled to [0, 1]
+    as a whole, without their entries j and k; 0 on the diagonal.
 
     Source: Licciardi et al. 2025 (FedGWC), affinity matrix, as in the released code.
     """
@@ -208,19 +184,7 @@ def affinities(interactions: FloatArray, gamma: float) -> FloatArray:
 def best_split(affinity: FloatArray, most_groups: int, most_index: float) -> Split | None:
     """Return the spectral clustering with the least Davies-Bouldin index, of 2 to `most_groups` groups.
 
-    Parameters
-    ----------
-    affinity : (M, M) float64
-        From `affinities`.
-    most_groups : int
-        At least 2.
-    most_index : float
-        The index has to be less.
-
-    Returns
-    -------
-    Split or None
-        None where no number of groups has such an index, or nothing tells the clients apart.
+    None where no number of groups has an index below `most_index`, or nothing tells the clients apart.
 
     Source: Licciardi et al. 2025 (FedGWC), as in the released code: clusters from the first n eigenvectors of the
     normalised affinity by a pivoted QR decomposition (Damle, Minden and Ying 2019), judged in the n eigenvectors

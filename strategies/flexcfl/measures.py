@@ -13,31 +13,12 @@ MEASURES = ("edc", "madc")
 
 
 def group_updates(updates: FloatArray, num_groups: int, measure: str, rng: np.random.Generator) -> IntArray:
-    """Group clients by their updates.
+    """Return the group (M,) of each client by its update (M, D), at most `num_groups`, in order of first appearance.
 
-    Parameters
-    ----------
-    updates : (M, D) float64
-        What local training changed in one common model, rows in the order of client keys.
-    num_groups : int
-        K, at least 1.
-    measure : str
-        ``"edc"``: k-means of the decomposed cosines. ``"madc"``: complete linkage of the cosine differences.
-    rng : numpy.random.Generator
-        Seeds k-means.
+    ``"edc"`` is k-means of the decomposed cosines, ``"madc"`` complete linkage of the cosine differences.
 
-    Returns
-    -------
-    (M,) int64
-        Group of each client, numbered from 0 in order of first appearance; fewer than K where fewer clients differ.
-
-    Raises
-    ------
-    ValueError
-        If `num_groups` is below 1 or `measure` is unknown.
-
-    Source: Duan et al. 2022 (FlexCFL, arXiv 2108.09749) and 2020 (FedGroup, arXiv 2010.06870), clustering of the
-    pre-trained clients.
+    Source: Duan et al. 2022 (FlexCFL, arXiv 2108.09749) and 2020 (FedGroup, arXiv 2010.06870), clustering of the pre-
+    trained clients.
     """
     if measure not in MEASURES:
         raise ValueError(f"measure {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
@@ -47,24 +28,12 @@ def group_updates(updates: FloatArray, num_groups: int, measure: str, rng: np.ra
 
 
 def decomposed_cosines(updates: FloatArray, count: int) -> FloatArray:
-    """Return the cosine of each update with each of the leading directions of all of them.
+    """Return the cosine (M, count) of each update with each of the leading directions of all of them.
 
     The distance of two rows is the "Euclidean distance of decomposed cosine similarity" (EDC). The directions are
-    singular vectors of the matrix of updates: with U S V^T = updates, the cosine of row i with direction j is
-    U_ij S_j / |update_i|, so that no direction is ever formed.
-
-    Parameters
-    ----------
-    updates : (M, D) float64
-        At least one row.
-    count : int
-        Directions, at least 1.
-
-    Returns
-    -------
-    (M, min(count, M, D)) float64
-        Column j belongs to the j-th largest singular value; its entry of largest size is positive, because the sign
-        of a singular vector is arbitrary. An update of zeros has cosines of 0.
+    singular vectors of the matrix of updates: with U S V^T = updates, the cosine of row i with direction j is U_ij
+    S_j / |update_i|, so that no direction is ever formed. A column's entry of largest size is positive; an update of
+    zeros has cosines of 0.
 
     Source: FlexCFL and FedGroup, EDC.
     Deviation: all singular values are found, where the released code takes a randomised decomposition.
@@ -85,17 +54,8 @@ def decomposed_cosines(updates: FloatArray, count: int) -> FloatArray:
 def cosine_differences(updates: FloatArray) -> FloatArray:
     """Return how differently two clients see the others: their "mean of absolute differences of cosines" (MADC).
 
-    Of clients i and j it is the mean, over all other clients z, of |cos(i, z) - cos(j, z)|.
-
-    Parameters
-    ----------
-    updates : (M, D) float64
-
-    Returns
-    -------
-    (M, M) float64
-        Symmetric, from 0 to 2, with zeros on the diagonal. Of two clients alone, whom no third one sees, it is
-        1 - cos(i, j).
+    Of clients i and j it is the mean, over all other clients z, of |cos(i, z) - cos(j, z)|; of two clients alone 1 -
+    cos(i, j).
 
     Source: FlexCFL and FedGroup, MADC.
     Deviation: the two clients' own cosines, which the released code's mean of whole rows contains, are left out: they
@@ -134,26 +94,11 @@ _MOST = 1e100
 
 
 def mix_groups(bank: FloatArray, groups: int, rate: float, entries: BoolArray) -> FloatArray:
-    """Move the models of the first groups towards each other.
+    """Return the bank (K, R) with the models of the first groups moved towards each other.
 
-    Model g becomes the mean of itself, with weight 1, and of every other group's model j, with weight
-    eta / |theta_j|: a convex combination, so that models that are equal stay as they are.
-
-    Parameters
-    ----------
-    bank : (K, R) float64
-        Not modified.
-    groups : int
-        How many of the models, from the first, belong to a group; the others stay.
-    rate : float
-        eta, the inter-group learning rate; 0 changes nothing. No rate is too large: the larger it is, the less of
-        itself a model keeps, down to nothing, and it becomes a mean of the others.
-    entries : (R,) bool
-        The entries that are mixed, and whose length counts: trainable parameters.
-
-    Returns
-    -------
-    (K, R) float64
+    Model g becomes the mean of itself, with weight 1, and of every other group's model j, with weight eta /
+    |theta_j|: a convex combination, so that models that are equal stay as they are. Only `entries` (R,), the
+    trainable parameters, are mixed, and count in the length.
 
     Source: FlexCFL, inter-group aggregation with learning rate eta_g, as the released code normalises it.
     """

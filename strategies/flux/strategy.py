@@ -105,12 +105,7 @@ def density_clusters(points: FloatArray, scale: float = 1.0) -> tuple[IntArray, 
 
 
 def knee(values: FloatArray) -> float:
-    """Return where a rising curve begins to rise steeply: the last of its knees; its largest value if there is none.
-
-    Parameters
-    ----------
-    values : (M,) float64
-        Sorted, smallest first.
+    """Return where a rising curve (M,) begins to rise steeply: the last of its knees; its largest value if none.
 
     Source: Satopää et al. 2011 (Kneedle) with S = 1, for convex and increasing curves: the curve is turned by 180
     degrees and looked through from its steep end, up to the first knee.

@@ -54,33 +54,12 @@ class KFEDSettings(ManyModels):
 def group_centres(
     centres: FloatArray, owners: IntArray, num_groups: int, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    """Group all clients' centres into `num_groups` groups, in one pass.
+    """Return the group (N,) of all clients' centres (N, D), in one pass, and each group's mean (C, D).
 
-    One client's centres are taken as they are; then, as long as there are too few, the centre that is farthest from
-    all those taken is taken as well. Every centre then belongs to the nearest of those taken.
-
-    Parameters
-    ----------
-    centres : (N, D) float64
-        Local centres of all clients, in the order of client keys.
-    owners : (N,) int64
-        Client of each centre; a client has at most `num_groups`.
-    num_groups : int
-        Groups wanted. Where there are fewer distinct centres, fewer are found.
-    rng : numpy.random.Generator
-        Draws the client to begin with.
-
-    Returns
-    -------
-    groups : (N,) int64
-        Group of each centre, numbered from 0 in order of first appearance.
-    means : (C, D) float64
-        Mean of each group's centres, each centre counted once, whatever its size.
-
-    Raises
-    ------
-    ValueError
-        If a client has more centres than there are to be groups.
+    One random client's centres are taken as they are; then, as long as there are too few, the centre that is farthest
+    from all those taken is taken as well. Every centre then belongs to the nearest of those taken. Where there are
+    fewer distinct centres than `num_groups`, fewer groups are found; a client with more centres than groups is a
+    ValueError.
 
     Source: Dennis et al. 2021 (k-FED), Alg. 2; the paper leaves open which client comes first.
     """

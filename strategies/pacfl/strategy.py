@@ -62,30 +62,13 @@ class Directions:
 
 
 def angle_matrix(clients: Sequence[Directions], measure: str) -> FloatArray:
-    """Return the angles between any two clients' data.
+    """Return the angles (M, M) between any two clients' data, in degrees.
 
     A singular vector's sign means nothing: of a vector and its opposite the smaller angle counts, so that no angle of
-    two vectors exceeds 90.
-
-    Parameters
-    ----------
-    clients : sequence of Directions
-        M of them.
-    measure : str
-        ``"smallest_pair"``: the smallest angle between any vector of one and any of the other.
-        ``"smallest_principal"``: the smallest principal angle of the subspaces that the vectors span.
-        ``"sum_corresponding"``: the sum of the angles of corresponding vectors; one that only one of the two has
-        counts 90.
-
-    Returns
-    -------
-    (M, M) float64
-        Degrees; symmetric, with zeros on the diagonal.
-
-    Raises
-    ------
-    ValueError
-        If `measure` is unknown.
+    two vectors exceeds 90. `measure` is ``"smallest_pair"``: the smallest angle between any vector of one and any of
+    the other; ``"smallest_principal"``: the smallest principal angle of the subspaces that the vectors span; or
+    ``"sum_corresponding"``: the sum of the angles of corresponding vectors; one that only one of the two has counts
+    90.
 
     Source: Vahidian et al. 2023, the proximity matrix: the smallest angle, and the sum over corresponding vectors.
     Deviation: the published code, and so ``"smallest_pair"``, compares single vectors, which gives no principal

@@ -33,25 +33,10 @@ def draw_models(clients: Sequence[Client], num_models: int, rng: np.random.Gener
 
 
 def random_assignment(num_clients: int, num_models: int, rng: np.random.Generator) -> IntArray:
-    """Draw a model for each client such that no model is left out needlessly.
+    """Draw a model (M,) for each client such that no model is left out needlessly.
 
-    Parameters
-    ----------
-    num_clients, num_models : int
-        M may be 0; K is at least 1.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (M,) int64
-        With M >= K a uniform draw, after which each model without a client takes one at random from those
-        models that have more than one: every model has a client. With M < K all clients have different
-        models.
-
-    Raises
-    ------
-    ValueError
-        If `num_models` is below 1.
+    With M >= K a uniform draw, after which each model without a client takes one at random from those models that
+    have more than one. With M < K all clients have different models.
 
     Source: CLoVE, random first round.
     Deviation: the published code overwrites the draw of any client, which can empty another model.
@@ -75,14 +60,7 @@ def group_models(
 ) -> FloatArray:
     """Return the next bank (count, R), averaged as the round averages, from updates of model 0.
 
-    Parameters
-    ----------
-    updates
-        The round's valid updates by client key, all of the bank's first model.
-    groups
-        Group of each client; one that has none counts for no group.
-    count
-        Number of groups. One of which no member sent an update gets the mean of all updates.
+    A client without a group counts for none; a group of which no member sent an update gets the mean of all updates.
     """
 
     def averaged(chosen: Sequence[tuple[str, Update]], models: IntArray, rows: int) -> FloatArray:
@@ -176,19 +154,7 @@ def _by_folds(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> P
 
 
 def farthest(losses: FloatArray, chosen: IntArray) -> int:
-    """Return the client whose least loss over the models chosen so far is largest, of those that are not chosen.
-
-    Parameters
-    ----------
-    losses : (M, C) float64
-        Loss of each chosen client's model on each client's data, infinite where it diverged.
-    chosen : (C,) int64
-        The chosen clients, fewer than M.
-
-    Returns
-    -------
-    int
-        Its row; the first among equals.
+    """Return the client whose least loss over the chosen clients' models, (M, C), is largest.
 
     Source: Mansour et al. 2020 (HypCluster), in google/fedjax, k-means++ over clients.
     Deviation: a client that is chosen is not chosen again.
@@ -204,11 +170,6 @@ def far_models(context: Round) -> Models:
     All participants train the first model. That of a random one is chosen, then again and again that of the client
     for which the chosen models are worst. This costs an exchange for the models, and K - 1 for their losses, each of
     one model. With fewer usable clients than K the other models stay as they are.
-
-    Raises
-    ------
-    RoundFailed
-        If fewer clients than the quorum sent a valid model, or losses.
 
     Source: Mansour et al. 2020 (HypCluster), in google/fedjax.
     """

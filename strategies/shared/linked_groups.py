@@ -77,21 +77,11 @@ def problems_of_k(run: Experiment, setting: str, otherwise: str) -> list[str]:
 
 
 def extended(clusters: IntArray, previous: IntArray) -> IntArray:
-    """Return every client's model, where some clients have one and all have been clustered anew.
+    """Return every client's model (M,), where some have one (`previous`, else -1) and all have been clustered anew.
 
-    Parameters
-    ----------
-    clusters : (M,) int64
-        New clusters of all clients, numbered from 0.
-    previous : (M,) int64
-        Model that each client has, -1 for none.
-
-    Returns
-    -------
-    (M,) int64
-        Who has a model keeps it. Another client takes the model that most clients of its cluster have, the lowest
-        number among equals; where none has one, the cluster's clients share a new model, numbered on in order of
-        first appearance.
+    Who has a model keeps it. Another client takes the model that most clients of its cluster have, the lowest number
+    among equals; where none has one, the cluster's clients share a new model, numbered on in order of first
+    appearance.
     """
     models = previous.copy()
     following = int(previous.max(initial=-1)) + 1

@@ -47,17 +47,9 @@ _FLOOR = 1e-3
 
 
 def mutual(losses: FloatArray) -> FloatArray:
-    """Return the mean of both cross losses of any two.
+    """Return the mean (M, M) of both cross losses of any two clients, 0 on the diagonal.
 
-    Parameters
-    ----------
-    losses : (M, M) float
-        Row i: the losses of everybody's model on i's data; see `cluster.finite_losses` for NaN.
-
-    Returns
-    -------
-    (M, M) float64
-        Symmetric; the diagonal is 0 whatever the own losses are.
+    Row i of `losses` has those of everybody's model on i's data.
 
     Source: Vardhan et al. 2024 (SR-FCA), the cross-loss distance of two clients.
     """
@@ -72,14 +64,7 @@ def group_by_largest_ratio(distances: FloatArray, smallest: int = 1) -> Grouping
 
     A factor and not a difference: of groups that are all unlike each other some are more so, and losses on them may
     lie further from one another than from those within a group. Distances below a thousandth of the largest count
-    alike.
-
-    Parameters
-    ----------
-    distances : (M, M) float64
-        See `mutual`.
-    smallest : int
-        Clients that two of the clusters must have, see `group_by_largest_gap`.
+    alike. Two of the clusters must have `smallest` clients, see `group_by_largest_gap`.
     """
     floor = _FLOOR * float(distances.max(initial=0.0))
     if floor == 0.0:
@@ -106,19 +91,10 @@ def by_cluster(rows: FloatArray, clusters: IntArray, num_clusters: int) -> Float
 
 
 def distances_to_clusters(losses: FloatArray, cross: FloatArray) -> FloatArray:
-    """Return the distance of each client to each cluster.
+    """Return the distance (M, C) of each client to each cluster.
 
-    Parameters
-    ----------
-    losses : (M, C) float
-        Loss of each cluster's model on each client's data.
-    cross : (M, C) float
-        Mean loss of each client's own model on the data of each cluster's clients; NaN where that is not known.
-
-    Returns
-    -------
-    (M, C) float64
-        The mean of both; the first alone where the second is not known.
+    The mean of the loss of each cluster's model on the client's data, and of that of the client's model on the
+    cluster's (`cross`); the first alone where the second is not known (NaN).
 
     Source: Vardhan et al. 2024 (SR-FCA), RECLUSTER. Deviation: what is not known is left out.
     """

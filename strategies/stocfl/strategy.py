@@ -26,18 +26,9 @@ from florets.task.wire.replies import Update
 def merge_similar(sums: FloatArray, least: float) -> IntArray:
     """Merge the two groups of the largest cosine again and again, as long as it is at least `least`.
 
-    Parameters
-    ----------
-    sums : (C, R) float64
-        Sum of the directions of each group's clients; its cosine with another is that of their means. Not modified.
-    least : float
-        From -1, which merges all, to above 1, which merges none.
-
-    Returns
-    -------
-    (C,) int64
-        Merged group of each, numbered from 0 in order of first appearance. A direction of length 0 has a cosine of 0
-        with every other one; among equal cosines the first pair is merged.
+    `sums` (C, R) are of the directions of each group's clients; the merged groups (C,) are numbered from 0 in order
+    of first appearance. A direction of length 0 has a cosine of 0 with every other one; among equal cosines the first
+    pair is merged.
 
     Source: Zeng et al. 2023 (StoCFL), the merging step of stochastic client clustering. Deviation: after each merge
     the cosines of the union are taken anew; the published code goes once through those of before, so that two groups

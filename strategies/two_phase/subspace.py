@@ -78,20 +78,11 @@ def term_size(term: NDArray[np.floating], unit: FloatArray) -> float:
 
 
 def factors_size(left: NDArray[np.floating], right: NDArray[np.floating], all_pairs: bool) -> float:
-    """Return a bound on the size of a client's moment matrices, from their factors.
+    """Return a bound on the size of a client's moment matrices, from their factors (A, p, R).
 
-    Parameters
-    ----------
-    left, right : (A, p, R) float
-        Gradients of p examples at each anchor, finite.
-    all_pairs : bool
-        Whether the matrix is the mean over all ordered pairs of different examples; else p is 1, left times right.
-
-    Returns
-    -------
-    float
-        At the anchor where it is largest, the mean over the pairs of the product of their gradients' lengths. One
-        gradient of heavy-tailed data counts only as far as it weighs in the matrix, and not by its square.
+    At the anchor where it is largest, the mean over the pairs of the product of their gradients' lengths. One
+    gradient of heavy-tailed data counts only as far as it weighs in the matrix, and not by its square. With
+    `all_pairs` the matrix is the mean over all ordered pairs of different examples, else left times right.
     """
     one, other = (np.sqrt(np.einsum("apr,apr->ap", side, side, dtype=np.float64)) for side in (left, right))
     same, pairs = (one * other).sum(axis=1), left.shape[1]
@@ -158,15 +149,7 @@ def orthonormal_columns(stack: FloatArray) -> FloatArray:
 def leading_bases(clients: list[Factors], weights: FloatArray, rank: int, rng: np.random.Generator) -> FloatArray:
     """Return the first left singular vectors (A, R, rank) of each anchor's weighted mean of moment matrices.
 
-    Parameters
-    ----------
-    clients
-        In the order of the client keys, at least one.
-    weights : (m,) float64
-    rank : int
-        Vectors wanted, at most R.
-    rng
-        Start vectors of the sparse solver; the bases of matrices that are zero.
+    `rng` is for start vectors of the sparse solver, and the bases of matrices that are zero.
 
     Source: mixed regression, Phase 1, l. 9, by direct singular value decomposition as in its experiments (Sec. V).
     """
