@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire.replies import Work
-
 if TYPE_CHECKING:
     # It loads Flower, which `florets --help` needs not.
+    from florets.task.wire.replies import Work
     from florets.task.wire.sums import PartSums
 
 Detail = float | str | list[float] | dict[str, Any]
@@ -150,6 +149,12 @@ class CostEstimate:
     num_bytes: int
 
 
+def _no_work() -> "Work":
+    from florets.task.wire.replies import Work
+
+    return Work()
+
+
 @dataclass(frozen=True)
 class RoundReport:
     """Everything that is recorded of one round.
@@ -205,7 +210,7 @@ class RoundReport:
     tries: int = 1
     rejected: Mapping[str, str] = field(default_factory=dict)
     confusions: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    work: Work = field(default_factory=Work)
+    work: "Work" = field(default_factory=_no_work)
     clients: Mapping[str, ClientRound] = field(default_factory=dict)
     compared: Compared | None = None
 
