@@ -16,7 +16,7 @@ from florets.engines.own_nodes import check_device, own_nodes
 from florets.engines.pool import ClientSide
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here
-from florets.server_app.loss_matrix import loss_matrix
+from florets.server_app.final_models import loss_matrix
 from florets.server_app.plan.memory import ProcessMemory
 from florets.server_app.plan.replicas import Exchange, ReplicaGrid, Seen, representative_nodes, representatives
 from florets.strategies.base.report import Client, RoundReport
