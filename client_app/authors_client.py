@@ -13,11 +13,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client as Received
-from florets.client_app.messages import Config, Number, packed, reply
+from florets.client_app.session import Config
 from florets.client_app.training import (
+    Number,
     augmentation,
     local_gradient,
     model_losses,
+    packed,
+    reply,
     result_on,
     sample_weights,
     trained,

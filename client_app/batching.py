@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from florets.client_app.client import NOTHING, Client, Prepared, clients_at_hand
-from florets.client_app.messages import reported
 from florets.client_app.session import State, session
-from florets.client_app.training import sends_gradient
+from florets.client_app.training import reported, sends_gradient
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays

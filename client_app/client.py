@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from torch.nn import Module
 
 from florets.client_app.caps import Limits
-from florets.client_app.messages import Config
-from florets.client_app.session import State, client_key, device_of, has_owner, is_simulated, num_partitions, session
+from florets.client_app.session import (
+    Config,
+    State,
+    client_key,
+    device_of,
+    has_owner,
+    is_simulated,
+    num_partitions,
+    session,
+)
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.task import Task
@@ -33,7 +41,7 @@ class Prepared:
     Parameters
     ----------
     losses
-        Mean loss of each of the message's K models (K,), as it may be sent (`florets.client_app.messages.reported`).
+        Mean loss of each of the message's K models (K,), as it may be sent (`florets.client_app.training.reported`).
     trained
         The model after local training.
     tested

@@ -2,20 +2,19 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context
+from flwr.app import ArrayRecord, ConfigRecordValues, Context
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.caps import PARAMETERS, TASK, Limits
-from florets.client_app.messages import Config
 from florets.task.consent import EVERYTHING, Consent
 from florets.task.data.files import links_inside
 from florets.task.data.hugging_face import HUGGING_FACE
@@ -26,6 +25,9 @@ from florets.task.task import ClientData, Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.wire import bank, kinds
 from florets.task.wire.layout import view_array
+
+Config = Mapping[str, ConfigRecordValues]
+"""A message's settings."""
 
 State = dict[str, Tensor]
 

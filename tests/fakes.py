@@ -7,6 +7,7 @@ target, and it holds `examples[i]` examples.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -117,8 +118,8 @@ class FakeClients:
         if kind == KMEANS:
             centre = Array(np.array([[self.targets[client]]], dtype=np.float32))
             return {
-                kinds.ARRAYS: ArrayRecord({kinds.CENTRES: centre}),
-                kinds.METRICS: MetricRecord({kinds.SIZES: [n]}),
+                kinds.ARRAYS: ArrayRecord({"centres": centre}),
+                kinds.METRICS: MetricRecord({"sizes": [n]}),
             }
         if kind == LABELS:
             counts = self.labels(client, int(config[kinds.SERVER_ROUND]))  # type: ignore[arg-type]
@@ -145,8 +146,26 @@ class FakeClients:
         if kind == TRAIN_PROBE:
             change = 2 * (thetas(content.array_records[kinds.PROBE])[0] - self.targets[client])
             profile = np.array([change if config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else -change / 4])
-            record = ArrayRecord({kinds.PROFILE: Array(profile.astype(np.float32))})
-            return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics, kinds.PROFILE: record}
+            record = ArrayRecord({"profile": Array(profile.astype(np.float32))})
+            return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics, "profile": record}
         if kind == kinds.TRAIN_SELECT:
             metrics[kinds.CHOSEN_MODEL], metrics[kinds.MODEL_LOSSES] = chosen, losses
         return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics}
+
+
+def asker(settings: Mapping[str, Any], server_round: int = 2, nodes: int = 4) -> Callable[..., RecordDict]:
+    """A function that sends one message to a client of the real ClientApp, by default the first."""
+    from florets.client_app.app import app
+
+    grid = LocalGrid(app, nodes)
+
+    def ask(kind: str, own: Mapping[str, Any], node: int = 2, **records: ArrayRecord | None) -> RecordDict:
+        config = ConfigRecord({**settings, kinds.SERVER_ROUND: server_round, **own})
+        content = RecordDict(
+            {kinds.CONFIG: config, **{name: one for name, one in records.items() if one is not None}}
+        )
+        (reply,) = grid.send_and_receive([message_to(content, node, kind)])
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    return ask

@@ -96,7 +96,7 @@ class FoldClients:
             numbers |= {kinds.TRAIN_LOSS: loss}  # type: ignore[dict-item]
         if kind != kinds.TRAIN:
             common = received(content, kinds.COMMON) if kinds.COMMON in content else w
-            answer[kinds.FOLDS] = ArrayRecord({kinds.FOLDS: Array(self._rows(content, client, target - common))})
+            answer["folds"] = ArrayRecord({"folds": Array(self._rows(content, client, target - common))})
         answer[kinds.METRICS] = MetricRecord(numbers)  # type: ignore[arg-type]
         return answer
 

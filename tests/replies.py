@@ -57,29 +57,29 @@ TEXTS: dict[str, Any] = {
 DESCRIPTION = Description("archive", 9, 7, shape=(3,), classes=("a", "b"))
 BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
 COUNT = {kinds.NUM_EXAMPLES: 10}
-PROBED = {kinds.PROFILE: Array(np.arange(5, dtype=np.float32))}
-ANCHOR = NUMBERS | {kinds.RESIDUAL: 0.25}
+PROBED = {"profile": Array(np.arange(5, dtype=np.float32))}
+ANCHOR = NUMBERS | {"residual": 0.25}
 TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
-SHARES = NUMBERS | {kinds.MEMBERSHIPS: [0.25, 0.75], kinds.MODEL_LOSSES: [2.0, 1.0]}
-SIZES: dict[str, Any] = {kinds.SIZES: [4, 6]}
-POINTS = {kinds.CENTRES: MODEL["weight"]}
-ROWS, FULL = {kinds.FOLDS: MODEL["weight"]}, RowForm("full", 3, 3)
-SIGNS = {kinds.FOLDS: Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
-OFFSETS: dict[str, Any] = COUNT | {kinds.OFFSETS: [0.5, -0.5], kinds.VARIANCES: [0.1, 0.2]}
+SHARES = NUMBERS | {"memberships": [0.25, 0.75], kinds.MODEL_LOSSES: [2.0, 1.0]}
+SIZES: dict[str, Any] = {"sizes": [4, 6]}
+POINTS = {"centres": MODEL["weight"]}
+ROWS, FULL = {"folds": MODEL["weight"]}, RowForm("full", 3, 3)
+SIGNS = {"folds": Array(np.array([[170, 128], [1, 0]], dtype=np.uint8))}
+OFFSETS: dict[str, Any] = COUNT | {"offsets": [0.5, -0.5], "variances": [0.1, 0.2]}
 FACTORS = {kinds.LEFT: BLOCK, kinds.RIGHT: BLOCK}
 
 
-MIXED = {kinds.SHARES: [0.25, 0.75], kinds.CLASS_SUMS: [1.5, 1.0, 3.5, 4.0]}
+MIXED = {kinds.SHARES: [0.25, 0.75], "class-sums": [1.5, 1.0, 3.5, 4.0]}
 AXES = Array(np.array([[1, 0], [0, 0], [0, 1]], dtype=np.float32))
 SQUARE = Array(np.array([[1, 0.5], [0, 1]], dtype=np.float32))
 OWN: dict[str, Any] = {"a": 1.5}
-PLACES: dict[str, Any] = {kinds.PLACES: [0, 2]}
+PLACES: dict[str, Any] = {"places": [0, 2]}
 HALVES = {"weight": Array(np.full((2, 3), 0.5, dtype=np.float32))}
 MIX = Layout.of(HALVES)
-SPLIT = NUMBERS | {kinds.LABEL_COUNTS: [4, 0, 6], kinds.SPREAD: 0.1}
+SPLIT = NUMBERS | {kinds.LABEL_COUNTS: [4, 0, 6], "spread": 0.1}
 FEATURES = {
     kinds.PROTOTYPES: {kinds.PROTOTYPES: MODEL["weight"]},
-    kinds.STATISTICS: {kinds.STATISTICS: MODEL["weight"]},
+    "statistics": {"statistics": MODEL["weight"]},
 }
 
 
@@ -123,7 +123,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     (kinds.TRAIN, lambda: reply(NUMBERS, MODEL), lambda content: read_update(content, LAYOUT, 0)),
     (kinds.TRAIN_SELECT, lambda: reply(NUMBERS | CHOICE, MODEL), reads(SelectedUpdate, layout=LAYOUT, K=2)),
     ("own", lambda: reply(NUMBERS | OWN, MODEL, more=MODEL), lambda it: read_update(it, LAYOUT, 0, ["more"], ["a"])),
-    ("answer", lambda: reply(COUNT | OWN, PROBED), lambda sent: read_answer(sent, {kinds.PROFILE: (5,)}, ["a"])),
+    ("answer", lambda: reply(COUNT | OWN, PROBED), lambda sent: read_answer(sent, {"profile": (5,)}, ["a"])),
     ("traced", lambda: reply(NUMBERS | {kinds.STEP_LOSSES: [1.0, 0.5]}, MODEL), reads(TracedUpdate, S=2, **LAID)),
     (kinds.EVALUATE, lambda: reply(TEST), read_evaluation),
     ("tuned", lambda: reply(TESTS), lambda sent: read_evaluation(sent, tuned=True, validation=True)),
@@ -131,7 +131,7 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("value sums", lambda: with_sums(VALUE_PART, 3), lambda sent: read_evaluation(sent, sums_of=0)),
     (kinds.HELLO, lambda: reply(HELLO, None, TEXTS), reads(Introduction)),
     ("probe", lambda: reply(NUMBERS, MODEL, profile=PROBED), reads(ProbeUpdate, d=5, **LAID)),
-    ("subspace", lambda: reply(COUNT, {kinds.TERMS: BLOCK}), reads(Term, A=2, R=3, k=4)),
+    ("subspace", lambda: reply(COUNT, {"terms": BLOCK}), reads(Term, A=2, R=3, k=4)),
     ("factors", lambda: reply(COUNT, FACTORS), reads(TwoSidedFactors, A=2, p=3, R=4)),
     ("factor", lambda: reply(COUNT, {kinds.LEFT: BLOCK}), reads(LocalFactors, A=2, p=3, R=4)),
     ("descent", lambda: reply(ANCHOR, MODEL), reads(AnchorUpdate, **LAID)),
@@ -140,12 +140,12 @@ READERS: list[tuple[str, Callable[[], RecordDict], Callable[[RecordDict], object
     ("folds", lambda: reply(NUMBERS, MODEL, folds=ROWS), reads(FoldUpdate, form=FULL, folds=2, **LAID)),
     ("rows", lambda: reply(COUNT, folds=SIGNS), reads(FoldRows, form=RowForm("signs", 9, 40), folds=2)),
     ("kmeans", lambda: reply(SIZES, POINTS), reads(LocalCentres, D=3, n=range(1, 5))),
-    ("vectors", lambda: reply(PLACES, {kinds.PRINCIPAL: AXES}), reads(PrincipalVectors, D=3, m=range(1, 4), most=3)),
-    ("descriptor", lambda: reply(COUNT, {kinds.DESCRIPTOR: SQUARE}), lambda sent: read_descriptor(sent, 0, 2, False)),
+    ("vectors", lambda: reply(PLACES, {"principal": AXES}), reads(PrincipalVectors, D=3, m=range(1, 4), most=3)),
+    ("descriptor", lambda: reply(COUNT, {"descriptor": SQUARE}), lambda sent: read_descriptor(sent, 0, 2, False)),
     ("intercept", lambda: reply(OFFSETS), reads(Intercept, W=2)),
     (kinds.DESCRIBE, lambda: pack_description("07", DESCRIPTION), read_description),
     ("labels", lambda: reply({kinds.LABEL_COUNTS: [4, 0, 6]}), reads(LabelCounts, C=3)),
-    ("closest", lambda: reply(COUNT | {kinds.CLOSEST_COUNTS: [4, 6]}), reads(ClosestCounts, K=2)),
+    ("closest", lambda: reply(COUNT | {"closest": [4, 6]}), reads(ClosestCounts, K=2)),
     ("bilevel", lambda: reply(NUMBERS, MODEL, **{kinds.GLOBAL: MODEL}), reads(BilevelUpdate, **LAID)),
     ("mixed", lambda: reply(NUMBERS, MODEL, **{kinds.MIX: HALVES}), reads(MixedUpdate, mix_layout=MIX, **LAID)),
     ("split", lambda: reply(SPLIT, MODEL, **FEATURES), reads(SplitUpdate, C=3, D=3, **LAID)),

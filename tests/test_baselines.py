@@ -229,8 +229,8 @@ def test_one_shot_needs_a_pass() -> None:
 def centres(*rows: list[float], sizes: list[int], dtype: str = "float32") -> RecordDict:
     return RecordDict(
         {
-            kinds.ARRAYS: ArrayRecord({kinds.CENTRES: Array(np.array(rows, dtype=dtype))}),
-            kinds.METRICS: MetricRecord({kinds.SIZES: sizes}),
+            kinds.ARRAYS: ArrayRecord({"centres": Array(np.array(rows, dtype=dtype))}),
+            kinds.METRICS: MetricRecord({"sizes": sizes}),
         }
     )
 

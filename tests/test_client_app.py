@@ -23,7 +23,7 @@ from florets.task.wire import Layout, bank, codec, is_stable, kinds
 from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
 from florets.task.wire.scores import read_evaluation
-from tests.fakes import message_to
+from tests.fakes import asker, message_to
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -35,18 +35,8 @@ Ask = Callable[..., RecordDict]
 
 @pytest.fixture
 def ask() -> Ask:
-    grid = LocalGrid(app, 4)
-
-    def ask(kind: str, arrays: ArrayRecord | None, node: int = 2, **settings: object) -> RecordDict:
-        config = ConfigRecord({**SETTINGS, kinds.SERVER_ROUND: 1, **settings})  # type: ignore[dict-item]
-        content = RecordDict({kinds.CONFIG: config})
-        if arrays is not None:
-            content[kinds.ARRAYS] = arrays
-        (reply,) = grid.send_and_receive([message_to(content, node, kind)])
-        assert not reply.has_error(), reply.error.reason
-        return reply.content
-
-    return ask
+    send = asker(SETTINGS, 1)
+    return lambda kind, arrays, node=2, **settings: send(kind, settings, node, arrays=arrays)
 
 
 def plain_losses(node: int) -> list[float]:

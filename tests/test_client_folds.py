@@ -6,11 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 
-from florets.client_app.app import app
 from florets.conf.compose import compose
-from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.layers import untrained_entries
@@ -20,7 +18,7 @@ from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import read_update
-from tests.fakes import message_to
+from tests.fakes import asker
 
 CONFIG = compose(["num_clients=4", "k=2", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -41,15 +39,13 @@ ON_FOLDS = on_folds(Training(), 2)
 
 @pytest.fixture
 def ask() -> Ask:
-    grid = LocalGrid(app, 4)
+    return asker(message_settings(CONFIG, TASK))
 
-    def ask(kind: str, settings: dict[str, object], **records: ArrayRecord) -> RecordDict:
-        config = ConfigRecord({**message_settings(CONFIG, TASK), kinds.SERVER_ROUND: 2, **settings})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([message_to(RecordDict({kinds.CONFIG: config, **records}), 2, kind)])
-        assert not reply.has_error(), reply.error.reason
-        return reply.content
 
-    return ask
+def rows_of(ask: Ask, folds: int = 3, form: RowForm = FULL, **settings: object) -> np.ndarray:
+    """What `query.folds` sends of the model."""
+    own = {**ASK, **{name.replace("_", "-"): value for name, value in settings.items()}}
+    return codec.read(FoldRows, ask(QUERY_FOLDS, own, arrays=MODEL), form=form, folds=folds).rows
 
 
 def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
@@ -95,10 +91,7 @@ def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) ->
 
 
 def test_a_trained_model_is_trained_on_in_smaller_steps(ask: Ask) -> None:
-    rows = codec.read(
-        FoldRows, ask(QUERY_FOLDS, {**ASK, kinds.FOLD_RATE: 0.001}, arrays=MODEL), form=FULL, folds=3
-    ).rows
-    np.testing.assert_allclose(rows, by_hand(MODEL, 0.001), atol=2e-4)
+    np.testing.assert_allclose(rows_of(ask, fold_rate=0.001), by_hand(MODEL, 0.001), atol=2e-4)
 
 
 @pytest.mark.parametrize(("asked", "rows"), [(True, 1), (False, 3)])
@@ -108,12 +101,11 @@ def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
     data = TASK.client(0)
     alike = replace(data, y_train=torch.zeros_like(data.y_train))
     monkeypatch.setattr("florets.client_app.client.Client.data", alike)
-    settings = {**ASK, kinds.FOLD_CLASSES: asked}
-    assert len(codec.read(FoldRows, ask(QUERY_FOLDS, settings, arrays=MODEL), form=FULL, folds=3).rows) == rows
+    assert len(rows_of(ask, fold_classes=asked)) == rows
 
 
 def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
-    rows = codec.read(FoldRows, ask(QUERY_FOLDS, {**ASK, kinds.NUM_FOLDS: 1}, arrays=MODEL), form=FULL, folds=1).rows
+    rows = rows_of(ask, 1, num_folds=1)
     data, module = TASK.client(0), TASK.build_model()
     state = {name: torch.from_numpy(array.numpy().copy()) for name, array in MODEL.items()}
     everything = [np.arange(len(data.x_train))]
@@ -126,8 +118,7 @@ def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
 @pytest.mark.parametrize("upload", ["projection", "signs"])
 def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     form = RowForm(upload, 40, SIZE)  # type: ignore[arg-type]
-    settings = {**ASK, kinds.FOLD_UPLOAD: upload, kinds.FOLD_WIDTH: 40}
-    rows = codec.read(FoldRows, ask(QUERY_FOLDS, settings, arrays=MODEL), form=form, folds=3).rows
+    rows = rows_of(ask, form=form, fold_upload=upload, fold_width=40)
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95

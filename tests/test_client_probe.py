@@ -4,18 +4,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 
-from florets.client_app.app import app
 from florets.conf.compose import compose
-from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
-from florets.strategies.cfl_gp.strategy import CFLGPSettings, decimals, probe_message, profile_entries
+from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
-from tests.fakes import message_to
+from tests.fakes import asker
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -33,16 +31,7 @@ Ask = Callable[..., RecordDict]
 
 @pytest.fixture
 def ask() -> Ask:
-    grid = LocalGrid(app, 4)
-
-    def ask(kind: str, settings: dict[str, object], **records: object) -> RecordDict:
-        config = ConfigRecord({**SETTINGS, kinds.SERVER_ROUND: 2, **settings})  # type: ignore[dict-item]
-        content = RecordDict({kinds.CONFIG: config, **records})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([message_to(content, 2, kind)])
-        assert not reply.has_error(), reply.error.reason
-        return reply.content
-
-    return ask
+    return asker(SETTINGS)
 
 
 def on_probe(ask: Ask, settings: dict[str, object], upload: CFLGPSettings) -> tuple[np.ndarray, np.ndarray]:
@@ -120,14 +109,11 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
     layout = Layout.of(own, settings[kinds.UNTRAINED])  # type: ignore[arg-type]
     upload = CFLGPSettings(quantise="round", quantise_digits=2)
     places = profile_entries(upload, SEED, layout)
-    record = ConfigRecord({kinds.SERVER_ROUND: 2, **settings, **probe_message(upload, SEED)})  # type: ignore[dict-item]
-    content = RecordDict({kinds.CONFIG: record, kinds.ARRAYS: own, kinds.PROBE: probe})
-    (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, TRAIN_PROBE)])
-    assert not reply.has_error(), reply.error.reason
-    update = codec.read(ProbeUpdate, reply.content, layout=layout, model=0, d=len(places))
+    content = asker({**settings, **probe_message(upload, SEED)})(TRAIN_PROBE, {}, arrays=own, probe=probe)
+    update = codec.read(ProbeUpdate, content, layout=layout, model=0, d=len(places))
     # The flag, the counter and the 2 x 16 running statistics.
     assert layout.size - len(places) == 3 + 32
-    sent = reply.content.array_records[kinds.ARRAYS]
+    sent = content.array_records[kinds.ARRAYS]
     if settings[kinds.REPLY] == kinds.REPLY_MODEL:
         np.testing.assert_array_equal(sent["flag"].numpy(), [True, False])
         assert sent["2.num_batches_tracked"].numpy() > 0

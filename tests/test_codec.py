@@ -43,8 +43,8 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     (kinds.LOSSES, METRICS, None, ConfigRecord(), "record 'metrics' is a ConfigRecord, not a MetricRecord"),
     (kinds.TRAIN, METRICS, "extra", 1.0, "the reply holds the metrics .*extra"),
     (kinds.TRAIN, ARRAYS, "extra", MODEL["count"], "4 arrays came, the model has 3"),
-    ("probe", kinds.PROFILE, None, None, "holds the records"),
-    ("probe", kinds.PROFILE, None, ArrayRecord({"other": floats(1)}), r"\['other'\], not \['profile'\]"),
+    ("probe", "profile", None, None, "holds the records"),
+    ("probe", "profile", None, ArrayRecord({"other": floats(1)}), r"\['other'\], not \['profile'\]"),
     ("factors", ARRAYS, kinds.RIGHT, None, r"not \['left', 'right'\]"),
     ("factor", ARRAYS, kinds.RIGHT, floats(1), r"not \['left'\]"),
     # Numbers.
@@ -55,8 +55,8 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     *((kinds.TRAIN_SELECT, METRICS, kinds.CHOSEN_MODEL, x, "model") for x in (2, -1, 0.0)),
     (kinds.EVALUATE, METRICS, kinds.EVAL_ACCURACY, 1.5, "eval_acc is 1.5, not from 0 to 1"),
     (kinds.EVALUATE, METRICS, kinds.EVAL_LOSS, -0.5, "NaN, negative or larger"),
-    *(("descent", METRICS, kinds.RESIDUAL, x, "residual") for x in (-0.1, NAN, [1.0])),
-    *(("split", METRICS, kinds.SPREAD, x, "spread is") for x in (-0.5, NAN)),
+    *(("descent", METRICS, "residual", x, "residual") for x in (-0.1, NAN, [1.0])),
+    *(("split", METRICS, "spread", x, "spread is") for x in (-0.5, NAN)),
     # Lists.
     (kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, [1.0], "1 losses came, not 2"),
     (kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, 1.0, "no list of losses came"),
@@ -66,33 +66,33 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     ),
     ("traced", METRICS, kinds.STEP_LOSSES, [1.0], "1 step-losses came, not 2"),
     ("traced", METRICS, kinds.STEP_LOSSES, [1.0, NAN], "NaN, negative or larger"),
-    *(("soft", METRICS, kinds.MEMBERSHIPS, x, "memberships") for x in ([0.5, 0.6], [-0.5, 1.5], [NAN, 1.0], [1.0])),
+    *(("soft", METRICS, "memberships", x, "memberships") for x in ([0.5, 0.6], [-0.5, 1.5], [NAN, 1.0], [1.0])),
     ("soft", METRICS, kinds.MODEL_LOSSES, None, "holds the metrics"),
     *(("mixture", METRICS, kinds.SHARES, x, "shares") for x in ([0.25, 0.5], [-0.5, 1.5], [NAN, 1.0], [1.0], 1.0)),
-    ("mixture", METRICS, kinds.CLASS_SUMS, [1.0, 3.0], "2 class-sums came, not 4"),
-    ("mixture", METRICS, kinds.CLASS_SUMS, [-1.0, 3.5, 3.5, 4.0], "no numbers from 0"),
-    ("mixture", METRICS, kinds.CLASS_SUMS, [1.5, 1.0, 30.5, 4.0], "do not sum to the shares"),
+    ("mixture", METRICS, "class-sums", [1.0, 3.0], "2 class-sums came, not 4"),
+    ("mixture", METRICS, "class-sums", [-1.0, 3.5, 3.5, 4.0], "no numbers from 0"),
+    ("mixture", METRICS, "class-sums", [1.5, 1.0, 30.5, 4.0], "do not sum to the shares"),
     *(("labels", METRICS, kinds.LABEL_COUNTS, x, "label-counts") for x in ([4, 6], [4, -1, 0], [4.0] * 3, [0] * 3)),
-    *(("closest", METRICS, kinds.CLOSEST_COUNTS, x, "closest") for x in ([4], 4, [11, -1], [4.0, 6.0], [4, 4])),
-    *(("kmeans", METRICS, kinds.SIZES, x, "sizes") for x in (5, [], [1] * 5, [0, 1], [2.5, 1.0], [10**9, 1])),
-    *(("vectors", METRICS, kinds.PLACES, x, "places") for x in ([2, 0], [0, 0], [0, 3], [0.0, 2.0], [], 1)),
-    ("intercept", METRICS, kinds.VARIANCES, [0.1, -0.1], "variances are no numbers from 0"),
-    *(("intercept", METRICS, kinds.OFFSETS, x, "offsets") for x in ([1.0], 1.0, [NAN, 0.0], [1e300, 0.0])),
+    *(("closest", METRICS, "closest", x, "closest") for x in ([4], 4, [11, -1], [4.0, 6.0], [4, 4])),
+    *(("kmeans", METRICS, "sizes", x, "sizes") for x in (5, [], [1] * 5, [0, 1], [2.5, 1.0], [10**9, 1])),
+    *(("vectors", METRICS, "places", x, "places") for x in ([2, 0], [0, 0], [0, 3], [0.0, 2.0], [], 1)),
+    ("intercept", METRICS, "variances", [0.1, -0.1], "variances are no numbers from 0"),
+    *(("intercept", METRICS, "offsets", x, "offsets") for x in ([1.0], 1.0, [NAN, 0.0], [1e300, 0.0])),
     ("split", METRICS, kinds.LABEL_COUNTS, [4, 0, 7], "do not sum to the 10 examples"),
     ("split", METRICS, kinds.LABEL_COUNTS, [4, 2, 4], "2 prototypes came of 3 classes"),
     # Arrays: of a shape, a dtype, finite, and in a range.
-    ("subspace", ARRAYS, kinds.TERMS, Array(np.ones((2, 3, 2), np.float32)), r"float32\[2, 3, 2\], 2 for k, not 4"),
-    ("subspace", ARRAYS, kinds.TERMS, floats(1, 2), "has 1 dimensions, not 3"),
-    ("subspace", ARRAYS, kinds.TERMS, Array(np.ones((2, 3, 4))), "float64"),
-    *(("probe", kinds.PROFILE, kinds.PROFILE, floats(*[x] * 5), "NaN or infinite values") for x in (NAN, np.inf)),
-    ("kmeans", ARRAYS, kinds.CENTRES, floats([1e30, 1, 1], [1, 1, 1]), "beyond 1e"),
-    ("kmeans", ARRAYS, kinds.CENTRES, floats([1, 1, 1]), "1 for n, not 2"),
-    ("vectors", ARRAYS, kinds.PRINCIPAL, floats([1, 0], [0, 0], [1, 1]), "another length than 1"),
-    ("descriptor", ARRAYS, kinds.DESCRIPTOR, floats([1, 1], [-0.5, 1]), "a spread of the descriptor is negative"),
-    ("descriptor", ARRAYS, kinds.DESCRIPTOR, floats([1, 1]), "1 for rows, not 2"),
-    ("split", kinds.STATISTICS, kinds.STATISTICS, floats([1, 1, 1]), "1 for P, not 2"),
-    ("rows", kinds.FOLDS, kinds.FOLDS, Array(np.ones((3, 2), np.uint8)), r"\[3, 2\]"),
-    ("folds", kinds.FOLDS, kinds.FOLDS, floats([NAN, 1, 1], [1, 1, 1]), "NaN or infinite"),
+    ("subspace", ARRAYS, "terms", Array(np.ones((2, 3, 2), np.float32)), r"float32\[2, 3, 2\], 2 for k, not 4"),
+    ("subspace", ARRAYS, "terms", floats(1, 2), "has 1 dimensions, not 3"),
+    ("subspace", ARRAYS, "terms", Array(np.ones((2, 3, 4))), "float64"),
+    *(("probe", "profile", "profile", floats(*[x] * 5), "NaN or infinite values") for x in (NAN, np.inf)),
+    ("kmeans", ARRAYS, "centres", floats([1e30, 1, 1], [1, 1, 1]), "beyond 1e"),
+    ("kmeans", ARRAYS, "centres", floats([1, 1, 1]), "1 for n, not 2"),
+    ("vectors", ARRAYS, "principal", floats([1, 0], [0, 0], [1, 1]), "another length than 1"),
+    ("descriptor", ARRAYS, "descriptor", floats([1, 1], [-0.5, 1]), "a spread of the descriptor is negative"),
+    ("descriptor", ARRAYS, "descriptor", floats([1, 1]), "1 for rows, not 2"),
+    ("split", "statistics", "statistics", floats([1, 1, 1]), "1 for P, not 2"),
+    ("rows", "folds", "folds", Array(np.ones((3, 2), np.uint8)), r"\[3, 2\]"),
+    ("folds", "folds", "folds", floats([NAN, 1, 1], [1, 1, 1]), "NaN or infinite"),
     # Models.
     ("bilevel", kinds.GLOBAL, None, None, "holds the records"),
     ("bilevel", kinds.GLOBAL, "count", None, "2 arrays came, the model has 3"),
@@ -118,7 +118,7 @@ def test_a_reply_that_breaks_a_rule_is_refused_with_the_rule(
 
 
 def test_a_model_that_got_no_weight_must_come_back_as_it_was_sent() -> None:
-    content = changed("soft", METRICS, kinds.MEMBERSHIPS, [1e-12, 1.0])
+    content = changed("soft", METRICS, "memberships", [1e-12, 1.0])
     with pytest.raises(MalformedMessage, match="model 0 has no weight"):
         READ["soft"](content)
     zeros = Array(np.zeros((2, 3), np.float32))
@@ -137,7 +137,7 @@ def test_valid_replies_hold_what_was_sent() -> None:
     own: Any = READ["own"](VALID["own"]())
     assert (own.numbers, own.arrays["more"].tolist()) == ({"a": 1.5}, [0, 1, 2, 3, 4, 5, 7])
     answer: Any = READ["answer"](VALID["answer"]())
-    assert (answer.numbers, answer.arrays[kinds.PROFILE].tolist()) == ({"a": 1.5}, [0, 1, 2, 3, 4])
+    assert (answer.numbers, answer.arrays["profile"].tolist()) == ({"a": 1.5}, [0, 1, 2, 3, 4])
     diverged: Any = READ[kinds.LOSSES](changed(kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, [1.0, kinds.DIVERGED]))
     assert diverged.losses.tolist() == [1.0, np.inf]
     assert read_update(changed(kinds.TRAIN, METRICS, kinds.STABLE, 1), LAYOUT, 3).stable
@@ -146,10 +146,10 @@ def test_valid_replies_hold_what_was_sent() -> None:
 
 def test_rows_that_say_nothing_are_left_out() -> None:
     full, signs = floats([0.6, 0.8, 0], [0, 0, 0]), Array(np.zeros((1, 2), np.uint8))
-    folds: Any = READ["folds"](changed("folds", kinds.FOLDS, kinds.FOLDS, full))
+    folds: Any = READ["folds"](changed("folds", "folds", "folds", full))
     # The mean of the others' directions, as of a client with too few samples for folds.
     np.testing.assert_allclose(folds.rows, [[0.6, 0.8, 0]])
-    rows: Any = READ["rows"](changed("rows", kinds.FOLDS, kinds.FOLDS, signs))
+    rows: Any = READ["rows"](changed("rows", "folds", "folds", signs))
     assert rows.rows.shape == (0, 9)
 
 

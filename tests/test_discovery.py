@@ -167,7 +167,7 @@ def test_a_client_that_no_group_fits_is_told_and_trains_nothing() -> None:
 
 def with_rows(values: np.ndarray) -> Any:
     def fault(content: RecordDict) -> RecordDict:
-        content[kinds.FOLDS] = ArrayRecord({kinds.FOLDS: Array(values)})
+        content["folds"] = ArrayRecord({"folds": Array(values)})
         return content
 
     return fault
@@ -305,9 +305,9 @@ def test_a_regression_whose_model_never_stands_still_is_looked_at_all_the_same()
 def test_a_client_that_learns_nothing_on_a_fold_still_counts_in_the_average() -> None:
     def spoilt(folds: int) -> Any:
         def change(content: RecordDict) -> RecordDict:
-            rows = content.array_records[kinds.FOLDS][kinds.FOLDS].numpy().copy()
+            rows = content.array_records["folds"]["folds"].numpy().copy()
             rows[:folds] = 0.0
-            content[kinds.FOLDS] = ArrayRecord({kinds.FOLDS: Array(rows)})
+            content["folds"] = ArrayRecord({"folds": Array(rows)})
             return content
 
         return change
@@ -463,8 +463,8 @@ def test_sites_that_are_few_have_enough_folds_for_a_test() -> None:
 
 def alike(content: RecordDict) -> RecordDict:
     """Send one row, as a client does whose samples are all equal."""
-    rows = content.array_records[kinds.FOLDS][kinds.FOLDS].numpy()
-    content[kinds.FOLDS] = ArrayRecord({kinds.FOLDS: Array(rows[:1])})
+    rows = content.array_records["folds"]["folds"].numpy()
+    content["folds"] = ArrayRecord({"folds": Array(rows[:1])})
     return content
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import RecordDict
 
 from florets.client_app.app import app
 from florets.conf.compose import compose, follow
@@ -24,7 +24,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
-from tests.fakes import FakeClients, message_to, models, thetas
+from tests.fakes import FakeClients, asker, models, thetas
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}", "loss_data=held_out"])
 TASK = build_task(CONFIG)
@@ -37,15 +37,8 @@ Ask = Callable[..., RecordDict]
 
 @pytest.fixture
 def ask() -> Ask:
-    grid, settings = LocalGrid(app, 4), message_settings(CONFIG, TASK)
-
-    def ask(kind: str, arrays: ArrayRecord, **others: object) -> RecordDict:
-        config = ConfigRecord({**settings, kinds.SERVER_ROUND: 1, **HELD_OUT, **others})  # type: ignore[dict-item]
-        (reply,) = grid.send_and_receive([message_to(RecordDict({"config": config, "arrays": arrays}), 4, kind)])
-        assert not reply.has_error(), reply.error.reason
-        return reply.content
-
-    return ask
+    send = asker({**message_settings(CONFIG, TASK), **HELD_OUT}, 1)
+    return lambda kind, arrays, **others: send(kind, others, 4, arrays=arrays)
 
 
 def mine() -> tuple[np.ndarray, np.ndarray]:

@@ -81,7 +81,7 @@ def test_no_unchecked_figure_stands_as_a_papers() -> None:
     known, found = unchecked(), {}
     for path in (*PAGES, *FILES):
         text = path.read_text(encoding="utf-8")
-        is_item = path.is_relative_to(ROOT / "conf" / "reproduce")
+        is_item = path.is_relative_to(ROOT / "papers")
         # The figures of an item's `paper` are of many methods; each is held to its own.
         words = re.sub(r"\npaper:\n(?:[ \n].*\n|\n)*", "\n", text) if is_item else text
         told = list(claims(words.replace("\n# ", "\n"), known))

@@ -281,59 +281,53 @@ def changed(name: str, index: Any, value: float, sums: PartSums | None = CLASS_S
     return bytes(values.tobytes())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"test/figures": None}, "does not hold the sums"),
-        ({"test/sums": None}, "does not hold the sums"),
-        ({"other": b""}, "does not hold the sums"),
-        ({"test/sums": b"12345678" * 2}, "no array of shape"),
-        ({"test/confusion": b"1" * 13}, "no array of shape"),
-        ({"test/figures": changed("figures", 0, 1.5)}, "out of its range"),
-        ({"test/replicates": changed("replicates", (3, 2), -0.5)}, "out of its range"),
-        ({"test/replicates": changed("replicates", (3, 4), np.inf)}, "out of its range"),
-        ({"test/sums": changed("sums", 0, np.nan)}, "cannot be"),
-        ({"test/sums": changed("sums", 0, 1e9)}, "has another loss"),
-        ({"test/confusion": changed("confusion", (0, 0), 3)}, "is not sorted"),
-        ({"test/confusion": changed("confusion", (0, 1), -1)}, "is not sorted"),
-        ({"test/confusion": changed("confusion", (0, 2), 0)}, "is not sorted"),
-        ({"test/confusion": changed("confusion", (0, 2), 2**31 - 1)}, "does not count"),
-        ({"test/confusion": b""}, "does not count"),
-        ({"test/histogram": changed("histogram", (0, 0, 0), 10**6)}, "counts other records"),
-        ({"test/histogram": changed("histogram", (0, 0, 0), -1)}, "has negative counts"),
-        ({"train": np.array([1.0, -1.0, 5.0]).tobytes()}, "train counts nothing"),
-        ({"train": np.array([1.0, 0.5, 5.0]).tobytes()}, "no integer counts"),
-        ({"train": np.array([1.0, np.nan, 5.0]).tobytes()}, "is not finite"),
-        ({"train": np.zeros(3).tobytes()}, "train counts nothing"),
-    ],
-)
-def test_sums_of_classes_that_cannot_be_are_refused(changes: dict[str, bytes | None], message: str) -> None:
-    assert CLASS_SUMS is not None
-    with pytest.raises(MalformedMessage, match=message):
-        read_evaluation(reply({"test": CLASS_SUMS}, COUNTS, CLASS_TEST, changes), sums_of=3)
+OF_CLASSES: list[tuple[dict[str, bytes | None], str]] = [
+    ({"test/figures": None}, "does not hold the sums"),
+    ({"test/sums": None}, "does not hold the sums"),
+    ({"other": b""}, "does not hold the sums"),
+    ({"test/sums": b"12345678" * 2}, "no array of shape"),
+    ({"test/confusion": b"1" * 13}, "no array of shape"),
+    ({"test/figures": changed("figures", 0, 1.5)}, "out of its range"),
+    ({"test/replicates": changed("replicates", (3, 2), -0.5)}, "out of its range"),
+    ({"test/replicates": changed("replicates", (3, 4), np.inf)}, "out of its range"),
+    ({"test/sums": changed("sums", 0, np.nan)}, "cannot be"),
+    ({"test/sums": changed("sums", 0, 1e9)}, "has another loss"),
+    ({"test/confusion": changed("confusion", (0, 0), 3)}, "is not sorted"),
+    ({"test/confusion": changed("confusion", (0, 1), -1)}, "is not sorted"),
+    ({"test/confusion": changed("confusion", (0, 2), 0)}, "is not sorted"),
+    ({"test/confusion": changed("confusion", (0, 2), 2**31 - 1)}, "does not count"),
+    ({"test/confusion": b""}, "does not count"),
+    ({"test/histogram": changed("histogram", (0, 0, 0), 10**6)}, "counts other records"),
+    ({"test/histogram": changed("histogram", (0, 0, 0), -1)}, "has negative counts"),
+    ({"train": np.array([1.0, -1.0, 5.0]).tobytes()}, "train counts nothing"),
+    ({"train": np.array([1.0, 0.5, 5.0]).tobytes()}, "no integer counts"),
+    ({"train": np.array([1.0, np.nan, 5.0]).tobytes()}, "is not finite"),
+    ({"train": np.zeros(3).tobytes()}, "train counts nothing"),
+]
+OF_VALUES: list[tuple[dict[str, bytes | None], str]] = [
+    ({"test/sums": changed("sums", 1, -1.0, VALUE_SUMS)}, "negative sum of squares"),
+    ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
+    ({"test/sums": changed("sums", 0, np.inf, VALUE_SUMS)}, "cannot be"),
+    ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
+    (
+        {"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)},
+        "does not fit mean and spread",
+    ),
+    ({"test/deviations": changed("deviations", DEVIATIONS // 2, np.nan, VALUE_SUMS)}, "cannot be"),
+    ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "no array of shape"),
+    ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),
+    ({"train": np.array([0.0, 1.0, 1.0]).tobytes()}, "train counts nothing"),
+]
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"test/sums": changed("sums", 1, -1.0, VALUE_SUMS)}, "negative sum of squares"),
-        ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
-        ({"test/sums": changed("sums", 0, np.inf, VALUE_SUMS)}, "cannot be"),
-        ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
-        (
-            {"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)},
-            "does not fit mean and spread",
-        ),
-        ({"test/deviations": changed("deviations", DEVIATIONS // 2, np.nan, VALUE_SUMS)}, "cannot be"),
-        ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "no array of shape"),
-        ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),
-        ({"train": np.array([0.0, 1.0, 1.0]).tobytes()}, "train counts nothing"),
-    ],
+    ("classes", "changes", "message"), [*((3, *one) for one in OF_CLASSES), *((0, *one) for one in OF_VALUES)]
 )
-def test_sums_of_values_that_cannot_be_are_refused(changes: dict[str, bytes | None], message: str) -> None:
-    assert VALUE_SUMS is not None
+def test_sums_that_cannot_be_are_refused(classes: int, changes: dict[str, bytes | None], message: str) -> None:
+    sums, train, test = (CLASS_SUMS, COUNTS, CLASS_TEST) if classes else (VALUE_SUMS, MOMENTS, VALUE_TEST)
+    assert sums is not None
     with pytest.raises(MalformedMessage, match=message):
-        read_evaluation(reply({"test": VALUE_SUMS}, MOMENTS, VALUE_TEST, changes), sums_of=0)
+        read_evaluation(reply({"test": sums}, train, test, changes), sums_of=classes)
 
 
 SMALL = [

@@ -5,14 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 from torch import nn
 
-from florets.client_app.app import app
 from florets.client_app.handlers.estimate import fit_linear_model, least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.k_fed.client import (
     feature_rows,
@@ -27,7 +25,7 @@ from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
-from tests.fakes import message_to
+from tests.fakes import asker
 
 
 def rng() -> np.random.Generator:
@@ -197,16 +195,10 @@ def asking(*overrides: str) -> tuple[Ask, Layout, bank.Bank]:
     config = compose([*overrides, "num_clients=5", "seed=1"])
     task = build_task(config)
     models, base = build_models(config, task), message_settings(config, task)
-    grid = LocalGrid(app, 5)
+    given = asker(base, 1, 5)
 
     def ask(kind: str, node: int = 2, send: bool = True, **settings: object) -> RecordDict:
-        own = ConfigRecord({**base, kinds.SERVER_ROUND: 1, **settings})  # type: ignore[dict-item]
-        content = RecordDict({kinds.CONFIG: own})
-        if send:
-            content[kinds.ARRAYS] = bank.model(models, 0)
-        (reply,) = grid.send_and_receive([message_to(content, node, kind)])
-        assert not reply.has_error(), reply.error.reason
-        return reply.content
+        return given(kind, settings, node, arrays=bank.model(models, 0) if send else None)
 
     layout = Layout.of(bank.model(models, 0))
     return ask, layout, bank.unpack(models)[0]

@@ -310,9 +310,9 @@ def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
 
 def test_an_invalid_term_is_left_out_and_none_at_all_ends_the_run():
     def not_a_number(content: RecordDict) -> RecordDict:
-        terms = content.array_records[kinds.ARRAYS][kinds.TERMS].numpy().copy()
+        terms = content.array_records[kinds.ARRAYS]["terms"].numpy().copy()
         terms[0, 0, 0] = np.nan
-        content[kinds.ARRAYS] = ArrayRecord({kinds.TERMS: Array(terms)})
+        content[kinds.ARRAYS] = ArrayRecord({"terms": Array(terms)})
         return content
 
     found = run(*ANCHORS_5, watched=Watched({(SUBSPACE, 1, 7): not_a_number}))
@@ -444,7 +444,7 @@ def soft_round(spoiled: Callable[[RecordDict], RecordDict]) -> RoundReport:
 def test_metrics_of_a_spoiled_soft_reply_are_refused():
     def spoiled(content: RecordDict) -> RecordDict:
         metrics = content.metric_records[kinds.METRICS]
-        content[kinds.METRICS] = MetricRecord({**metrics, kinds.MEMBERSHIPS: [0.5, 0.6, 0.1]})
+        content[kinds.METRICS] = MetricRecord({**metrics, "memberships": [0.5, 0.6, 0.1]})
         return content
 
     assert soft_round(spoiled).replies["invalid"] == 1
@@ -453,7 +453,7 @@ def test_metrics_of_a_spoiled_soft_reply_are_refused():
 def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
     def spoiled(content: RecordDict) -> RecordDict:
         metrics, arrays = content.metric_records[kinds.METRICS], content.array_records[kinds.ARRAYS]
-        content[kinds.METRICS] = MetricRecord({**metrics, kinds.MEMBERSHIPS: [0.98, 0.01, 0.01]})
+        content[kinds.METRICS] = MetricRecord({**metrics, "memberships": [0.98, 0.01, 0.01]})
         huge = {n: Array(1e20 * np.ones_like(a.numpy())) for n, a in arrays.items() if n.startswith("2/")}
         content[kinds.ARRAYS] = ArrayRecord({**arrays, **huge})
         return content

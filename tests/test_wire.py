@@ -1,15 +1,28 @@
 """The wire format: models and replies survive the trip, and nothing malformed gets in."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from florets.engines.local_grid import as_flowers_process
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
 from florets.task.wire.layout import PackedVector, largest_values, view_array, write_array
+from florets.task.wire.records import (
+    array,
+    array_record,
+    config_record,
+    entries,
+    filled,
+    metric_record,
+    new_message,
+    record_dict,
+    reply_message,
+)
 from florets.task.wire.replies import read_update
 
 MODEL = {
@@ -209,3 +222,108 @@ def test_the_largest_values_of_several_updates_are_those_of_each() -> None:
     found = [*few[:3], *others, *few[3:]]
     assert largest_values(found).tolist() == [vector.largest for vector in found]
     assert largest_values([]).tolist() == []
+
+
+# Flower's records and messages
+
+VALUES: dict[str, Any] = {"a": 1, "b": 2.5, "c": [1, 2], "d": [0.5], "e": []}
+CONFIG: dict[str, Any] = {**VALUES, "f": "text", "g": b"bytes", "h": True, "i": ["x", "y"]}
+
+
+def test_filled_records_are_those_that_flower_makes() -> None:
+    assert metric_record(VALUES) == MetricRecord(VALUES)
+    assert config_record(CONFIG) == ConfigRecord(CONFIG)
+    assert filled(ConfigRecord({"a": 7, "z": 1}), CONFIG) == ConfigRecord({**CONFIG, "z": 1})
+    assert metric_record(VALUES).object_id == MetricRecord(VALUES).object_id
+    assert config_record(CONFIG).object_id == ConfigRecord(CONFIG).object_id
+    assert dict(entries(config_record(CONFIG))) == CONFIG
+    # NumPy's float is Python's as well.
+    assert metric_record({"a": np.float64(1.5)})["a"] == 1.5
+
+
+@pytest.mark.parametrize(
+    "value", [None, {}, (1,), [1, 2.0], [None], np.float32(1), np.int64(1)], ids=lambda value: type(value).__name__
+)
+def test_what_flower_refuses_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError):
+        metric_record({"a": 1, "b": value})
+    with pytest.raises(TypeError):
+        config_record({"a": 1, "b": value})
+
+
+def test_metrics_are_numbers_and_keys_texts() -> None:
+    for value in ("text", b"bytes", ["text"]):
+        with pytest.raises(TypeError):
+            metric_record({"a": value})
+    with pytest.raises(TypeError):
+        config_record({1: 2})  # type: ignore[dict-item]  # that is the point
+    with pytest.raises(TypeError):
+        record_dict({"a": 1})  # type: ignore[dict-item]
+
+
+def test_contents_and_arrays_are_those_that_flower_makes() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    theirs = Array(values)
+    ours = array("float32", (2, 3), theirs.data)
+    assert ours == theirs
+    assert ours.object_id == theirs.object_id
+    assert array_record({"w": ours}) == ArrayRecord({"w": theirs})
+    records = {"arrays": array_record({"w": ours}), "metrics": metric_record(VALUES), "config": config_record(CONFIG)}
+    assert record_dict(records) == RecordDict(dict(records))
+    assert record_dict(records).object_id == RecordDict(dict(records)).object_id
+
+
+CONTENT = RecordDict({"config": ConfigRecord({"rate": 0.5})})
+
+
+@pytest.fixture(autouse=True)
+def _process() -> None:
+    as_flowers_process()
+
+
+def timeless(message: Message) -> dict[str, object]:
+    """All that a message's metadata holds, but the times."""
+    return {name: value for name, value in vars(message.metadata).items() if name not in ("_created_at", "_ttl")}
+
+
+def hold_equal(ours: Message, theirs: Message) -> None:
+    assert vars(ours).keys() == vars(theirs).keys()
+    assert vars(ours.metadata).keys() == vars(theirs.metadata).keys()
+    assert timeless(ours) == timeless(theirs)
+    assert (ours.has_content(), ours.has_error(), ours.content) == (True, False, theirs.content)
+    assert ours.metadata.created_at == pytest.approx(theirs.metadata.created_at, abs=10)
+    assert ours.metadata.ttl == pytest.approx(theirs.metadata.ttl, abs=10)
+
+
+def sent_and_received(message: Message) -> Message:
+    found = Message.inflate(message.deflate(), {message.content.object_id: message.content})
+    # The id stays behind: whoever delivers the message gives it.
+    vars(found.metadata)["_message_id"] = message.metadata.message_id
+    return found
+
+
+@pytest.mark.parametrize("kind", [kinds.TRAIN, kinds.LOSSES, kinds.HELLO, "train.custom"])
+def test_a_new_message_is_the_one_that_flower_makes(kind: str) -> None:
+    ours = new_message(CONTENT, 7, kind, 3600.0, "3")
+    hold_equal(ours, Message(CONTENT, 7, kind, ttl=3600.0, group_id="3"))
+    assert ours.metadata.ttl == 3600.0
+    hold_equal(sent_and_received(ours), ours)
+    assert isinstance(ours.metadata, Metadata)
+
+
+def test_a_reply_is_the_one_that_flower_makes() -> None:
+    message = new_message(CONTENT, 7, kinds.TRAIN, 3600.0, "3")
+    vars(message.metadata)["_message_id"] = "12"
+    ours = reply_message(RecordDict(), message)
+    hold_equal(ours, Message(RecordDict(), reply_to=message))
+    assert (ours.metadata.reply_to_message_id, ours.metadata.src_node_id) == ("12", 7)
+    # It is waited for as long as the message is.
+    ends = message.metadata.created_at + message.metadata.ttl
+    assert ours.metadata.created_at + ours.metadata.ttl == pytest.approx(ends, abs=1e-3)
+    hold_equal(sent_and_received(ours), ours)
+
+
+@pytest.mark.parametrize("kind", ["", "teach", "train.", "train.a.b", "train.1a"])
+def test_types_that_flower_refuses_are_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match="message type"):
+        new_message(CONTENT, 7, kind, 3600.0, "3")

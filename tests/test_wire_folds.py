@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.strategies.shared.fold_round import FoldPlan
-from florets.task.wire import kinds, payload_bytes
+from florets.task.wire import payload_bytes
 from florets.task.wire.folds import RowForm
 
 
@@ -59,7 +59,7 @@ def test_a_projection_keeps_cosines_and_is_the_same_for_all_clients() -> None:
 @pytest.mark.parametrize("upload", ["projection", "signs"])
 def test_the_rows_of_a_client_take_16_kb_at_most(upload: str, size: int, folds: int) -> None:
     form = RowForm.of(upload, None, size, folds)  # type: ignore[arg-type]
-    empty = RecordDict({kinds.FOLDS: ArrayRecord({kinds.FOLDS: Array(np.zeros((folds, form.columns), form.dtype))})})
+    empty = RecordDict({"folds": ArrayRecord({"folds": Array(np.zeros((folds, form.columns), form.dtype))})})
     assert payload_bytes(empty) <= 16_000
 
 

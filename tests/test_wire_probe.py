@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array
 
-from florets.client_app.messages import quantise
+from florets.client_app.training import quantise
 from florets.strategies.cfl_gp.messages import coordinates
 from florets.task.wire import Layout
 

@@ -10,7 +10,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from florets.client_app.authors_client import Client
-from florets.client_app.messages import reply
+from florets.client_app.training import reply
 from florets.engines.engine import client_side
 from florets.engines.pool import ClientSide
 from florets.task.wire import kinds

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reported
-from florets.client_app.training import update
+from florets.client_app.training import reported, update
 from florets.task.device import one_thread
 from florets.task.layers import is_of_layer
 from florets.task.randomness import Purpose

@@ -10,10 +10,9 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import Number, reply, reported
 from florets.client_app.mixing import mixed
 from florets.client_app.session import State
-from florets.client_app.training import adapted, result_on, trained
+from florets.client_app.training import Number, adapted, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.figures import resampling, sums_of, target_sums

@@ -3,9 +3,8 @@
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reported
 from florets.client_app.session import session
-from florets.client_app.training import model_losses, update
+from florets.client_app.training import model_losses, reported, update
 from florets.task.training.losses import in_parts, recorded
 from florets.task.wire import is_stable, kinds
 from florets.task.wire.codec import pack

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    # It loads Flower, which `florets --help` needs not.
     from florets.task.wire.replies import Work
+
+    # It loads Flower, which `florets --help` needs not.
     from florets.task.wire.sums import PartSums
 
 Detail = float | str | list[float] | dict[str, Any]
@@ -31,6 +32,13 @@ _MOST_NAMED = 10
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
+
+
+def _no_work() -> "Work":
+    # The command prints its help from summaries of runs, without Flower.
+    from florets.task.wire.replies import Work
+
+    return Work()
 
 
 @dataclass(frozen=True)

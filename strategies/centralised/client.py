@@ -1,4 +1,4 @@
-"""`train.pooled`: local training of one model on the data of all clients of a simulation together."""
+"""Training on the data of all clients of a simulation together."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`train.probe`: a client's update of its own model, and its compressed gradient on another one."""
+"""CFL-GP's clients: an update of a client's own model, and its compressed change on another one."""
 
 import numpy as np
 from flwr.app import RecordDict

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire import Layout, kinds
+from florets.task.wire import Layout
 from florets.task.wire.codec import Tensor
 from florets.task.wire.replies import Update
 
@@ -24,7 +24,7 @@ class ProbeUpdate(Update):
         The client's gradient on the probe, or what local training changes in it, float32 (d,).
     """
 
-    profile: Annotated[npt.NDArray[np.float32], Tensor("d", name=kinds.PROFILE, record=kinds.PROFILE)]
+    profile: Annotated[npt.NDArray[np.float32], Tensor("d", name="profile", record="profile")]
 
     @property
     def others(self) -> npt.NDArray[np.floating]:

@@ -1,11 +1,10 @@
-"""`train.mixed`: a client trains from its own mixture of the global model and its upper layers, for FedALA."""
+"""FedALA's clients: training from a client's own mixture of the global model and its upper layers."""
 
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed
 from florets.client_app.mixing import mixed
-from florets.client_app.training import trained
+from florets.client_app.training import packed, trained
 from florets.strategies.fedala.messages import MixedUpdate
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack

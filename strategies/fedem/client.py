@@ -1,4 +1,4 @@
-"""`train.mixture` and `evaluate.mixture`: a client mixes K models, trains all of them, and tests the mixture."""
+"""FedEM's clients: they mix K models, train all of them, and test the mixture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from florets.client_app.client import Client
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
-from florets.client_app.messages import reported
 from florets.client_app.session import State
-from florets.client_app.training import sample_weights, trained
+from florets.client_app.training import reported, sample_weights, trained
 from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose

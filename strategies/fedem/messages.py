@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.strategies.shared.messages import AllModelsUpdate
-from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Numbers
 from florets.task.wire.layout import MalformedMessage
 
@@ -35,4 +34,4 @@ class ClassMixtureUpdate(MixtureUpdate):
         totals = self.shares * self.num_examples
         tolerance = _TOLERANCE * totals.sum()
         if not np.allclose(self.class_sums.sum(axis=1), totals, rtol=_TOLERANCE, atol=tolerance):
-            raise MalformedMessage(f"{kinds.CLASS_SUMS} do not sum to the shares of the examples")
+            raise MalformedMessage("class-sums do not sum to the shares of the examples")

@@ -1,4 +1,4 @@
-"""`train.split`: a client trains its head, then the body near prototypes, and tells of its features, for FedPAC."""
+"""FedPAC's clients: training of the head, then of the body near prototypes; statistics of the features."""
 
 from dataclasses import replace
 
@@ -8,8 +8,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed
-from florets.client_app.training import sample_weights, trained
+from florets.client_app.training import packed, sample_weights, trained
 from florets.strategies.fedpac.messages import SplitUpdate
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features, shares_and_spread
 from florets.task.layers import body_and_head

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.strategies.shared.messages import PrototypeUpdate
-from florets.task.wire import kinds
 from florets.task.wire.codec import Number, Tensor
 from florets.task.wire.layout import Vector
 
@@ -26,7 +25,7 @@ class SplitUpdate(PrototypeUpdate):
         Variance of the estimate of all of them together, at least 0.
     """
 
-    shares: Annotated[npt.NDArray[np.float32], Tensor("P", "D", name=kinds.STATISTICS, record=kinds.STATISTICS)]
+    shares: Annotated[npt.NDArray[np.float32], Tensor("P", "D", name="statistics", record="statistics")]
     spread: Annotated[float, Number(least=0)]
 
     @property

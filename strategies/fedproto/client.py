@@ -1,4 +1,4 @@
-"""`train.prototypes`: a client trains a model near the global class prototypes, and returns its own, for FedProto."""
+"""FedProto's clients: training near the global class prototypes, and a client's own prototypes."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,8 +6,7 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed
-from florets.client_app.training import sample_weights, trained
+from florets.client_app.training import packed, sample_weights, trained
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features
 from florets.strategies.shared.messages import PrototypeUpdate
 from florets.task.training.features import NearPrototypes, head_inputs

@@ -6,7 +6,6 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire import kinds
 from florets.task.wire.codec import Numbers
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.replies import Examples
@@ -19,10 +18,10 @@ CLOSEST = "florets.strategies.fedsoft.client:closest"
 class ClosestCounts:
     """Reply to `CLOSEST`: training samples that each model explains best, (K,), together `num_examples`."""
 
-    counts: Annotated[npt.NDArray[np.int64], Numbers("K", name=kinds.CLOSEST_COUNTS, integer=True, least=0)]
+    counts: Annotated[npt.NDArray[np.int64], Numbers("K", name="closest", integer=True, least=0)]
     num_examples: Examples
 
     def check(self) -> None:
         """Hold the counts to the examples."""
         if int(self.counts.sum()) != self.num_examples:
-            raise MalformedMessage(f"{kinds.CLOSEST_COUNTS} do not sum to the {self.num_examples} examples")
+            raise MalformedMessage(f"closest do not sum to the {self.num_examples} examples")

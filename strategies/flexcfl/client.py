@@ -1,4 +1,4 @@
-"""`query.labels`: how many samples of each class this client has, for FlexCFL's migration."""
+"""FlexCFL's clients: how many samples of each class they have, for migration."""
 
 import torch
 from flwr.app import RecordDict

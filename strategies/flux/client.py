@@ -1,4 +1,4 @@
-"""`query.descriptor`: mean and spread of this client's features in one model, for FLUX."""
+"""FLUX's clients: mean and spread of their features in one model."""
 
 from flwr.app import RecordDict
 

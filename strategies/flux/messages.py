@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import RecordDict
 
-from florets.task.wire import kinds
 from florets.task.wire.codec import Tensor, read
 from florets.task.wire.layout import MalformedMessage
 from florets.task.wire.replies import Examples
@@ -20,7 +19,7 @@ _ABSENT = -1.0
 class Descriptor:
     """Reply to `DESCRIPTOR`: rows (2 (C + 1), l): overall mean and spread, the classes' means, their spreads."""
 
-    rows: Annotated[npt.NDArray[np.float64], Tensor("rows", "l", name=kinds.DESCRIPTOR, double=True)]
+    rows: Annotated[npt.NDArray[np.float64], Tensor("rows", "l", name="descriptor", double=True)]
     num_examples: Examples
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire import kinds
 from florets.task.wire.codec import Numbers, Tensor
 from florets.task.wire.layout import MalformedMessage
 
@@ -27,7 +26,7 @@ class PrincipalVectors:
     def check(self) -> None:
         """Hold the places to their order, and the vectors to their length."""
         if (np.diff(self.places) <= 0).any() or self.places[-1] >= self.most:
-            raise MalformedMessage(f"{kinds.PLACES} do not rise, or are not from 0 to {self.most - 1}")
+            raise MalformedMessage(f"places do not rise, or are not from 0 to {self.most - 1}")
         # A huge value becomes infinite first.
         if not (np.abs(np.linalg.norm(self.principal, axis=0) - 1.0) <= _TOLERANCE).all():
             raise MalformedMessage("a principal vector has another length than 1")

@@ -1,4 +1,4 @@
-"""Per-FedAvg at a client: training of a model for the loss that it has after one gradient step on another batch."""
+"""Per-FedAvg's clients: training for the loss after one gradient step."""
 
 from collections.abc import Callable, Sequence
 

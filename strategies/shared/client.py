@@ -9,9 +9,8 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client
-from florets.client_app.messages import packed
 from florets.client_app.session import State
-from florets.client_app.training import augmentation, trained, update
+from florets.client_app.training import augmentation, packed, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features

@@ -27,7 +27,7 @@ _TOLERANCE = 1e-6
 class Rows(Item):
     """A client's rows of its folds in a `RowForm`: `form` and the number of `folds` are given."""
 
-    record = name = kinds.FOLDS
+    record = name = "folds"
 
     def checked(self, name: str, value: Any, sizes: Sizes) -> Float32:
         """Return the rows, see `without_empty`; one row of data that cannot be divided."""

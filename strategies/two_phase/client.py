@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from florets.client_app.client import Client
-from florets.client_app.messages import reported
 from florets.client_app.session import session
-from florets.client_app.training import model_losses, trained
+from florets.client_app.training import model_losses, reported, trained
 from florets.strategies.shared.messages import NEGLIGIBLE
 from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, SoftUpdate, Term, TwoSidedFactors
 from florets.task.layers import untrained_entries

@@ -8,7 +8,6 @@ import numpy.typing as npt
 from flwr.app import RecordDict
 
 from florets.strategies.shared.messages import NEGLIGIBLE, AllModelsUpdate, Shares
-from florets.task.wire import kinds
 from florets.task.wire.bank import Bank
 from florets.task.wire.codec import LossList, Number, Tensor, read
 from florets.task.wire.layout import Layout, MalformedMessage
@@ -66,7 +65,7 @@ class AnchorUpdate(Update):
 class SoftUpdate(AllModelsUpdate):
     """Reply to `TRAIN_SOFT`: all K models, and the client's weight and loss of each (K,)."""
 
-    shares: Annotated[npt.NDArray[np.float64], Shares("K", name=kinds.MEMBERSHIPS)]
+    shares: Annotated[npt.NDArray[np.float64], Shares("K", name="memberships")]
     losses: Annotated[npt.NDArray[np.float64], LossList("K")] = field()
 
 
