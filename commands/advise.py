@@ -10,7 +10,7 @@ HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and which method fits? Searches for groups, then compares FedAvg (plain, with
   fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with the answer that ignores its
   input. Each method is tried with three learning rates and trained until it no longer improves on validation records.
-  Keys are those of an experiment, without a strategy and k; train.learning_rate and num_rounds given by hand are kept:
+  Keys are those of an experiment, without a strategy and k; a given train.learning_rate or num_rounds is kept:
 
     florets advise                                           the quickstart's clients
     florets advise data_dir=DIR target=COLUMN                a folder or a table for each site, in process
