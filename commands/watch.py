@@ -20,8 +20,8 @@ _LAST_SECONDS = 5.0
 
 HELP = """florets watch <folder> [port=<number>] [until_end=true]
   Serve a page for this machine's browser that refreshes itself while the run in the folder is in progress: curves of
-  ARI and accuracy, who is in which group and who moved, each client's losses, replies, the remaining time. The run may
-  start later or be finished already. Ctrl-C ends the command.
+  ARI and accuracy, who is in which group and who moved, each client's losses, replies, the remaining time. The run
+  may start later or be finished already. Ctrl-C ends the command.
 
   port=0        port on 127.0.0.1; 0: a free one
   until_end     true: end with the run: exit code 0, or 1 if the run ended early"""

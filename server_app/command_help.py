@@ -30,8 +30,8 @@ Usage
   florets discover <keys>                       do these clients form groups?
   florets advise <keys>                         should these clients be grouped,
                                                 and which method fits
-  florets reproduce <item>                      a table of many runs; --list names
-                                                all
+  florets reproduce <item>                      a table of many runs;
+                                                --list names all
   florets resume=<folder>                       continue an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the
