@@ -127,7 +127,7 @@ def test_a_supernode_is_no_simulated_node_whatever_its_config_says(
 def test_a_public_data_set_is_read_through_no_link_that_leads_out(folder: Path) -> None:
     (folder.parent / "elsewhere").mkdir()
     (folder / "MNIST").symlink_to(folder.parent / "elsewhere")
-    with pytest.raises(ValueError, match=r"a link leads out of the data folder"):
+    with pytest.raises(ValueError, match=r"a link points outside the data folder"):
         asked({"data-dir": str(folder), "partition-id": 0}, data="mnist", partition="rotation", partition_options={})
 
 
