@@ -28,7 +28,8 @@ def hello(client: Client) -> RecordDict:
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
         handler_of(client, handler)
-    augmentation(client)
+    if "augment" in client.config:
+        augmentation(client)
     task, nodes = client.task, client.num_partitions
     examples, cluster = 1, kinds.NO_CLUSTER
     # Of another number of simulated nodes than clients, some would have no data: the server refuses all of them.
