@@ -157,6 +157,12 @@ class CostEstimate:
     num_bytes: int
 
 
+def _no_work() -> "Work":
+    from florets.task.wire.replies import Work
+
+    return Work()
+
+
 @dataclass(frozen=True)
 class RoundReport:
     """Everything that is recorded of one round.
