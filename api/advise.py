@@ -10,8 +10,8 @@ from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
 from florets.engines import engine
 from florets.reports import pages
-from florets.server_app.advise.methods import Question
-from florets.server_app.advise.study import answer
+from florets.studies.advise.methods import Question
+from florets.studies.advise.study import answer
 from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 

@@ -11,10 +11,10 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.reports import pages
 from florets.reports.console import counted
-from florets.server_app.check.checked import Checked
-from florets.server_app.check.checked import check as check_data
-from florets.server_app.check.findings import Finding, worst
 from florets.server_app.data_agreement import is_own, lines
+from florets.server_app.data_findings import Finding, worst
+from florets.studies.check_data import Checked
+from florets.studies.check_data import check as check_data
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from florets.conf.problems import ConfigError
 
 if TYPE_CHECKING:
-    from florets.server_app.new_client.run_models import Arrays, RunModels
+    from florets.server_app.run_models import Arrays, RunModels
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Exported:
 
 
 def read_exported(folder: Path, trust: bool) -> Exported:
-    """Read a finished run's folder, see `florets.server_app.new_client.run_models.load_run`.
+    """Read a finished run's folder, see `florets.server_app.run_models.load_run`.
 
     Raises
     ------
     ConfigError
         If it is no finished run's.
     """
-    from florets.server_app.new_client.run_models import load_run
+    from florets.server_app.run_models import load_run
 
     run = load_run(folder, trust)
     try:

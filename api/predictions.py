@@ -7,11 +7,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.server_app.new_client.read_data import NewData
-from florets.server_app.new_client.run_models import Arrays, RunModels
+from florets.api.read_data import NewData
+from florets.server_app.run_models import Arrays, RunModels
 
 if TYPE_CHECKING:
     import pandas as pd
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+MOST_CLASSES = 50
+"""Classes up to which the probability of each has a column."""
+
+
+def _harmless(cells: Iterable[str]) -> list[str]:
+    """Return cells that no spreadsheet takes for a formula: an apostrophe goes before what begins like one."""
+    return [f"'{cell}" if cell[:1] in tuple("=+-@\t\r") and not _is_number(cell) else cell for cell in cells]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,24 @@ class Predictions:
             columns["probability"] = self.probabilities.max(axis=1)
             columns |= {f"p({name})": own for name, own in zip(self.classes, self.probabilities.T, strict=True)}
         return pd.DataFrame({**columns, **self.counts})
+
+    def write(self, path: Path) -> None:
+        """Write one row for each sample as CSV; raise FileExistsError where the file exists already."""
+        shown = [self.classes[value] if self.classes else f"{value:.9g}" for value in self.values.tolist()]
+        columns: dict[str, Sequence[str]] = {"sample": self.samples, **self.ids, self.what: shown}
+        if self.probabilities is not None:
+            columns["probability"] = [f"{value:.6g}" for value in self.probabilities.max(axis=1)]
+            if len(self.classes) <= MOST_CLASSES:
+                columns |= {
+                    f"p({name})": [f"{value:.6g}" for value in own]
+                    for name, own in zip(self.classes, self.probabilities.T, strict=True)
+                }
+        columns |= {name: [str(count) for count in counts] for name, counts in self.counts.items()}
+        # A name that exists already is refused by the file system itself: nothing can come in between.
+        with path.open("x", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(_harmless(columns))
+            writer.writerows(_harmless(row) for row in zip(*columns.values(), strict=True))
 
     def __repr__(self) -> str:
         what = f"classes {', '.join(self.classes[:10])}" if self.classes else self.target or self.what

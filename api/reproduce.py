@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
 from florets.engines import engine
+from florets.papers.command import run_item, table_of
+from florets.papers.measures import read_measure
+from florets.papers.request import read_request
+from florets.papers.table import Table
+from florets.papers.written import result_table, state_words
 from florets.reports.tables import ResultTable
-from florets.server_app.reproduce.command import main, table_of
-from florets.server_app.reproduce.measures import read_measure
-from florets.server_app.reproduce.request import read_request
-from florets.server_app.reproduce.table import Table
-from florets.server_app.reproduce.written import result_table, state_words
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Reproduction:
             If there is no such measure, row or column, or no cell is finished.
         """
         # matplotlib takes a second
-        from florets.server_app.reproduce.plot import rows_figure
+        from florets.papers.plot import rows_figure
 
         figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
         if figure is None:
@@ -171,7 +171,7 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
         False: take what is finished, and run nothing.
     **keys
         What the command takes: ``scale="small"``, ``rows=["mnist"]``, ``columns=["clove", "ifca"]``, ``seeds=5``,
-        ``n_jobs=4``, ``stored="docs/results"``, and keys of all runs, such as ``data_dir="..."``.
+        ``n_jobs=4``, ``stored="papers/clove"``, and keys of all runs, such as ``data_dir="..."``.
 
     Returns
     -------
@@ -189,5 +189,5 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
     caller = Path.cwd()
     import_from(caller)
     if run:
-        main(words, Engine(engine.run, engine.resume))
+        run_item(words, Engine(engine.run, engine.resume))
     return Reproduction(words, caller)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch.nn import Module
 
+    from florets.api.assignment import Assignment
     from florets.api.predictions import Predictions
     from florets.reports.embedding import Embedding
-    from florets.server_app.new_client.assignment import Assignment
-    from florets.server_app.new_client.run_models import RunModels
+    from florets.server_app.run_models import RunModels
     from florets.server_app.tracker import Tracker
 
 
@@ -183,7 +183,7 @@ class Run:
 
     @cached_property
     def _models(self) -> "RunModels":
-        from florets.server_app.new_client.run_models import load_run
+        from florets.server_app.run_models import load_run
 
         return load_run(self.folder, self._trust)
 

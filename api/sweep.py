@@ -12,13 +12,19 @@ from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines import engine
 from florets.reports.tables import Cell, ResultTable
-from florets.server_app.sweep.best import Best, best_of
-from florets.server_app.sweep.sweep_compare import compared
-from florets.server_app.sweep.sweep_csv import SUMMARY, read_jobs
-from florets.server_app.sweep.sweep_groups import Group, JobResult, group_jobs, short
-from florets.server_app.sweep.sweep_measures import SweepMeasure, main_measure, measures_of
-from florets.server_app.sweep.sweep_report import MOST_LINES, lines_of, means, summary_markdown
 from florets.strategies import TITLES
+from florets.studies.sweep.best import Best, best_of
+from florets.studies.sweep.jobs import SUMMARY, Group, JobResult, group_jobs, read_jobs, short
+from florets.studies.sweep.report import (
+    MOST_LINES,
+    SweepMeasure,
+    compared,
+    lines_of,
+    main_measure,
+    means,
+    measures_of,
+    summary_markdown,
+)
 from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 
@@ -263,7 +269,7 @@ class Sweep:
 
     @cached_property
     def _jobs(self) -> list[JobResult]:
-        return read_jobs(self.folder)
+        return read_jobs(self.folder / SUMMARY)
 
     def _where(self, where: Mapping[str, Any] | None) -> list[JobResult]:
         wanted = {key: str(value) for key, value in (where or {}).items()}
@@ -327,7 +333,7 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
         If it is interrupted, once the summary of the jobs that ran is written.
     """
     from florets.engines.go_on import Engine
-    from florets.server_app.sweep.launch import run_sweep
+    from florets.studies.sweep.launch import run_sweep
 
     caller = Path.cwd()
     import_from(caller)

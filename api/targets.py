@@ -24,8 +24,6 @@ class Targets:
 
     Attributes
     ----------
-    regression
-        They are values.
     classes
         Names of the classes in the order of their labels; empty: labels are integers from 0, without names.
     """
@@ -47,8 +45,6 @@ def agree_on_targets(
 
     Parameters
     ----------
-    parts
-        Of each client, by name.
     classes
         The classes in the order of their labels; None: those that the clients' data declare, else those that occur.
     regression

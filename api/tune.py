@@ -64,8 +64,8 @@ def tune(
 def run_tune(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> tuple[int, Path]:
     """Run the search that `key=value` texts describe; return the exit code and the sweep's folder."""
     from florets.engines.go_on import Engine
-    from florets.server_app.sweep.launch import run_sweep
-    from florets.server_app.sweep.tune import tune_overrides
+    from florets.studies.sweep.launch import run_sweep
+    from florets.studies.tune import tune_overrides
 
     caller = Path.cwd()
     import_from(caller)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from florets.deploy.demo_hospitals import CASES, write_folders
 from florets.engines.engine import run_in
-from florets.server_app.advise.advice import Advice
-from florets.server_app.advise.methods import Question
-from florets.server_app.advise.study import answer
+from florets.studies.advise.advice import Advice
+from florets.studies.advise.methods import Question
+from florets.studies.advise.study import answer
 
 KEYS = ("target=diagnosis", "min_clients=5", "quiet=true", "pictures=false", "checkpoint_every=0")
 THREE = ("hospital-a", "hospital-b", "hospital-c")

@@ -20,13 +20,7 @@ _KEYS = ("run", "to", "onnx", "license", "trust")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Export a run and return the exit code.
-
-    Raises
-    ------
-    ConfigError
-        If a key is wrong, or the run cannot be exported.
-    """
+    """Export a run and return the exit code."""
     given = read_keys("export", arguments, _KEYS, ("run", "to"), ("onnx", "trust"))
     from florets.api.export import export
 

@@ -25,13 +25,7 @@ _PREPARE = "prepare=true"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Extend a run and return the exit code.
-
-    Raises
-    ------
-    ConfigError
-        If a key is wrong, or the run cannot be extended.
-    """
+    """Extend a run and return the exit code."""
     from florets.api.extend import extend_overrides, prepare_extension
 
     given = key_texts("extend", arguments)

@@ -36,7 +36,21 @@ _FLAGS = {
     "--version": "version",
 }
 
-_WORDS = ("advise", "check", "discover", "export", "extend", "new", "tune", "watch")
+_WORDS = (
+    "advise",
+    "assign",
+    "check",
+    "discover",
+    "export",
+    "extend",
+    "new",
+    "plan",
+    "predict",
+    "reproduce",
+    "show-partition",
+    "tune",
+    "watch",
+)
 """First words with a module here: `HELP`, and `main` of the words after it."""
 
 
@@ -55,13 +69,7 @@ class Arguments:
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
-    """Return the command line, read.
-
-    Raises
-    ------
-    ConfigError
-        If there is an option that florets does not have.
-    """
+    """Return the command line, read."""
     options = [text for text in arguments if text.startswith("-")]
     unknown = [text for text in options if text not in _FLAGS]
     if unknown:
@@ -106,15 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
     ended_by = _end_in_order() if threading.current_thread() is threading.main_thread() else []
-    code = _coded(given)
+    code = _exit_code_of(given)
     return 128 + ended_by[0] if ended_by and code else code
 
 
-def _coded(given: Sequence[str]) -> int:
+def _exit_code_of(given: Sequence[str]) -> int:
     """Do what the command line asks for, and return an exit code whatever happens."""
     try:
         with own_presets(given, Path.cwd()) as rest:
-            return _of_words(rest)
+            return _dispatch(rest)
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2
@@ -132,38 +140,16 @@ def _coded(given: Sequence[str]) -> int:
         return 1
 
 
-def _of_words(given: Sequence[str]) -> int:
+def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
-    caller = Path.cwd()
     if word in _WORDS:
-        command = import_module(f"florets.commands.{word}")
+        command = import_module(f"florets.commands.{word.replace('-', '_')}")
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0
         code: int = command.main(rest)
         return code
-    if word in ("assign", "predict"):
-        from florets.commands import new_client
-
-        import_from(caller)
-        return new_client.main(word, rest)
-    if word == "plan":
-        from florets.server_app.plan.command import main as plan
-
-        import_from(caller)
-        return plan(rest, caller, engine.client_side)
-    if word == "reproduce":
-        from florets.engines.go_on import Engine
-        from florets.server_app.reproduce.command import main as reproduce
-
-        import_from(caller)
-        return reproduce(rest, Engine(engine.run, engine.resume))
-    if word == "show-partition":
-        from florets.commands.show_partition import main as show_partition
-
-        import_from(caller)
-        return show_partition(rest, caller)
     return _act(read_arguments(given))
 
 
@@ -194,17 +180,17 @@ def _act(arguments: Arguments) -> int:
         return 0
     if arguments.sweep:
         from florets.engines.go_on import Engine
-        from florets.server_app.sweep.launch import run_sweep
+        from florets.studies.sweep.launch import run_sweep
 
         return run_sweep(arguments.overrides, caller, Engine(engine.run, engine.resume), arguments.keep)[0]
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     from florets.api.run import run_overrides
 
-    _tell(run_overrides(arguments.overrides, caller))
+    _print_summary(run_overrides(arguments.overrides, caller))
     return 0
 
 
-def _tell(summary: RunSummary) -> None:
+def _print_summary(summary: RunSummary) -> None:
     say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     if summary.discovery:
         say(f"Discovery: {summary.discovery}")

@@ -29,13 +29,7 @@ _BORROWED = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write a skeleton into a new folder in the working folder.
-
-    Raises
-    ------
-    ConfigError
-        If the kind is none of the three, the name is no free module name, or the folder exists.
-    """
+    """Write a skeleton into a new folder in the working folder."""
     if not arguments:
         print(HELP)
         return 0

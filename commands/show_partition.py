@@ -28,6 +28,7 @@ from florets.reports.partition import (
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_task
 from florets.server_app.data_agreement import agree_here
+from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire import kinds
 
@@ -43,20 +44,12 @@ HELP = """florets show-partition [experiment=<preset>] [key=value ...]
 FOLDER = "partitions"
 
 
-def main(arguments: Sequence[str], caller: Path) -> int:
-    """Run the command and return its exit code; relative folders are meant from `caller`.
-
-    Raises
-    ------
-    ConfigError
-        If a key is wrong, or the data cannot be shared out so.
-    """
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return 0
-    overrides = [text for text in arguments if text != "--debug"]
-    if wrong := [text for text in overrides if text.startswith("-")]:
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    if wrong := [text for text in arguments if text.startswith("-")]:
         raise ConfigError([f"{wrong[0]}: florets show-partition has no such option; it takes keys as a run does."])
+    caller, overrides = Path.cwd(), list(arguments)
+    import_from(caller)
     config = jobs.prepare(overrides, caller)
     nodes = own_nodes(config)
     own = agree_here(config, nodes)

@@ -23,13 +23,7 @@ _OWN = ("trials", "sampler", "n_jobs")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `florets tune` and return its exit code: 0, 1 if a trial failed, 130 if interrupted.
-
-    Raises
-    ------
-    ConfigError
-        If an option or a key is wrong.
-    """
+    """Run `florets tune` and return its exit code: 0, 1 if a trial failed, 130 if interrupted."""
     if not arguments:
         print(HELP)
         return 0
@@ -41,13 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_words(arguments: Sequence[str]) -> tuple[list[str], int | None, str, int]:
-    """Return the overrides, the number of trials, the sampler and the number of trials at a time.
-
-    Raises
-    ------
-    ConfigError
-        If an option is unknown, or a number is none.
-    """
+    """Return the overrides, the number of trials, the sampler and the number of trials at a time."""
     words = key_texts("tune", arguments)
     own = {key: text.partition("=")[2] for text in words if (key := text.partition("=")[0]) in _OWN}
     numbers = {key: own[key] for key in ("trials", "n_jobs") if key in own}

@@ -28,13 +28,7 @@ HELP = """florets watch <folder> [port=<number>] [until_end=true]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve the page until ctrl-C, or the run's end; return the exit code.
-
-    Raises
-    ------
-    ConfigError
-        If an argument is wrong, or the port cannot be used.
-    """
+    """Serve the page until ctrl-C, or the run's end; return the exit code."""
     folder, port, until_end = _read(arguments)
     # They load what reads a run: --help needs none of it.
     from florets.reports.watch.server import WatchServer

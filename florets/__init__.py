@@ -2,9 +2,9 @@
 
 What `__all__` lists is the public interface; everything else is private. Each name is imported when it is first used.
 
-The package consists of the folders `api`, `commands`, `engines`, `reports`, `server_app`, `client_app`, `strategies`,
-`task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the repository, and in the app bundle
-that Flower ships, beside it.
+The package consists of the folders `api`, `commands`, `papers`, `studies`, `engines`, `reports`, `server_app`,
+`client_app`, `strategies`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the
+repository, and in the app bundle that Flower ships, beside it.
 """
 
 from importlib import import_module

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -66,8 +67,10 @@ _LABEL_GAP = 0.085
 class Picture(Figure):
     """A figure of matplotlib that a notebook shows; without pyplot, whose global state is not made for threads."""
 
-    def save(self, path: str | Path) -> list[Path]:
+    def save(self, path: str | Path, **notes: str) -> list[Path]:
         """Write the figure and return its files: PNG, PDF and SVG, or the one that the suffix of `path` names.
+
+        A PNG has the notes among its texts.
 
         Raises
         ------
@@ -80,24 +83,27 @@ class Picture(Figure):
         known = path.suffix.lower().removeprefix(".") in self.canvas.get_supported_filetypes()
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:
-            self._write(one, one.suffix.lower(), 160)
+            self._write(one, one.suffix.lower(), 160, notes)
         return paths
 
-    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int) -> None:
+    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int, notes: dict[str, str]) -> None:
+        metadata = _METADATA.get(suffix, {}) | (notes if suffix == ".png" else {})
         with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
             # A client may be called by letters that no font of ours has: they are drawn as boxes.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=_METADATA.get(suffix))
+            self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=metadata or None)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self._write(buffer, ".png", 110)
+        self._write(buffer, ".png", 110, {})
         return buffer.getvalue()
 
 
-def styled() -> Any:
-    """Return what gives figures their style: a context, or the decorator of a function that draws."""
-    return rc_context(_STYLE)
+@contextmanager
+def styled() -> Iterator[None]:
+    """Give figures their style, within a block or as the decorator of a function that draws."""
+    with rc_context(_STYLE):
+        yield
 
 
 def new_picture(width: float, height: float) -> Picture:
@@ -349,21 +355,17 @@ def heat_map(
     norm: Normalize | None = None,
     cmap: str = "YlGnBu",
     fonts: float | None = None,
-    **options: Any,
+    aspect: Literal["auto", "equal"] = "auto",
 ) -> AxesImage:
     """Draw a matrix in shades of one tone under its names, if any; what is not finite stays blank."""
-    clients = rows if isinstance(rows, ClientRows) else None
-    names, fonts = (rows, fonts) if clients is None else (clients.names, clients.fonts)
-    image = axes.imshow(
-        np.ma.masked_invalid(values),
-        **{"aspect": "auto", "interpolation": "nearest", "cmap": cmap, **options},
-        norm=norm,
-    )
+    names = rows.names if isinstance(rows, ClientRows) else rows
+    fonts = rows.fonts if isinstance(rows, ClientRows) else fonts
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=cmap, norm=norm, aspect=aspect, interpolation="nearest")
     tidy(axes, None)
     axes.set_yticks(range(len(names)), names, fontsize=fonts)
     axes.set_xticks(range(len(columns)), columns)
-    if clients is not None:
-        clients.part(axes)
+    if isinstance(rows, ClientRows):
+        rows.part(axes)
     return image
 
 
@@ -371,7 +373,7 @@ def write_cells(
     axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]], size: float, quiet: NDArray[np.bool_] | None = None
 ) -> None:
     """Write texts into the cells of a heat map, white where they are dark."""
-    values = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
+    values: NDArray[np.float64] = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
     shades = np.ma.filled(image.norm(values), 0.0)
     for i, line in enumerate(texts):
         for j, text in enumerate(line):
@@ -389,9 +391,9 @@ def part_columns(axes: Axes, count: int, width: float = 1.2) -> None:
 
 def colour_bar(figure: Figure, axes: Axes, image: AxesImage, length: float, label: str = "") -> None:
     """Draw the bar of a heat map's colours, `length` inches long."""
-    height = axes.get_figure(root=True).get_figheight()  # type: ignore[union-attr]
-    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=length / (height - 1.0))
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    shrink = length / (figure.get_figheight() - 1.0)
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=length / 0.13, shrink=shrink)
+    bar.outline.set_visible(False)
     if isinstance(image.norm, LogNorm):
         bar.ax.yaxis.set_major_locator(LogLocator(subs=_log_ticks(image.norm, length)))
         bar.ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))

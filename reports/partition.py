@@ -209,7 +209,9 @@ def _span(values: IntArray) -> str:
 
 def draw_holdings(held: Holdings, path: Path) -> None:
     """Draw for each client, by cluster, the fraction of each label among its train samples, and their number."""
-    from florets.reports import figures  # matplotlib takes a second
+    from matplotlib.colors import Normalize  # it takes a second
+
+    from florets.reports import figures
 
     order = np.lexsort((np.arange(len(held.keys)), held.clusters))
     num_labels = len(held.columns)
@@ -221,7 +223,7 @@ def draw_holdings(held: Holdings, path: Path) -> None:
     with figures.styled():
         picture = figures.new_picture(width + 4.4, max(2.4, 1.1 + clients.height * len(order)))
         axes, sizes = picture.subplots(1, 2, sharey=True, width_ratios=[width, 1.7])
-        image = figures.heat_map(axes, held.fractions[order], clients, (), vmin=0, vmax=darkest)
+        image = figures.heat_map(axes, held.fractions[order], clients, (), norm=Normalize(0, darkest))
         if clients.are_named and num_labels <= _MOST_COUNTS:
             counts = [[str(count or "") for count in row] for row in held.train[order]]
             figures.write_cells(axes, image, counts, clients.fonts)

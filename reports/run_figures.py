@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from florets.reports.console import counted
@@ -283,7 +284,7 @@ def losses_figure(
     own = np.array([(assignment[key], row) for row, key in enumerate(of_rows) if key in assignment]).reshape(-1, 2).T
     if clients.are_named:
         size = min(26.0, (clients.height * 72 * 0.55) ** 2)
-        axes.scatter(*own, s=size, facecolor="white", edgecolor=INK, linewidth=0.7)
+        axes.scatter(own[0], own[1], s=size, facecolor="white", edgecolor=INK, linewidth=0.7)
     else:
         # Dots would run into each other, and a white line looks like the edge of a column; the dark one is the
         # outline on a pale ground.
@@ -310,10 +311,10 @@ def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     similarity = np.array(evidence["similarity"], dtype=np.float64)
     # A client is always like itself: the diagonal would set the scale.
     off = similarity[~np.eye(len(similarity), dtype=bool)]
-    limits = {"vmin": min(0.0, float(off.min(initial=0.0))), "vmax": max(0.05, float(off.max(initial=0.0)))}
+    scale = Normalize(min(0.0, float(off.min(initial=0.0))), max(0.05, float(off.max(initial=0.0))))
     names = _shortened(evidence["clients"]) if len(similarity) <= 25 else []
     fonts = max(5.5, 8.5 - 0.1 * len(names))
-    image = heat_map(right, similarity, names, (), fonts=fonts, cmap="Blues", aspect="equal", **limits)
+    image = heat_map(right, similarity, names, (), fonts=fonts, norm=scale, cmap="Blues", aspect="equal")
     for edge in np.flatnonzero(np.diff(evidence["groups"])) + 0.5:
         right.axhline(edge, color=INK, linewidth=1.2)
         right.axvline(edge, color=INK, linewidth=1.2)

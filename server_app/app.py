@@ -21,11 +21,11 @@ from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.reports.console import log, log_to_console
-from florets.server_app.advise.methods import Question
-from florets.server_app.advise.study import answer
 from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import read_resume
 from florets.strategies.base.federation import WrongNodeCount
+from florets.studies.advise.methods import Question
+from florets.studies.advise.study import answer
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 

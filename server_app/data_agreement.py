@@ -17,7 +17,7 @@ from florets.conf.schema import AUTO, Config, as_plain
 from florets.conf.validate import find_problems
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
-from florets.server_app.check.findings import Finding, find
+from florets.server_app.data_findings import Finding, find
 from florets.strategies.base.describing import describe_sites
 from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration

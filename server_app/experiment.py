@@ -28,11 +28,11 @@ from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpoin
 from florets.server_app.data_agreement import agree_on_data, saved_data
 from florets.server_app.ground_truth import Truth
 from florets.server_app.loss_matrix import loss_matrix
-from florets.server_app.new_client.run_models import save_clusters, save_own_models
 from florets.server_app.own_code import record_code
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder
 from florets.server_app.resume import Parent, find_checkpoint, finished_summary, read_parent, refuse_interrupted
+from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
 from florets.server_app.tracking import Tracking, make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged

@@ -27,6 +27,7 @@ def with_torchvision(call: Callable[[], T]) -> T:
     except Exception as error:  # whoever called torchvision may have wrapped its RuntimeError
         if _libraries or "operator torchvision::nms does not exist" not in str(error):
             raise
+
     import torch
 
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch's own

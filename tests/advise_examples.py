@@ -3,14 +3,12 @@
 import numpy as np
 
 from florets.reports.pooled import PartStatistics, TestStatistics
-from florets.server_app.advise.advice import Advice, Evidence, advise
-from florets.server_app.advise.compare import Criterion
-from florets.server_app.advise.constant import ConstantAnswer
-from florets.server_app.advise.findings import Finding
-from florets.server_app.advise.measures import Name
-from florets.server_app.advise.methods import Question, Setup
-from florets.server_app.advise.outcomes import Outcome
-from florets.server_app.advise.words import Words
+from florets.studies.advise.advice import Advice, Evidence, advise
+from florets.studies.advise.compare import ConstantAnswer, Criterion
+from florets.studies.advise.measures import Name
+from florets.studies.advise.methods import Question, Setup
+from florets.studies.advise.outcomes import Finding, Outcome
+from florets.studies.advise.words import Words
 from florets.task.training.figures import sums_of
 
 SITES = ("a", "b", "c", "d", "e")

@@ -72,4 +72,4 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     """Leave out what takes most of a small run's time, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:
         monkeypatch.setattr("florets.reports.run_page.draw_plots", lambda *_: {})
-        monkeypatch.setattr("florets.server_app.sweep.sweep_report._draw", lambda *_: None)
+        monkeypatch.setattr("florets.studies.sweep.report._draw", lambda *_: None)

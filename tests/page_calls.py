@@ -11,17 +11,17 @@ from pathlib import Path
 
 from flwr.common.config import parse_config_args
 
-from florets.commands import new_client as personal
-from florets.commands import watch
+from florets.commands import assign, predict, watch
 from florets.commands.main import read_arguments
 from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
-from florets.server_app.reproduce.command import read_request
+from florets.papers.request import read_request
+from florets.server_app.given_keys import read_keys
 from florets.server_app.resume import CHANGEABLE
-from florets.server_app.sweep.sweep_keys import expand, read_sweep
-from florets.server_app.sweep.tune import tune_overrides
+from florets.studies.sweep.keys import expand, read_sweep
+from florets.studies.tune import tune_overrides
 from tests.pages import ROOT
 
 _PROGRAMS = ("florets", "flwr", "make", "pip", "python", "python3")
@@ -76,7 +76,8 @@ def _check(call: Call) -> None:
 
 def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("assign", "predict"):
-        personal._read_keys(arguments[0], arguments[1:])
+        known = {"assign": assign._KEYS, "predict": predict._KEYS}[arguments[0]]
+        read_keys(arguments[0], arguments[1:], known, ("run", "data"), ("trust", "unlabelled"))
         return
     if arguments and arguments[0] == "extend":
         keys = [text.partition("=")[0] for text in arguments[1:]]

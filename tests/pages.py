@@ -75,9 +75,13 @@ class _Reader:
 
 
 def pages() -> list[Path]:
-    """Return the pages."""
+    """Return the pages: README, docs, the results by paper, examples."""
     examples = (ROOT / "examples").glob("*/README.md")
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(examples)]
+    return [
+        ROOT / "README.md",
+        *(p for folder in ("docs", "papers") for p in sorted((ROOT / folder).glob("*.md"))),
+        *sorted(examples),
+    ]
 
 
 def blocks(page: Path | None = None) -> list[Block]:

@@ -15,11 +15,12 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.advise.advice import Evidence, advise
-from florets.server_app.advise.causes import ColumnShift, Reason
-from florets.server_app.advise.compare import Criterion
-from florets.server_app.advise.findings import Finding, finding_of
-from florets.server_app.advise.methods import (
+from florets.server_app.app import advise as advise_nodes
+from florets.strategies.base.federation import TrainingDiverged
+from florets.studies.advise.advice import Evidence, advise
+from florets.studies.advise.causes import ColumnShift, Reason
+from florets.studies.advise.compare import Criterion
+from florets.studies.advise.methods import (
     Question,
     Setup,
     candidate_run,
@@ -27,14 +28,13 @@ from florets.server_app.advise.methods import (
     command,
     first_run,
     remedies,
+    search,
     setup_of,
     slower,
 )
-from florets.server_app.advise.page import write_page
-from florets.server_app.advise.search import search
-from florets.server_app.advise.speech import listed
-from florets.server_app.app import advise as advise_nodes
-from florets.strategies.base.federation import TrainingDiverged
+from florets.studies.advise.outcomes import Finding, finding_of
+from florets.studies.advise.page import write_page
+from florets.studies.advise.words import listed
 
 
 def evidence(verdict: str, p_value: float | None = 0.0025, needed: int = 5) -> dict[str, object]:
@@ -91,7 +91,7 @@ def test_two_groups_give_a_model_each_and_one_explanation() -> None:
         "Standardising the inputs per site does not remove the groups.",
     ]
     assert "strategy=discovery k=auto" in said.command
-    assert said.speech.paragraphs == [
+    assert said.paragraphs == [
         f"{name}: the same inputs mean something else here than in the larger group." for name in "de"
     ]
     same = given(TWO, fedavg=good, discovery=[0.925] * 5, local=good)
@@ -148,8 +148,8 @@ def test_sites_of_one_class_or_few_records_are_named_and_make_nobody_else_differ
     )
     said = words(advice)
     assert "e has records of one class only" in " ".join(said.reasons)
-    assert [row.note for row in said.speech.rows] == ["", "", "", "", "one class only"]
-    assert math.isnan(said.speech.rows[4].gain)
+    assert [row.note for row in said.rows] == ["", "", "", "", "one class only"]
+    assert math.isnan(said.rows[4].gain)
     assert advice.criterion.figure(tests) == pytest.approx(0.95)
     assert advice.criterion.difference(tests, outcome("local", [0.9] * 5).test).clients == 4
     assert advice.criterion.mean_of_sites(tests) == pytest.approx(0.95)
@@ -159,11 +159,11 @@ def test_the_table_of_sites_has_gains_with_intervals_of_their_own_records() -> N
     advice = given(NONE, fedavg=[0.9] * 4 + [0.6], local=[0.9] * 4 + [0.95])
     named = Evidence(names={"e": "west"})
     advice = replace(advice, chosen="fedavg", evidence=named)
-    row = words(advice).speech.rows[4]
+    row = words(advice).rows[4]
     assert (row.name, row.train, row.test, row.advised, row.alone) == ("west", 120, 40, 0.6, pytest.approx(0.95))
     assert row.gain == pytest.approx(-35.0)
     assert row.low < row.gain < row.high < 0
-    assert words(advice).speech.paragraphs[0].startswith("west: its own model alone would be better here (-35.0 (")
+    assert words(advice).paragraphs[0].startswith("west: its own model alone would be better here (-35.0 (")
 
 
 def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
@@ -197,7 +197,7 @@ def test_why_there_are_no_groups_is_said_as_it_is(kind: str, text: str) -> None:
 
 
 def test_names_are_listed_as_one_says_them() -> None:
-    said = words(given(NONE, fedavg=[0.9] * 5), "num_clients=5").speech
+    said = words(given(NONE, fedavg=[0.9] * 5), "num_clients=5")
     assert [said.named(keys) for keys in (("2",), ("2", "3"), ("b",))] == ["client 2", "clients 2 and 3", "b"]
     assert [listed(SITES[:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
     assert listed([str(n) for n in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"
@@ -275,7 +275,7 @@ def test_of_three_rates_the_best_is_taken_and_those_below_a_better_one_are_spare
         method, _, text = str(folder).partition(" ")
         return outcome(name, [accuracies.get((method, float(text)), 0.6)] * 5)
 
-    monkeypatch.setattr("florets.server_app.advise.search.read_outcome", read)
+    monkeypatch.setattr("florets.studies.advise.methods.read_outcome", read)
     question = Question.of(OWN)
     methods = candidates(question, NONE)
     wanted = {name: methods[name] for name in ("fedavg", "intercept", "local")}

@@ -13,7 +13,10 @@ import pytest
 from florets.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-OURS = ("api", "commands", "engines", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+OURS = (
+    *("api", "commands", "papers", "studies", "engines", "reports", "server_app", "client_app"),
+    *("strategies", "task", "conf", "deploy"),
+)
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -64,9 +67,19 @@ ALLOWED = {
         *("florets.strategies", "florets.task", "florets.conf"),
         *("flwr", "numpy", "ray"),
     },
+    "studies": {
+        *("florets.studies", "florets.engines", "florets.server_app", "florets.reports", "florets.strategies"),
+        *("florets.task", "florets.conf", "flwr", "hydra", "omegaconf", "numpy", "matplotlib", "scipy", "pandas"),
+    },
+    "papers": {
+        *("florets.papers", "florets.studies", "florets.engines", "florets.server_app", "florets.reports"),
+        *("florets.strategies", "florets.task", "florets.conf", "numpy", "matplotlib", "pandas"),
+    },
     "api": {
         *(
             "florets.api",
+            "florets.papers",
+            "florets.studies",
             "florets.engines",
             "florets.server_app",
             "florets.reports",
@@ -77,9 +90,8 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.task", "florets.conf"),
-        "numpy",
+        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.engines"),
+        *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
     },
     "reports": {
         *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
@@ -106,9 +118,6 @@ ALLOWED = {
         "sklearn",
     },
 }
-# What runs several runs to answer one question.
-for _studies in ("advise", "check", "new_client", "partition_view", "plan", "reproduce", "sweep"):
-    ALLOWED[f"server_app/{_studies}"] = ALLOWED["server_app"] | {"scipy", "florets.engines"}
 HEAVY = (
     "flwr",
     "torch",
@@ -129,6 +138,8 @@ LAZY = {
     "task": ("sklearn", "torchvision", "scipy", "pandas", "datasets", "flwr_datasets", "cloudpickle"),
     "server_app": ("scipy",),
     "engines": ("ray",),
+    "studies": ("scipy", "pandas", "hydra_plugins"),
+    "papers": ("pandas",),
     "api": ("torch", "pandas", "matplotlib", "flwr"),
     "reports": ("scipy", "sklearn", "matplotlib"),
     "deploy": ("sklearn",),
@@ -138,6 +149,8 @@ DRAWING = ("figures", "run_figures")
 WRITES_EVENTS = "server_app/tracker_stores.py"
 """PyTorch's writer of TensorBoard's files."""
 WIRES_BOTH_APPS = "engines/engine.py"
+STARTS_STUDIES = "server_app/app.py"
+"""Flower's entry point, which starts what is asked of it: a run, or advice."""
 
 ALGORITHMS = sorted(
     path.stem
@@ -200,6 +213,8 @@ def allowed(path: Path) -> set[str]:
         found.add("florets.client_app")
     if name_of(path) == WRITES_EVENTS:
         found.add("torch.utils.tensorboard")
+    if name_of(path) == STARTS_STUDIES:
+        found.add("florets.studies.advise")
     return found
 
 
@@ -326,7 +341,7 @@ def test_nobody_outside_of_the_strategies_knows_one_of_them() -> None:
     imported = {name_of(path): [m for m in imports_of(path) if is_under(m, algorithms)] for path in outside()}
     assert not {name: found for name, found in imported.items() if found}
     # Advice compares methods by their names: that is what it is about.
-    general = [path for path in outside() if not name_of(path).startswith("server_app/advise/")]
+    general = [path for path in outside() if not name_of(path).startswith("studies/advise/")]
     by_name = {name_of(path): list(asked_by_name(tree_of(path))) for path in general}
     wrong = {name: found for name, found in by_name.items() if found}
     assert not wrong, "ask the settings or the strategy; the default's name is registry.DEFAULT"

@@ -215,10 +215,5 @@ def test_no_preset_comes_near_a_cap(experiment: str) -> None:
     config = compose([f"experiment={experiment}"])
     limits = caps.Limits({})
     limits.check_task(TaskSpec(**task_spec(config)))
-    settings = {
-        "local-epochs": config.train.local_epochs,
-        "batch-size": config.train.batch_size,
-        "local-steps": config.train.local_steps or 0,
-        kinds.FINE_TUNE_EPOCHS: config.fine_tune_epochs,
-    }
-    limits.check_message(RecordDict(), {key: 10 * value for key, value in settings.items()})
+    settings = {**config.train.record(), kinds.FINE_TUNE_EPOCHS: config.fine_tune_epochs}
+    limits.check_message(RecordDict(), {key: 10 * value for key, value in settings.items() if key in caps.SETTINGS})

@@ -17,7 +17,6 @@ from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.reports.run_figures import spectra_of
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.reproduce.item_file import read_item
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import ADVICE, RoundReport
@@ -600,7 +599,6 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
             "change strategy.period or num_rounds.",
         ),
         (["strategy.spectrum_rounds=[8]"], "leave out 8"),
-        (["strategy.spectrum_rounds=[5]", "strategy.period=3"], ""),
         (
             ["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"],
             "and strategy.cluster_rounds=4 the rounds that cluster are 2 and 4; leave out 6",
@@ -612,9 +610,6 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
     ],
 )
 def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> None:
-    if not rule:
-        compose([*SHORT, *given])
-        return
     with pytest.raises(ConfigError, match=re.escape(rule)):
         compose([*[key for key in SHORT if f"{key.split('=')[0]}=" not in given[-1]], *given])
 
@@ -631,24 +626,6 @@ def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> N
         r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
         str(words),
     )
-
-
-@pytest.mark.parametrize(
-    ("plot", "rule"),
-    [
-        ("{kind: features}", ""),
-        ("{kind: singular_values}", ""),
-        ("{kind: features, measure: ari}", "measure: there is no such key"),
-        ("{kind: spectrum}", "must be grid or rows or curves or features or singular_values"),
-    ],
-)
-def test_an_item_may_have_a_plot_of_its_runs(tmp_path: Path, plot: str, rule: str) -> None:
-    (tmp_path / "item.yaml").write_text(ITEM.replace("{kind: KIND}", plot))
-    if not rule:
-        assert read_item(tmp_path / "item.yaml", "item").plot["kind"] in plot
-        return
-    with pytest.raises(ConfigError, match=rule):
-        read_item(tmp_path / "item.yaml", "item")
 
 
 @pytest.mark.slow

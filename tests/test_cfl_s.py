@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from florets.conf.compose import compose
-from florets.server_app.new_client.run_models import load_run
+from florets.server_app.run_models import load_run
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_s.bipartition import Halves, Norms, bipartition

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from florets.commands import main
-from florets.server_app.check.findings import find
+from florets.server_app.data_findings import find
 from florets.task.data.tables.description import Description
 
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]

@@ -16,9 +16,9 @@ from florets.engines import engine
 from florets.engines.go_on import Engine
 from florets.reports.summary import RunSummary
 from florets.server_app.recorder import read_summary
-from florets.server_app.sweep import launch
-from florets.server_app.sweep.sweep_job import Sweep, read_records, run_job
-from florets.server_app.sweep.sweep_keys import check_jobs, decode, encode, expand, read_sweep
+from florets.studies.sweep import launch
+from florets.studies.sweep.keys import check_jobs, decode, encode, expand, read_sweep
+from florets.studies.sweep.launch import Sweep, read_records, run_job
 from tests.test_command import summary_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,7 +107,7 @@ def test_a_job_whose_configuration_is_wrong_is_recorded_and_the_others_go_on(ran
 def test_what_some_combinations_cannot_do_is_said_before_the_first_job(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     said = []
-    monkeypatch.setattr("florets.server_app.sweep.launch.run_job", lambda *_: said.append(capsys.readouterr().err))
+    monkeypatch.setattr("florets.studies.sweep.launch.run_job", lambda *_: said.append(capsys.readouterr().err))
     main(["-m", "strategy=clove,ifca", "strategy.memory=true"])
     assert said[0].startswith("1 of 2 jobs cannot run: strategy.memory=True: strategy ifca has no such key")
     assert said[1:] == [""]
@@ -135,7 +135,7 @@ def test_a_value_that_is_wrong_in_every_job_ends_the_sweep_before_it_begins(ran,
 
 def test_jobs_that_differ_in_their_seeds_alone_are_checked_once(monkeypatch):
     composed = []
-    monkeypatch.setattr("florets.server_app.sweep.sweep_keys.compose", composed.append)
+    monkeypatch.setattr("florets.studies.sweep.keys.compose", composed.append)
     assert check_jobs(read_sweep(["k=2,4", "seed=range(0,1000)"])) == {}
     assert len(composed) == 2
 
@@ -170,7 +170,7 @@ def test_an_interrupted_sweep_keeps_the_summary_of_what_has_run(ran, tmp_path, c
 
 
 def test_two_sweeps_in_one_second_do_not_share_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("florets.server_app.sweep.launch.time.strftime", lambda _: "noon")
+    monkeypatch.setattr("florets.studies.sweep.launch.time.strftime", lambda _: "noon")
     for _ in range(3):
         launch._sweep_folder([], tmp_path)
     assert sorted(path.name for path in (tmp_path / "results" / "sweeps").iterdir()) == ["noon", "noon-2", "noon-3"]

@@ -13,9 +13,9 @@ from florets.conf.compose import compose
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
 from florets.server_app.progress import describe
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_report import summary_markdown
 from florets.strategies.base.report import STABLE_FROM, Evaluation
+from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.report import summary_markdown
 from tests.test_results_sweep import BASE
 
 

@@ -21,7 +21,7 @@ from florets.api.exported import Exported, _names_of
 from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
-from florets.server_app.new_client.run_models import RunModels, load_run
+from florets.server_app.run_models import RunModels, load_run
 from florets.task.data.new_data import read_new_table
 from florets.task.data.tables.declaration import MISSING, Declaration
 from florets.task.data.tables.preprocessing import CategoricalInput, NumericInput, Preprocessing, Scale

@@ -12,14 +12,12 @@ from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.client_app.client import Client
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
+from florets.papers.measures import MEASURES, read_mixtures, share_error
 from florets.server_app.build import build_models, build_task
-from florets.server_app.reproduce.measures import MEASURES
-from florets.server_app.reproduce.mixtures import read_mixtures, share_error
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedem.strategy import FedEM
@@ -32,11 +30,9 @@ from florets.task.training.mixture import (
 )
 from florets.task.wire import kinds
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, play
 
 SHORT = ("strategy=fedem", "num_rounds=2")
-FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 # Expectation and maximisation
 
@@ -243,19 +239,6 @@ def test_a_client_refuses_shares_that_are_none(shares: list[float] | None) -> No
 
     with pytest.raises(ValueError, match="shares"):
         handlers._shares(Stub())  # type: ignore[arg-type]
-
-
-def test_faulty_clients_leave_the_run_sound() -> None:
-    outcome = play_faulty("fedem", "huge weights (1e6)", seed=0, more=FAULTY)
-    assert outcome.sound, outcome
-    assert outcome.refused > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
-    outcome = play_faulty("fedem", fault, seed=1, more=FAULTY)
-    assert outcome.sound, outcome
 
 
 # Clients that come later

@@ -15,7 +15,7 @@ from benchmarks.bench_faults import play as play_faulty
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.checkpoint import Checkpointing
-from florets.server_app.new_client.run_models import load_run
+from florets.server_app.run_models import load_run
 from florets.strategies.base.federation import FederationError
 from florets.strategies.core.cluster import canonical
 from florets.strategies.fedgwc.interactions import (

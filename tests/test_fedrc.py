@@ -8,24 +8,20 @@ import pytest
 import torch
 from flwr.app import ConfigRecord
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
-from florets.server_app.new_client.run_models import load_run
-from florets.server_app.new_client.saved_class_shares import unpack_class_shares
+from florets.server_app.run_models import load_run
+from florets.server_app.saved_groups import unpack_class_shares
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedrc.strategy import FedRC
 from florets.task.training.mixture import class_rarity, class_sums, fit_shares, responsibilities, sample_losses
 from florets.task.wire import kinds
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, play
-
-FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 # The objective
 
@@ -177,13 +173,6 @@ def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
     for shares in ([[0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.6], [0.5, 0.5]]):
         with pytest.raises(ValueError, match="class shares"):
             unpack_class_shares({"class_shares": np.array(shares)}, 2, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
-    outcome = play_faulty("fedrc", fault, seed=1, more=FAULTY)
-    assert outcome.sound, outcome
 
 
 # Clients that come later

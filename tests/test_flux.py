@@ -15,8 +15,8 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.new_client.run_models import load_run
-from florets.server_app.new_client.saved_descriptors import pack_descriptors, unpack_descriptors
+from florets.server_app.run_models import load_run
+from florets.server_app.saved_groups import pack_descriptors, unpack_descriptors
 from florets.strategies.base.placement import RowScale, nearest
 from florets.strategies.core.cluster import canonical
 from florets.strategies.flux.messages import DESCRIPTOR

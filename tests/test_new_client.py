@@ -13,15 +13,17 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from florets.commands import new_client
+from florets.api import assignment
+from florets.api.chosen_model import _model_of
+from florets.commands import assign
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
+from florets.server_app import run_models
 from florets.server_app.build import build_task
-from florets.server_app.new_client import assignment, chosen_model, run_models
-from florets.server_app.new_client.run_models import CLUSTERS, load_run
-from florets.server_app.new_client.saved_groups import pack_groups, unpack_groups
+from florets.server_app.run_models import CLUSTERS, load_run
+from florets.server_app.saved_groups import pack_groups, unpack_groups
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.data.samples import fits_shape
@@ -410,9 +412,9 @@ def test_an_array_of_a_type_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
 def test_a_row_that_was_cut_off_names_no_model(tmp_path: Path) -> None:
     path = tmp_path / "clients.csv"
     path.write_text("client,true_cluster,found_cluster\n5,1,1\n7,0\n")
-    assert chosen_model._model_of(path, "5", 2) == 1
+    assert _model_of(path, "5", 2) == 1
     with pytest.raises(ConfigError, match="client=7: the run gave it no model"):
-        chosen_model._model_of(path, "7", 2)
+        _model_of(path, "7", 2)
 
 
 @pytest.mark.parametrize(
@@ -430,7 +432,7 @@ def test_a_client_that_the_run_does_not_have_is_told_which_there_are(
     path = tmp_path / "clients.csv"
     path.write_text("\n".join(["client,found_cluster", *(f"{key},0" for key in keys)]))
     with pytest.raises(ConfigError, match=words):
-        chosen_model._model_of(path, client, 1)
+        _model_of(path, client, 1)
 
 
 def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
@@ -441,7 +443,7 @@ def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
         assignment, "evaluate_model", lambda *_: (target.write_bytes(b"another's"), None)[1] or (0, 1)
     )
     with pytest.raises(ConfigError, match=r"mine\.safetensors exists and is not overwritten"):
-        new_client.main("assign", [f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
+        assign.main([f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
     assert target.read_bytes() == b"another's"
 
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from florets.api.predictions import Predictions, _harmless
 from florets.commands.main import main
 from florets.reports.pooled import read_test_statistics
-from florets.server_app.new_client.predictions_file import Sheet, _harmless
 from florets.task.new_client import predict
 from florets.task.task import Task, TaskSpec
 
@@ -323,9 +323,10 @@ def test_cells_are_harmless_in_a_spreadsheet() -> None:
 
 def test_many_classes_have_no_columns_of_their_own(tmp_path: Path) -> None:
     for count, width in ((50, 53), (51, 3)):
-        sheet = Sheet(["1"], "prediction", ["0"], {}, [str(n) for n in range(count)], np.full((1, count), 1 / count))
-        sheet.write(tmp_path / f"{count}.csv")
+        classes = tuple(map(str, range(count)))
+        found = Predictions(np.array([0]), "model 0", classes, np.full((1, count), 1 / count), samples=["1"])
+        found.write(tmp_path / f"{count}.csv")
         head, row = (tmp_path / f"{count}.csv").read_text().splitlines()
         assert len(head.split(",")) == len(row.split(",")) == width
     with pytest.raises(FileExistsError):
-        sheet.write(tmp_path / "51.csv")
+        found.write(tmp_path / "51.csv")

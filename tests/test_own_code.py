@@ -12,12 +12,12 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.papers.cells import places
+from florets.papers.item_file import read_item
 from florets.server_app.app import read_run_config
-from florets.server_app.new_client.run_models import load_run
 from florets.server_app.own_code import CODE, changed_files, changed_words, code_on_disk
-from florets.server_app.reproduce.cells import places
-from florets.server_app.reproduce.item_file import read_item
 from florets.server_app.resume import read_resume
+from florets.server_app.run_models import load_run
 from florets.task.fingerprint import file_hashes
 from tests.test_resume import SMALL, killed, resumed, straight
 

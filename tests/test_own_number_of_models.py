@@ -1,4 +1,4 @@
-"""Strategies that find their own number of models: faulty clients, and newcomers after the run."""
+"""Strategies that find their own number of models, or mix models: faulty clients, and newcomers after the run."""
 
 import csv
 import itertools
@@ -25,24 +25,27 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
 }
 """Each with the settings of its short run."""
 
+MIXTURES = ("fedem", "fedrc")
+"""Strategies whose clients mix all models: held to the same faults."""
+
 FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 
 @pytest.mark.parametrize(
     ("fault", "strategy"),
-    list(zip(itertools.cycle(["missing array", "huge weights (1e6)"]), STRATEGIES, strict=False)),
+    list(zip(itertools.cycle(["missing array", "huge weights (1e6)"]), [*STRATEGIES, *MIXTURES], strict=False)),
 )
 def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
-    outcome = play_faulty(strategy, fault, seed=0, more=(*FAULTY, *STRATEGIES[strategy]))
+    outcome = play_faulty(strategy, fault, seed=0, more=(*FAULTY, *STRATEGIES.get(strategy, ())))
     assert outcome.sound, outcome
     assert outcome.refused > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *MIXTURES])
 @pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
 def test_no_fault_ends_a_run_or_corrupts_its_models(strategy: str, fault: str) -> None:
-    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *STRATEGIES[strategy]))
+    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *STRATEGIES.get(strategy, ())))
     assert outcome.sound, outcome
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_architecture import OURS
+
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_strategy"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-FOLDERS = ("api", "commands", "reports", "server_app", "client_app", "strategies", "task", "conf", "deploy")
+FOLDERS = OURS
 SMALL = ["num_clients=8", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]", "num_rounds=3"]
 
 # Against a SuperLink of the environment's own.

@@ -10,7 +10,12 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "papers").glob("*.md")),
+]
 FILES = [*sorted((ROOT / "conf").rglob("*.yaml")), *sorted((ROOT / "strategies").rglob("*.py"))]
 _BRACKETS = re.compile(r"\(([^()]*)\)")
 _PUBLISHED = re.compile(r"paper|publish|report", re.IGNORECASE)
@@ -81,7 +86,7 @@ def test_no_unchecked_figure_stands_as_a_papers() -> None:
     known, found = unchecked(), {}
     for path in (*PAGES, *FILES):
         text = path.read_text(encoding="utf-8")
-        is_item = path.is_relative_to(ROOT / "conf" / "reproduce")
+        is_item = path.suffix == ".yaml" and path.is_relative_to(ROOT / "papers")
         # The figures of an item's `paper` are of many methods; each is held to its own.
         words = re.sub(r"\npaper:\n(?:[ \n].*\n|\n)*", "\n", text) if is_item else text
         told = list(claims(words.replace("\n# ", "\n"), known))

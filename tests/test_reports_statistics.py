@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from florets.papers.measures import MEASURES
 from florets.reports.statistics import ARI, FRACTION, PERCENT, Spread, compare, holm, p_text, paired, paired_p
-from florets.server_app.reproduce.measures import MEASURES
 
 
 def test_spread_and_interval_by_hand() -> None:

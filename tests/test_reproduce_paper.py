@@ -9,16 +9,14 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.papers.cells import places
+from florets.papers.item_file import find_item, item_names, read_item
+from florets.papers.items import Item
+from florets.papers.measures import MEASURES, read_measure, values_of
+from florets.papers.references import UNDECIDED, Reference, read_paper
+from florets.papers.request import read_request
+from florets.papers.table import Entry
 from florets.reports.statistics import Spread
-from florets.server_app.reproduce.cells import places
-from florets.server_app.reproduce.item_file import find_item, item_names, read_item
-from florets.server_app.reproduce.items import Item
-from florets.server_app.reproduce.measures import MEASURES, read_measure
-from florets.server_app.reproduce.reasons import UNDECIDED
-from florets.server_app.reproduce.references import Reference, read_paper
-from florets.server_app.reproduce.request import read_request
-from florets.server_app.reproduce.run_values import values_of
-from florets.server_app.reproduce.table import Entry
 from florets.strategies import STRATEGIES
 from tests import fake_cells
 

@@ -14,13 +14,13 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.server_app.reproduce import command
-from florets.server_app.reproduce.cells import Place
-from florets.server_app.reproduce.curve_store import CurveStore
-from florets.server_app.reproduce.item_file import read_item
-from florets.server_app.reproduce.items import Line
-from florets.server_app.reproduce.plot import row_lines
-from florets.server_app.reproduce.table import Table
+from florets.papers import command
+from florets.papers.cells import Place
+from florets.papers.item_file import read_item
+from florets.papers.items import Line
+from florets.papers.plot import row_lines
+from florets.papers.store import CurveStore
+from florets.papers.table import Table
 from tests import fake_cells
 
 ITEM = """
@@ -74,7 +74,11 @@ def pictures(folder: Path) -> list[str]:
         ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
         ("{kind: rows}", "plot: measures is missing"),
         ("{kind: curves, measures: [ari]}", "measures: there is no such key"),
-        ("{kind: pie, measure: ari}", "plot.kind: pie: must be grid or rows or curves or"),
+        ("{kind: features, measure: ari}", "measure: there is no such key"),
+        (
+            "{kind: pie, measure: ari}",
+            "plot.kind: pie: must be grid or rows or curves or features or singular_values",
+        ),
     ],
 )
 def test_a_plot_over_rows_names_its_measures(item: Path, plot: str, rule: str) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.server_app.reproduce.cells import places
-from florets.server_app.reproduce.item_file import find_item, read_item
-from florets.server_app.reproduce.table import Table
+from florets.papers.cells import places
+from florets.papers.item_file import find_item, read_item
+from florets.papers.table import Table
 from tests.public_files import write_idx, write_news, write_reviews
 
 ITEM = """

@@ -1,4 +1,4 @@
-"""docs/results.md: its tables are what the tool makes of the stored runs beside it, and none is typed by hand."""
+"""Pages of results: their tables are what the tool makes of the stored runs, and none is typed by hand."""
 
 import csv
 import re
@@ -11,18 +11,17 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
+from florets.papers.cells import Place, Progress
+from florets.papers.items import Line
+from florets.papers.page import made_page, outside, remake, sweep_block
+from florets.papers.store import Store
 from florets.reports.summary import RunSummary
-from florets.server_app.reproduce.cells import Place, Progress
-from florets.server_app.reproduce.items import Line
-from florets.server_app.reproduce.page import made_page, outside
-from florets.server_app.reproduce.page_command import remake, sweep_block
-from florets.server_app.reproduce.store import Store
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_report import write_sweep
-from florets.server_app.sweep.sweep_store import store_sweeps, stored_jobs
+from florets.studies.sweep.jobs import JobResult, read_jobs
+from florets.studies.sweep.report import store_sweeps, write_sweep
 from tests.pages import ROOT
 
-PAGE = ROOT / "docs" / "results.md"
+PAPERS = sorted((ROOT / "papers").glob("*.md"))
+PAGE = ROOT / "papers" / "comparisons.md"
 PLACE = Place(Line("four", "4", {}), Line("clove", "CLoVE", {}), (), 2, compose(["strategy=clove", "data_dir=/here"]))
 DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code": "12e4", "warnings": ["none"]})
 
@@ -30,11 +29,12 @@ DONE = Progress("finished", {"accuracy": 1 / 3, "groups": 4, "loss": None, "code
 def remade(text: str) -> str:
     """Return a page with its sweeps' tables made anew, its items' left."""
     left = dict.fromkeys(("reproduce", "overview"), lambda words: (None, ""))
-    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))}).text
+    return made_page(text, {**left, "sweep": lambda words: sweep_block(words, PAGE.with_suffix(""))})[0]
 
 
-def test_no_table_of_the_page_is_typed() -> None:
-    by_hand = outside(PAGE.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
+def test_no_table_of_a_page_is_typed(page: Path) -> None:
+    by_hand = outside(page.read_text(encoding="utf-8"))
     assert not [line for line in by_hand.splitlines() if line.lstrip().startswith("|")]
     # Nor a mean with its spread in the text.
     assert not re.findall(r"\d ± \d", by_hand)
@@ -47,14 +47,22 @@ def test_the_pages_sweeps_are_what_is_stored() -> None:
     assert remade(edited) == text
 
 
-@pytest.mark.slow
-def test_the_whole_page_is_what_is_stored(tmp_path: Path) -> None:
-    shutil.copy(PAGE, tmp_path)
-    shutil.copytree(PAGE.with_suffix(""), tmp_path / "results")
-    assert remake(["results.md", "results_dir=none"], tmp_path) == 0
-    assert (tmp_path / "results.md").read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
-    stored = {path.name: path.read_bytes() for path in PAGE.with_suffix("").iterdir()}
-    assert {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()} == stored
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page.stem in ("comparisons", "drift", "ifca") else pytest.param(page, marks=pytest.mark.slow)
+        for page in PAPERS
+    ],
+    ids=lambda page: page.stem,
+)
+def test_a_whole_page_is_what_is_stored(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / page.stem
+    shutil.copy(page, tmp_path)
+    shutil.copytree(page.with_suffix(""), folder)
+    assert remake([page.name, "results_dir=none"], tmp_path) == 0
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+    stored = {path.name: path.read_bytes() for path in page.with_suffix("").iterdir()}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == stored
 
 
 def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
@@ -73,24 +81,18 @@ def test_cells_are_stored_and_replaced_by_nothing_less(tmp_path: Path) -> None:
     assert "here" not in store.path.read_text()
 
 
-def test_what_is_rounded_to_a_whole_number_is_written_the_same_again(tmp_path: Path) -> None:
+def test_what_is_stored_is_rounded_once_and_has_no_path_of_a_machine(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
     store.put(PLACE, 0, Progress("finished", {"accuracy": 16.000003, "loss": 1234567.8}))
+    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
+    store.put(PLACE, 1, Progress("failed", note=said))
     store.write([PLACE])
     again = Store(store.path)
     assert again.get(PLACE, 0).values == {"accuracy": 16, "loss": 1234570}
+    assert again.get(PLACE, 1).note == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
     written = store.path.read_text()
     again.write([PLACE])
     assert again.path.read_text() == written
-
-
-def test_no_path_of_a_machine_is_stored(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cells.csv")
-    said = "/home/me/run/seed-2: holds an interrupted run. Go on with: florets resume=/home/me/run/seed-2\nOr not."
-    store.put(PLACE, 0, Progress("failed", note=said))
-    store.write([PLACE])
-    known = Store(store.path).get(PLACE, 0).note
-    assert known == "seed-2: holds an interrupted run. Go on with: florets resume=seed-2"
 
 
 def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
@@ -131,8 +133,8 @@ def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"its first line must begin with row,column,seed,settings,state,note"):
         Store(tmp_path / "cells.csv")
     (tmp_path / "sweep-x.csv").write_text("strategy,seed,rounds\nclove,one,2\n")
-    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a stored sweep"):
-        stored_jobs(tmp_path / "sweep-x.csv")
+    with pytest.raises(ConfigError, match=r"sweep-x\.csv: cannot be read as a sweep's table"):
+        read_jobs(tmp_path / "sweep-x.csv")
 
 
 def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
     # A job that has failed replaces none that was finished.
     write_sweep(tmp_path / "third", [JobResult({**given}, None, None, "no memory")])
     assert store_sweeps([tmp_path / "second", tmp_path / "third"], path) == 2
-    done, failed = stored_jobs(path)
+    done, failed = read_jobs(path)
     assert done.summary == replace(
         base, final_accuracy=0.7, folder="", final_metrics={"accuracy": {"worst_tenth": 0.25}}
     )

@@ -23,10 +23,10 @@ from florets.reports.summary import (
 )
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_report import summary_markdown, write_sweep
 from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
+from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.report import summary_markdown, write_sweep
 from florets.task.wire.replies import Work
 from florets.task.wire.scores import SentScores
 from florets.task.wire.scores import TestResult as ClientTest

@@ -79,18 +79,6 @@ def test_the_runs_schedule_reaches_the_servers_step() -> None:
     assert rates == pytest.approx([0.01, 0.005, 0.0])
 
 
-def test_nothing_is_sent_of_what_is_not_there() -> None:
-    absent = {"schedule", "schedule-rounds", "schedule-factor", "local-steps", "class-weights"}
-    assert not absent & settings_of().keys()
-    assert settings_of("train.class_weights=root")["class-weights"] == "root"
-
-
-def test_steps_reach_the_client_and_epochs_by_hand_win_over_a_presets() -> None:
-    assert trained_with("train.local_steps=5").local_steps == 5
-    fractions = trained_with("train.local_epochs=0.25")
-    assert (fractions.local_epochs, fractions.local_steps) == (0.25, None)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

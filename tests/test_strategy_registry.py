@@ -16,8 +16,8 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.saved import run_folder, saved_config
 from florets.server_app.build import build_strategy, build_task
 from florets.server_app.checkpoint import Checkpoints
-from florets.server_app.new_client.run_models import load_run
 from florets.server_app.resume import read_resume
+from florets.server_app.run_models import load_run
 from florets.strategies import STRATEGIES, registry
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_class, strategy_names
 from tests.own_strategy import EvenOdd, EvenOddSettings, EvenOddState

@@ -11,9 +11,8 @@ from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.reports.summary import RunSummary
-from florets.server_app.sweep.sweep_direction import direction
-from florets.server_app.sweep.sweep_keys import read_sweep
-from florets.server_app.sweep.tune import tune_overrides
+from florets.studies.sweep.keys import direction, read_sweep
+from florets.studies.tune import tune_overrides
 from tests.test_command import summary_of
 
 ENGINE = "florets.engines.engine.run"

@@ -197,6 +197,7 @@ def test_a_gradient_has_an_entry_for_everything_and_changes_no_parameter(samples
 def test_settings_out_of_range_are_named(name, value):
     with pytest.raises(ValueError, match=f"^{name}="):
         Training().changed(**{name: value})
+    assert Training(local_steps=5).changed(local_epochs=2, local_steps=0) == Training(local_epochs=2)
 
 
 def test_no_samples_and_no_batch_are_refused(samples):

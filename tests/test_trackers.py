@@ -17,9 +17,9 @@ from florets.conf.saved import results_folder
 from florets.engines import jobs
 from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
-from florets.server_app.sweep.sweep_keys import read_sweep
 from florets.server_app.tracker import MOST_CLIENTS, curves, read_ids
 from florets.server_app.tracking import make_trackers
+from florets.studies.sweep.keys import read_sweep
 from tests.own_trackers import Calls
 
 SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]

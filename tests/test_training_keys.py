@@ -27,7 +27,7 @@ from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import check_optimizer, gradient, train
 from florets.task.training.objective import PLAIN
 from florets.task.training.optimizers import CLASSES
-from florets.task.training.settings import Optimizer, Precision, Training
+from florets.task.training.settings import KEYS, Optimizer, Precision, Training
 from florets.task.wire import kinds
 from tests import own_functions
 from tests.method_runs import play
@@ -35,7 +35,6 @@ from tests.test_batching import run
 from tests.test_caps import node, sent  # noqa: F401 - a fixture
 
 FLIP = "tests.own_functions:mirrored"
-NEW = {"clip-norm", "augment", "precision", "optimizer-options"}
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -190,17 +189,16 @@ def test_an_optimiser_of_pytorchs_trains_a_run() -> None:
     assert adamw.final != adam.final
 
 
-def test_only_what_is_set_travels() -> None:
+def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> None:
     config = compose([])
-    assert not NEW & message_settings(config, build_task(config)).keys()
-    config = compose(["train.optimizer=sgd", "train.optimizer_options={dampening: 0.1}", *FOLLOWING])
+    usual = {"learning-rate", "local-epochs", "batch-size", "optimizer", "momentum", "weight-decay"}
+    assert message_settings(config, build_task(config)).keys() & KEYS.values() == usual
+    own = ("train.optimizer=sgd", "train.optimizer_options={dampening: 0.1}", "train.class_weights=root")
+    schedule = ("train.schedule=step", "train.schedule_rounds=3", "train.schedule_factor=0.5", "train.local_steps=5")
+    config = compose([*own, *schedule, *FOLLOWING])
     settings = message_settings(config, build_task(config))
-    assert {key: settings[key] for key in NEW} == {
-        "clip-norm": 0.5,
-        "augment": FLIP,
-        "precision": "bf16",
-        "optimizer-options": '{"dampening": 0.1}',
-    }
+    assert settings.keys() >= set(KEYS.values())
+    assert Training.received(settings) == config.train
 
 
 def test_the_schema_has_the_optimisers_of_the_loop_in_any_case_of_letters() -> None:

@@ -16,8 +16,8 @@ from florets.reports.summary import round_line, summarise
 from florets.server_app.build import build_models, build_task
 from florets.server_app.ground_truth import Truth
 from florets.server_app.progress import describe
-from florets.server_app.sweep.sweep_groups import JobResult
-from florets.server_app.sweep.sweep_report import summary_markdown
+from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.report import summary_markdown
 from florets.task.wire import bank
 from tests.results_examples import TRUTH, report
 

@@ -3,6 +3,7 @@
 import http.client
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,31 +86,20 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
     assert "<li>02</li>" not in page
 
 
-def test_a_run_that_was_ended(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), going_on(tmp_path / "run"):
+def test_a_run_that_was_ended_killed_or_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError), going_on(tmp_path / "ended"):
         raise RuntimeError("two of <four> clients")
-    watched = Watched(tmp_path / "run")
-    state = watched.state()
-    assert (state.status, state.reason) == ("ended", "two of <four> clients")
-    assert "two of &lt;four&gt; clients" in main_part(state, watched.clients)
-
-
-def test_a_run_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with going_on(tmp_path / "run"):
-        pass
-    import time
-
-    later = time.time() + 3600
+    ended = Watched(tmp_path / "ended")
+    assert (ended.state().status, ended.state().reason) == ("ended", "two of <four> clients")
+    assert "two of &lt;four&gt; clients" in main_part(ended.state(), ended.clients)
+    record(tmp_path / "over")
+    over = Watched(tmp_path / "over")
+    assert over.state().status == "finished"
+    assert 'href="/report.html"' in main_part(over.state(), over.clients)
+    with going_on(tmp_path / "killed"):
+        later = time.time() + 3600
     monkeypatch.setattr("florets.reports.watch.state.time.time", lambda: later)
-    assert Watched(tmp_path / "run").state().status == "silent"
-
-
-def test_a_run_that_is_over(tmp_path: Path) -> None:
-    record(tmp_path / "run")
-    watched = Watched(tmp_path / "run")
-    state = watched.state()
-    assert state.status == "finished"
-    assert 'href="/report.html"' in main_part(state, watched.clients)
+    assert Watched(tmp_path / "killed").state().status == "silent"
 
 
 def test_who_moved_is_read_as_the_file_grows(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The state of a run, from the files in its folder: it may not have begun, be going on, or be over."""
 
+import contextlib
 import csv
 import io
 import json
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import yaml
 
@@ -37,14 +38,6 @@ class Move(NamedTuple):
     now: int
 
 
-@dataclass(frozen=True)
-class _Losses:
-    """A client's losses of some rounds, by round."""
-
-    test: dict[int, float]
-    train: dict[int, float]
-
-
 class ClientHistory:
     """Follow the clients of a run that may be going on, over its rounds; only what is new in their file is read."""
 
@@ -61,7 +54,7 @@ class ClientHistory:
         """The last ones, oldest first; a client's first model is no move."""
         self.troubles: dict[str, int] = {}
         """Number of each client's replies that failed, were missing or were invalid."""
-        self._losses: dict[str, _Losses] = {}
+        self._losses: dict[str, dict[str, dict[int, float]]] = {LOSS: {}, TRAIN_LOSS: {}}
 
     def update(self) -> None:
         """Read what was appended since the last call; of a file that was replaced, all."""
@@ -101,28 +94,22 @@ class ClientHistory:
             self.clusters.pop(client, None)
         if row.get("reply") not in (None, "", "ok"):
             self.troubles[client] = self.troubles.get(client, 0) + 1
-        if (losses := self._losses.get(client)) is None:
-            losses = self._losses[client] = _Losses({}, {})
-        for of, name in ((losses.test, LOSS), (losses.train, TRAIN_LOSS)):
+        for name, of_clients in self._losses.items():
             if value := row.get(name):
-                of[server_round] = _number(value)
+                of = of_clients.setdefault(client, {})
+                try:
+                    of[server_round] = float(value)
+                except ValueError:
+                    of[server_round] = math.nan
                 if len(of) > MOST_ROUNDS:
                     # They come in the order of the rounds.
                     del of[next(iter(of))]
 
     def losses(self) -> tuple[str, Sequence[int], Mapping[str, Mapping[int, float]]]:
         """Return the name of the loss that is known, the rounds (at most `MOST_ROUNDS`) and the losses by client."""
-        name = LOSS if any(of.test for of in self._losses.values()) else TRAIN_LOSS
-        found = {key: of.test if name == LOSS else of.train for key, of in self._losses.items()}
-        rounds = sorted({server_round for of in found.values() for server_round in of})[-MOST_ROUNDS:]
-        return name, rounds, {key: of for key, of in found.items() if of}
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        name = LOSS if self._losses[LOSS] else TRAIN_LOSS
+        found = self._losses[name]
+        return name, sorted({server_round for of in found.values() for server_round in of})[-MOST_ROUNDS:], found
 
 
 Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"]
@@ -206,16 +193,14 @@ class Watched:
         lines = _lines(text)
         names, total = _configuration(self.folder)
         reason = _end_of_log(self.folder / "run.log")
-        summary = _summary(self.folder)
-        if summary is not None and (self.folder / FINISHED).is_file():
-            return RunState(self.folder, "finished", names, lines, total, age, summary=summary)
-        state = RunState(self.folder, "running" if lines else "starting", names, lines, total, age)
-        status: Status = state.status
-        if reason is not None:
+        status: Status = "running" if lines else "starting"
+        if (summary := _summary(self.folder)) is not None:
+            status, reason = "finished", None
+        elif reason is not None:
             status = "ended"
-        elif lines and age > max(60.0, 10 * (state.round_time or 0.0)):
+        elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
             status = "silent"
-        return RunState(self.folder, status, names, lines, total, age, reason or "")
+        return RunState(self.folder, status, names, lines, total, age, reason or "", summary)
 
 
 def _lines(text: str) -> list[RoundLine]:
@@ -253,17 +238,12 @@ def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]
         seed=str(values.get("seed", "")),
         task=", ".join(str(parts[name]) for name in ("data", "partition", "model") if name in parts),
     )
-    return names, _total(folder, values)
-
-
-def _total(folder: Path, values: dict[str, Any]) -> int | None:
-    try:
-        # Code that the configuration names is not imported to show a page.
+    rounds = values.get("num_rounds")
+    # Code that the configuration names is not imported to show a page.
+    with contextlib.suppress(ConfigError):
         config = saved_config(folder)
-    except ConfigError:
-        rounds = values.get("num_rounds")
-        return rounds if isinstance(rounds, int) else None
-    return config.num_rounds + config.strategy.settings.first_rounds
+        rounds = config.num_rounds + config.strategy.settings.first_rounds
+    return names, rounds if isinstance(rounds, int) else None
 
 
 def _end_of_log(path: Path) -> str | None:
@@ -276,14 +256,14 @@ def _end_of_log(path: Path) -> str | None:
         return None
     _, found, last = text.rpartition(_ENDED)
     # A resumed run has written lines since.
-    return None if not found or _is_logged_again(last) else last.partition(": ")[2].strip()
-
-
-def _is_logged_again(text: str) -> bool:
-    return any(f" {level} " in line for line in text.splitlines()[1:] for level in ("INFO", "WARNING"))
+    goes_on = any(f" {level} " in line for line in last.splitlines()[1:] for level in ("INFO", "WARNING"))
+    return None if not found or goes_on else last.partition(": ")[2].strip()
 
 
 def _summary(folder: Path) -> RunSummary | None:
+    """Return the summary of a run that has come to its end."""
+    if not (folder / FINISHED).is_file():
+        return None
     try:
         return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire.replies import Work
-
 if TYPE_CHECKING:
+    from florets.task.wire.replies import Work
+
     # It loads Flower, which `florets --help` needs not.
     from florets.task.wire.sums import PartSums
 
@@ -32,6 +32,13 @@ _MOST_NAMED = 10
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
+
+
+def _no_work() -> "Work":
+    # The command prints its help from summaries of runs, without Flower.
+    from florets.task.wire.replies import Work
+
+    return Work()
 
 
 @dataclass(frozen=True)
@@ -205,7 +212,7 @@ class RoundReport:
     tries: int = 1
     rejected: Mapping[str, str] = field(default_factory=dict)
     confusions: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    work: Work = field(default_factory=Work)
+    work: "Work" = field(default_factory=_no_work)
     clients: Mapping[str, ClientRound] = field(default_factory=dict)
     compared: Compared | None = None
 

@@ -139,8 +139,8 @@ class Training:
         ValueError
             If one is of another type than its key, or out of its range.
         """
-        _checked(type(self)(**values))
-        return replace(self, **values)
+        _checked(type(self)(**_steps_or_epochs(values)))
+        return replace(self, **_steps_or_epochs(values))
 
     def record(self) -> dict[str, Any]:
         """Return the settings of a message."""
@@ -183,10 +183,12 @@ def _received(*sent: Any) -> Training:
     values = {name: value for name, value in zip(KEYS, sent, strict=True) if value is not None}
     if "optimizer_options" in values:
         values["optimizer_options"] = _options(values["optimizer_options"])
-    if values.get("local_steps") == 0:
-        # A request that replaces the run's steps by its own epochs: a setting can be replaced and not removed.
-        del values["local_steps"]
-    return _checked(Training(**values), "the message's config has ")
+    return _checked(Training(**_steps_or_epochs(values)), "the message's config has ")
+
+
+def _steps_or_epochs(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with no steps in place of 0: who trains for epochs of its own replaces the run's steps by 0."""
+    return {**values, "local_steps": None} if values.get("local_steps") == 0 else values
 
 
 def _options(text: Any) -> Any:

@@ -23,7 +23,7 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def no_plot(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Leave out the plot, which takes longer than runs that do no work, unless the test is marked `pictures`."""
     if request.node.get_closest_marker("pictures") is None:
-        monkeypatch.setattr("florets.server_app.reproduce.plot.draw", lambda *_: [])
+        monkeypatch.setattr("florets.papers.plot.draw", lambda *_: [])
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import beyond_defaults
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
+from florets.papers.cells import Place, in_order, places
+from florets.papers.item_file import read_item
+from florets.papers.items import Line
+from florets.papers.run import BUSY
 from florets.reports.folder import FolderBusy, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.build import build_task, make_data, one_task_kept
-from florets.server_app.reproduce.cells import Place, in_order, places
-from florets.server_app.reproduce.item_file import read_item
-from florets.server_app.reproduce.items import Line
-from florets.server_app.reproduce.run import BUSY
 from florets.strategies import STRATEGIES
 from florets.task.task import Task
 from tests import fake_cells

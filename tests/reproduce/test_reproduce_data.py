@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.server_app.reproduce import data_check
+from florets.papers.run import WHOLE
 from tests.public_files import write_idx
 from tests.reproduce_item import ITEM
 
@@ -104,7 +104,7 @@ def test_folders_that_cannot_be_made_are_refused_with_the_remedy(
 def test_a_pool_of_a_whole_public_set_is_whole(
     item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(data_check.WHOLE, "mnist", 60)
+    monkeypatch.setitem(WHOLE, "mnist", 60)
     for prefix, count in (("train", 40), ("t10k", 20)):
         write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
     item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))

@@ -17,7 +17,7 @@ from tests.reproduce_item import ITEM, results
 
 @pytest.mark.slow
 def test_cells_in_processes_survive_those_that_are_killed(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from florets.server_app.reproduce.command import main as reproduce
+    from florets.papers.command import run_item as reproduce
 
     item.write_text(ITEM.replace("strategy=fedavg", "strategy=ifca"))
     engine = Engine(fake_cells.run, fake_cells.resume)

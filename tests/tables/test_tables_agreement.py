@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from florets.server_app.check.findings import find
+from florets.server_app.data_findings import find
 from florets.task.data.tables.agreement import Agreed, agree, natural_order
 from florets.task.data.tables.declaration import Declaration, Site
 from florets.task.data.tables.describe import describe_table

@@ -1,0 +1,171 @@
+"""`florets plan`: the bytes and the memory of a run, computed from the size of its models before it is run."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.conf.validate import check_own_clients
+from florets.engines import jobs
+from florets.engines.jobs import num_workers
+from florets.engines.own_nodes import check_device, own_nodes
+from florets.reports.console import counted, number, say, size
+from florets.reports.tables import markdown_table
+from florets.server_app.build import build_checked, build_task
+from florets.server_app.data_agreement import agree_here
+from florets.strategies.registry import find_strategy
+from florets.task.imported import import_from
+from florets.task.task import Task
+from florets.task.wire import kinds
+
+HELP = """florets plan [experiment=<preset>] [key=value ...] [--json]
+  Estimate what a run sends and what memory it needs, before it is run. Nothing is trained and nothing is written.
+
+  Bytes are those of the models, without settings, losses and what Flower adds, in a run in which every client
+  replies. A round sends each participant one model, or all K where it chooses among them by their losses (IFCA in
+  each round, CLoVE until its clusters are stable): a line says what that adds up to. Memory comes on top of what
+  Python, PyTorch and Flower take. --json prints the same for programs."""
+
+_ADAM_COPIES = 4
+"""Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
+_SAMPLED = 16
+"""Clients whose samples are measured; the others' are estimated by their mean."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a run sends `times` times: messages to clients, and bytes to and from them, each time."""
+
+    name: str
+    times: int
+    messages: int
+    down: int
+    up: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Figures of a run before it is run; memory in bytes."""
+
+    experiment: str
+    strategy: str
+    seed: int
+    clients: int
+    models: int
+    parameters: int
+    model_bytes: int
+    rounds: int
+    parts: tuple[Part, ...]
+    most_down: int
+    memory: dict[str, int]
+
+    def total(self, name: str) -> int:
+        """Return the sum of `messages`, `down` or `up` over the whole run."""
+        return sum(part.times * int(getattr(part, name)) for part in self.parts)
+
+
+def plan_of(config: Config) -> Plan:
+    """Return the plan of an experiment."""
+    nodes = own_nodes(config)
+    # Refused here as before a run.
+    workers = num_workers(config.workers, len(nodes) or config.num_clients)
+    own = agree_here(config, nodes)
+    config = own.config
+    task = build_task(config, own.table)
+    check_own_clients(config, len(nodes))
+    check_device(config, nodes)
+    strategy, models, _ = build_checked(config, task)
+    clients = len(nodes) or config.num_clients
+    one = sum(len(array.data) for array in models.one(0).values())
+    each_model = one * models.count
+    participants = max(1, math.ceil(config.strategy.settings.fraction_train * clients))
+    tested = participants if config.eval_clients == "participants" else clients
+    rounds = strategy.first_rounds + config.num_rounds
+    parts = [
+        Part("round", rounds, participants, participants * one, participants * one),
+        Part("test", -(-rounds // config.eval_every), tested, tested * one, 0),
+    ]
+    if config.loss_matrix:
+        parts.append(Part("loss matrix", 1, clients, clients * each_model, 0))
+    samples = _mean_samples(task, nodes, clients)
+    client = samples + each_model + _ADAM_COPIES * one
+    # Averages are taken in float64.
+    server = 3 * each_model + participants * one
+    return Plan(
+        experiment=config.experiment,
+        strategy=find_strategy(config.strategy.name).label,
+        seed=config.seed,
+        clients=clients,
+        models=models.count,
+        parameters=models.layout.size,
+        model_bytes=one,
+        rounds=rounds,
+        parts=tuple(parts),
+        most_down=sum(p.times * p.down for p in parts[1:]) + rounds * participants * each_model,
+        memory={
+            "server": server,
+            "client": client,
+            "in_process": server + clients * samples + workers * (each_model + _ADAM_COPIES * one),
+        },
+    )
+
+
+def _mean_samples(task: Task, nodes: Sequence[dict[str, Any]], clients: int) -> int:
+    """Return the bytes of a client's samples, the mean over some clients."""
+    sizes = []
+    for client in {round(place * (clients - 1) / _SAMPLED) for place in range(_SAMPLED + 1)}:
+        number = client
+        if nodes:
+            node, number = nodes[client], 0
+            rows = node.get(kinds.ROWS_OF)
+            of_client = Task(task.spec.at_node(str(node["data-dir"]), None if rows is None else str(rows)))
+        else:
+            of_client = task
+        sizes.append(sum(getattr(value, "nbytes", 0) for value in vars(of_client.client(number)).values()))
+    return sum(sizes) // len(sizes)
+
+
+def lines(plan: Plan) -> list[str]:
+    """Return what the terminal shows."""
+    table = [["each time", "times", "messages", "down", "up"]]
+    table += [[p.name, str(p.times), str(p.messages), size(p.down), size(p.up)] for p in plan.parts]
+    table.append(["total", "", str(plan.total("messages")), size(plan.total("down")), size(plan.total("up"))])
+    told = [
+        f"{plan.experiment}, {plan.strategy}, seed {plan.seed}: {counted(plan.clients, 'client')}, "
+        f"{counted(plan.models, 'model')} of {number(plan.parameters)} parameters ({size(plan.model_bytes)} each), "
+        f"{counted(plan.rounds, 'round')}",
+        "",
+        markdown_table(table),
+        "",
+    ]
+    if plan.models > 1:
+        told.append(
+            f"If all {plan.models} models went to every participant in each round, the total would be "
+            f"{size(plan.most_down)} down."
+        )
+    told.append(
+        f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "
+        f"{size(plan.memory['server'])} the server alone, {size(plan.memory['client'])} a client of its own."
+    )
+    return told
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    overrides = [text for text in arguments if text != "--json"]
+    if wrong := [text for text in overrides if text.startswith("-")]:
+        raise ConfigError([f"{wrong[0]}: florets plan has no such option (--json)."])
+    caller = Path.cwd()
+    import_from(caller)
+    plan = plan_of(jobs.prepare(overrides, caller))
+    if "--json" in arguments:
+        totals = {name: plan.total(name) for name in ("messages", "down", "up")}
+        say(json.dumps({**asdict(plan), "total": totals}, indent=1))
+    else:
+        for line in lines(plan):
+            say(line)
+    return 0

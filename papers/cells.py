@@ -1,0 +1,234 @@
+"""Cells of an item: which runs it is made of, in what order, and how far each is."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from florets.conf.overrides import quote, read_overrides
+from florets.conf.problems import ConfigError
+from florets.conf.saved import absolute, beyond_defaults, results_folder
+from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.go_on import finished_run, plain, same_settings
+from florets.papers.items import BLOCK, Item, Line
+from florets.papers.measures import Values, values_of
+from florets.reports.folder import MARKER, write_whole
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.resume import CHANGEABLE
+from florets.task.registry import reads_files
+
+RUNS = Path("reproduce") / "runs"
+"""Below the results folder: the runs of all items, so that two that have a run in common do it once."""
+
+_NO_PAPERWORK = {"quiet": "true", "loss_matrix": "false", "pictures": "false"}
+"""Settings that leave out results which no table needs."""
+
+_ELSEWHERE = {"experiment", "seed", *CHANGEABLE} - {"num_rounds"}
+"""Keys that name a run, or say where and how it was made, and not what it computed."""
+
+State = Literal["finished", "failed", "stopped", "not run"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row and a column, the overrides of its runs, and the configuration of the first of them.
+
+    Attributes
+    ----------
+    config
+        With seed 0; None where it is refused, for the reason in `problem`.
+    """
+
+    row: Line
+    column: Line
+    overrides: tuple[str, ...]
+    seeds: int
+    config: Config | None
+    problem: str = ""
+
+    @cached_property
+    def folder(self) -> Path:
+        """Folder of the runs of all seeds: its path says all that was asked for, and where files of data are."""
+        if self.config is None:
+            raise ConfigError([self.problem])
+        return results_folder(self.config, self.overrides).parent
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The configuration as a record holds it."""
+        return plain(self.config) if self.config is not None else {}
+
+    @cached_property
+    def code(self) -> dict[str, str]:
+        """Hashes of the user's own code that the runs import, as it is now."""
+        return code_on_disk(self.config) if self.config is not None else {}
+
+    @cached_property
+    def settings(self) -> str:
+        """Hash of the runs' settings, without folders and defaults; empty where they are refused.
+
+        It changes with a preset and with code of the user's own, but not when our code gets another key, nor when a
+        default changes.
+        """
+        asked = sorted((key, value) for key, value in beyond_defaults(self.plain).items() if key not in _ELSEWHERE)
+        asked += sorted(self.code.items())
+        text = json.dumps(asked, sort_keys=True)
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12] if asked else ""
+
+    def cell(self, seed: int) -> "Cell":
+        """Return the cell of one seed; the configuration must not have been refused."""
+        if self.config is None:
+            raise ConfigError([self.problem])
+        return Cell(self, seed, dataclasses.replace(self.config, seed=seed), (*self.overrides, f"seed={seed}"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an item: a row, a column and a seed."""
+
+    place: Place
+    seed: int
+    config: Config
+    overrides: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+        return self.place.folder / f"seed-{self.seed}"
+
+    @property
+    def record_path(self) -> Path:
+        """File beside the folder that says how the run ended."""
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+    @property
+    def title(self) -> str:
+        """Name of the cell, for a line of progress."""
+        return f"{self.place.row.label} | {self.place.column.label} | seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a cell is.
+
+    Attributes
+    ----------
+    note
+        Of a failed one the reason, of a stopped one after which round, of one that is not run why an earlier run does
+        not count, if that is its code.
+    """
+
+    state: State
+    values: Values = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+
+def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place]:
+    """Yield all places of an item's table but those that are left out, row by row.
+
+    Parameters
+    ----------
+    given
+        Keys given by hand; they win over the item's. A `results_dir` is the folder below which everything is left.
+    caller
+        The working directory that relative folders are meant from.
+    """
+    results_dir = quote(str(folder_of(given, "results_dir", caller) / RUNS))
+    for row in item.rows:
+        for column in item.columns:
+            if column.name in row.leave_out:
+                continue
+            keys = {**_NO_PAPERWORK, **item.overrides, **row.overrides, **column.overrides}
+            keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": results_dir}
+            # Of files the place counts, be it the default: another one holds other data.
+            keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
+            overrides = _overrides(keys)
+            seeds = item.seeds if row.seeds is None else row.seeds
+            try:
+                config = jobs.prepare(overrides, caller)
+            except ConfigError as error:
+                yield Place(row, column, overrides, seeds, None, str(error))
+                continue
+            if reads_files(config.task.data) is False:
+                del keys["data_dir"]
+            yield Place(row, column, _overrides(keys), seeds, config)
+
+
+def _overrides(keys: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in keys.items())
+
+
+def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], caller: Path) -> Path:
+    """Return the folder that a key names, absolute; its text may be in quotes, as `quote` leaves it."""
+    if key not in keys:
+        return absolute(str(getattr(Config, key)), caller)
+    (given,) = read_overrides([f"{key}={keys[key]}"], [])
+    return absolute(str(given.value), caller)
+
+
+def in_order(all_places: Sequence[Place]) -> list[Cell]:
+    """Return the cells of all places that can be run, those first that matter most; see `items.Line.after`.
+
+    Of those that matter alike all columns of a row come one after the other, seed by seed: they have the same data.
+    """
+    cells = [place.cell(seed) for place in all_places if place.config is not None for seed in range(place.seeds)]
+    rows = {name: number for number, name in enumerate(dict.fromkeys(place.row.name for place in all_places))}
+
+    def key(cell: Cell) -> tuple[int, int, int]:
+        row, column = cell.place.row, cell.place.column
+        return row.after + column.after + cell.seed // BLOCK, rows[row.name], cell.seed
+
+    return sorted(cells, key=key)
+
+
+def progress_of(cell: Cell) -> Progress:
+    """Return how far a cell is, from the files that its run has left.
+
+    Of a run that came to its end and was killed before it could say so, the record is written now. A run of other
+    settings, as of an earlier version of the item's file or of a preset, does not count.
+    """
+    record = _read(cell.record_path)
+    if record is not None:
+        if not same_settings(record.get("config"), cell.place.plain):
+            return Progress("not run")
+        if record.get("error") is not None:
+            return Progress("failed", note=str(record["error"]))
+        return _of_other_code(record.get("code"), cell) or Progress("finished", values=record["values"])
+    folder = cell.folder
+    if not (folder / MARKER).is_file():
+        return Progress("not run")
+    if (found := _of_other_code(recorded_code(folder), cell)) is not None:
+        return found
+    if (summary := finished_run(folder, cell.place.plain, cell.place.code)) is not None:
+        # It came to its end, and the process was killed before it could say so.
+        return Progress("finished", values=write_record(cell, values_of(folder, summary)))
+    rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
+    return Progress("stopped", note=f"after round {rounds}")
+
+
+def _of_other_code(then: Any, cell: Cell) -> Progress | None:
+    changed = changed_files(then, cell.place.code)
+    return Progress("not run", note=f"since its code changed ({changed_words(changed)})") if changed else None
+
+
+def write_record(cell: Cell, values: Values | None, error: str | None = None) -> Values:
+    """Leave on the disk how a cell ended; return its values."""
+    record = {"config": cell.place.plain | {"seed": cell.seed}, "values": values, "error": error}
+    if values is not None and (code := recorded_code(cell.folder)) is not None:
+        record["code"] = code
+    cell.record_path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(cell.record_path, json.dumps(record, allow_nan=False) + "\n")
+    return values or {}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,215 @@
+"""Items run cell by cell, their tables and plots of the cells that are finished, and the list of all items."""
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from florets.conf.problems import ConfigError
+from florets.conf.saved import absolute
+from florets.engines.go_on import Engine
+from florets.engines.jobs import crowded
+from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
+from florets.papers.item_file import find_item, item_names
+from florets.papers.items import Item
+from florets.papers.measures import read_measure
+from florets.papers.references import NEVER, NO_VALUE
+from florets.papers.request import Request, read_keys, read_request
+from florets.papers.run import BUSY, check_folder, run_cells, with_data
+from florets.papers.store import stored_cells
+from florets.papers.table import Found, Table
+from florets.papers.written import markdown, state_words, verdict_words, write_table
+from florets.reports.console import counted, say
+from florets.reports.folder import append_lines
+
+_OF_LIST = ("scale", "stored")
+_MOST_SHOWN = 4
+"""Measures in a line of progress."""
+_BETWEEN_TABLES, _SHARE = 60.0, 0.02
+"""Seconds between two tables that are written while cells are run, and how much of the time that may take; a killed
+command leaves the last."""
+
+
+def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> int:
+    """Run an item's cells; return an exit code: 0, 130 if it was interrupted, 1 if a cell failed or is busy.
+
+    With `only_table` nothing is run: table and plot are made of the cells that are finished.
+    """
+    caller = Path.cwd()
+    request = read_request(words)
+    all_places = list(places(request.item, request.given, caller))
+    _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
+    progress, folder = _progress(request.stored, caller), request.folder(caller)
+    table = _table(request.item, all_places, progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            [f"{folder}: cannot be made ({error.strerror}); name another folder: results_dir=DIR."]
+        ) from error
+    if only_table:
+        return _show(table, folder, request)
+    check_folder(request.given, caller)
+    same = shlex.join(["florets", "reproduce", *words])
+    try:
+        _run(table, folder, request, engine)
+    except KeyboardInterrupt:
+        _show(_table(request.item, all_places, progress), folder, request)
+        say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
+        return 130
+    code = _show(_table(request.item, all_places, progress), folder, request)
+    busy = [cell for cell in in_order(all_places) if _found(table, cell)[cell.seed].note == BUSY]
+    if left := [cell for cell in busy if progress(cell).state != "finished"]:
+        told = f"{counted(len(left), 'cell')} left to another command that is running"
+        say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
+        return 1
+    return code
+
+
+def table_of(request: Request, caller: Path) -> Table:
+    """Return the table of what is finished now."""
+    all_places = list(places(request.item, request.given, caller))
+    _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
+    return _table(request.item, all_places, _progress(request.stored, caller))
+
+
+def _refuse_if_all_are(all_places: Sequence[Place], request: Request | None = None) -> None:
+    """Raise ConfigError with the reasons if no place can be run; those that were not given by hand name the item."""
+    refused = [place.problem for place in all_places if place.config is None]
+    if not refused or len(refused) < len(all_places):
+        return
+    by_hand = {} if request is None else request.given
+    item = "" if request is None else f"{request.typed}: "
+    raise ConfigError([("" if p.partition("=")[0] in by_hand else item) + p for p in dict.fromkeys(refused)])
+
+
+def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
+    """Return what tells how far a cell is: from its run, or from what is stored in a page's folder."""
+    if not stored:
+        return progress_of
+    if not (folder := absolute(stored, caller)).is_dir():
+        raise ConfigError([f"stored={stored}: there is no such folder; name that of a page, such as papers/clove."])
+    known = stored_cells(folder)
+
+    def progress(cell: Cell) -> Progress:
+        found = progress_of(cell)
+        return found if found.state == "finished" else known.get((cell.place.settings, cell.seed), found)
+
+    return progress
+
+
+def _table(item: Item, all_places: Sequence[Place], progress: Callable[[Cell], Progress]) -> Table:
+    found: dict[tuple[str, str], Found] = {}
+    for cell in sorted(in_order(all_places), key=lambda cell: cell.seed):
+        key = (cell.place.row.name, cell.place.column.name)
+        found.setdefault(key, {})[cell.seed] = progress(cell)
+    return Table(item, all_places, found)
+
+
+def list_items(words: Sequence[str], caller: Path) -> int:
+    """Print every item and how far it is."""
+    problems: list[str] = []
+    own, given = read_keys(words, problems)
+    problems += [
+        f"{word}: florets reproduce --list shows every item; it takes keys alone, such as data_dir=DIR."
+        for word in words
+        if "=" not in word
+    ]
+    problems += [f"{key}={own[key]}: --list is of whole items; leave it out." for key in own if key not in _OF_LIST]
+    if problems:
+        raise ConfigError(problems)
+    progress = _progress(own.get("stored", ""), caller)
+    width = max(map(len, item_names()), default=0)
+    items = [find_item(name, own.get("scale", "paper")) for name in item_names()]
+    # Told item by item: all their places take half a minute.
+    for item, all_places in _refusing_if_none_can_run((item, list(places(item, given, caller))) for item in items):
+        table = _table(item, all_places, progress)
+        say(f"{item.name.ljust(width)}  {item.title}")
+        say(f"{' ' * width}  {'; '.join(filter(None, [state_words(table), verdict_words(table)]))}")
+    return 0
+
+
+def _refusing_if_none_can_run(items: Iterator[tuple[Item, list[Place]]]) -> Iterator[tuple[Item, list[Place]]]:
+    """Pass on items and their places as soon as one of these can be run; raise ConfigError if none ever can."""
+    held = []
+    for item, all_places in items:
+        held.append((item, all_places))
+        if any(place.config is not None for place in all_places):
+            yield from held
+            yield from items
+            return
+    _refuse_if_all_are([place for _, all_places in held for place in all_places])
+
+
+def _show(table: Table, folder: Path, request: Request) -> int:
+    """Write table and plot, print what was asked for of the table; return 1 where a cell failed or was refused."""
+    # matplotlib takes a second that only the end needs
+    from florets.papers.plot import draw, without_lines
+
+    whole = write_table(table, folder, request.command)
+    asked = table.narrowed(request.chosen, request.seeds)
+    say(markdown(asked, request.asked) if request.chosen or request.seeds else whole)
+    for path in draw(table, folder):
+        say(f"Plot: {path}")
+    if lacking := without_lines(table):
+        say(f"Not in the curves, as their runs' folders were removed: {', '.join(lacking)}")
+    say(f"Table: {folder / 'table.md'} ({state_words(table)})")
+    return 1 if asked.states["failed"] or asked.states["refused"] else 0
+
+
+def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
+    """Run what is asked for and not finished; the table has what became of each cell."""
+    cells = [cell for cell in in_order(table.places) if request.takes(cell)]
+    waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
+    waiting, told = with_data(waiting)
+    for text in [*told, *_code_words([_found(table, cell)[cell.seed] for cell in waiting])]:
+        say(f"florets: {text}", sys.stderr)
+    say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
+    if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
+        say(f"florets: {warning}", sys.stderr)
+    due = _write(table, folder, request.command)
+    for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
+        _found(table, cell)[cell.seed] = progress
+        append_lines(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}) + "\n")
+        finished = progress.state == "finished"
+        outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
+        say(f"[{number}/{len(waiting)}] {cell.title}: {outcome} ({seconds:.1f} s)")
+        if time.monotonic() > due:
+            due = _write(table, folder, request.command)
+
+
+def _code_words(waiting: Sequence[Progress]) -> Iterator[str]:
+    """Yield a line for the cells that were run before with other code of the user's own, by the files that differ."""
+    notes = [progress.note for progress in waiting if progress.state == "not run" and progress.note]
+    for note in dict.fromkeys(notes):
+        yield f"{counted(notes.count(note), 'cell')} run again: not run {note}"
+
+
+def _write(table: Table, folder: Path, command: str) -> float:
+    """Write the table, and return when the next one is due."""
+    start = time.monotonic()
+    write_table(table, folder, command)
+    end = time.monotonic()
+    return end + max(_BETWEEN_TABLES, (end - start) / _SHARE)
+
+
+def _found(table: Table, cell: Cell) -> Found:
+    return table.found[cell.place.row.name, cell.place.column.name]
+
+
+def _outcome(item: Item, cell: Cell, progress: Progress) -> str:
+    """Return the first measures of the item that mean something for a cell, in short."""
+    texts = []
+    for name in item.measures:
+        measure, other = read_measure(name)
+        if other is not None or not measure.fits(cell.config):
+            continue
+        value = measure.read(progress.values, cell.config)
+        if measure.kind == "count":
+            shown = "-" if value is None else "yes" if value else "no"
+        else:
+            shown = (NEVER if measure.may_be_never else NO_VALUE) if value is None else measure.number(value)
+        texts.append(f"{name} {shown}")
+    return ", ".join(texts[:_MOST_SHOWN])

@@ -1,0 +1,364 @@
+"""Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from florets import strategies
+from florets.conf.problems import did_you_mean
+from florets.conf.schema import Config
+from florets.reports.statistics import ARI, PERCENT
+from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
+from florets.strategies.base.report import EVIDENCE
+from florets.strategies.core.matching import match_min_cost
+from florets.task.fingerprint import fingerprint
+from florets.task.partitions.amounts import cluster_fractions
+
+Mixture = tuple[int, list[float]]
+"""A client's own true cluster, and its share of each model."""
+
+
+def read_mixtures(folder: Path) -> list[Mixture]:
+    """Return the mixtures in a run's ``clients.csv``; none of clients whose cluster or shares are not known."""
+    path = folder / "clients.csv"
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [name for name in rows[0] if name.startswith("share_")] if rows else []
+    return [
+        (int(row["true_cluster"]), [float(row[name]) for name in names])
+        for row in rows
+        if names and row["true_cluster"] and all(row[name] for name in names)
+    ]
+
+
+def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float) -> float | None:
+    """Return the mean distance of the shares from the true ones, over clients and models.
+
+    Each true cluster is held to the model that is nearest, as the order of the models is the start's; None where
+    there is not one for each.
+    """
+    if not mixtures or len(mixtures[0][1]) != num_clusters:
+        return None
+    true = cluster_fractions(np.array([cluster for cluster, _ in mixtures]), num_clusters, own_fraction)
+    shares = np.array([shares for _, shares in mixtures])
+    clusters = np.arange(num_clusters)
+    # A line for each true cluster, its mean distance from each model.
+    distance = np.abs(true[:, :, None] - shares[:, None, :]).mean(axis=0)
+    return float(distance[clusters, match_min_cost(distance, clusters)].mean())
+
+
+ALL_RIGHT = 1.0 - 1e-9
+"""ARI that is 1 but for rounding."""
+
+_SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
+"""Parts of a round that are not the clients' work for training; in process all the rest is."""
+
+_TARGET = 0.6
+"""Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
+
+Values = dict[str, Any]
+"""Results in a finished run's record; see `values_of`."""
+
+
+def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
+    """Return what all measures are made of, from a finished run's folder.
+
+    Parameters
+    ----------
+    cpu, wall
+        CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
+        than it began in.
+    """
+    lines = read_lines(folder)
+    evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
+    clients = sum(seconds for line in lines for part, seconds in line["seconds"].items() if part not in _SERVER_PARTS)
+    return {
+        "accuracy": summary.final_accuracy,
+        "loss": summary.final_loss,
+        "ari": summary.final_ari,
+        "ari_at_10": summary.ari_at_10,
+        "first_round_ari_90": summary.first_round_ari_90,
+        "groups": lines[-1]["num_clusters"] if lines else None,
+        "frozen_from": summary.round_of_stability,
+        "model_error": summary.final_model_error,
+        "cluster_error": summary.final_cluster_error,
+        "cluster_loss": summary.final_cluster_loss,
+        **_at_accuracy(lines, _TARGET),
+        **_of_participants(lines),
+        "worst_tenth": summary.final_worst_tenth,
+        "tuned_accuracy": summary.final_tuned_accuracy,
+        "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= ALL_RIGHT],
+        "bytes": summary.bytes_down + summary.bytes_up,
+        "gradient_passes": summary.gradient_passes,
+        "mixtures": read_mixtures(folder),
+        "verdict": evidence[-1].get("verdict") if evidence else None,
+        "cpu_seconds": cpu,
+        # The rounds' parts are wall time, of which other processes take a part.
+        "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
+        "code": _code(),
+        "warnings": summary.warnings,
+    }
+
+
+def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
+    """Return the first tested round with this mean accuracy, and the megabytes sent and received up to it."""
+    sent = 0
+    for line in lines:
+        sent += line["bytes_down"] + line["bytes_up"]
+        if line["accuracy"] is not None and line["accuracy"] >= target:
+            return {"first_round_accuracy_60": line["round"], "bytes_to_accuracy_60": sent}
+    return {}
+
+
+def _of_participants(lines: list[dict[str, Any]]) -> Values:
+    """Return the ARI over each round's participants alone: at the end, in round 10, and the first round of 0.9."""
+    known = {line["round"]: ari for line in lines if (ari := line.get("ari_participants")) is not None}
+    return {
+        "ari_participants": known[max(known)] if known else None,
+        "ari_participants_at_10": known.get(ARI_ROUND),
+        "first_round_ari_participants_90": next((r for r, ari in known.items() if ari >= ARI_RECOVERED), None),
+    }
+
+
+def _code() -> str:
+    """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
+    root = Path(strategies.__file__).parents[1]
+    return fingerprint(tuple(root / name for name in ("client_app", "task", "strategies")))
+
+
+Read = Callable[[Values, Config], float | None]
+Fits = Callable[[Config], bool]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a run.
+
+    Attributes
+    ----------
+    kind
+        "count": it succeeds or not, and the table says how many of how many do; "mean": mean and sample standard
+        deviation.
+    read
+        Its value, None where the run has none (ARI 0.9 was never reached).
+    near
+        Difference from a published value that is named "within ...", in the unit shown; 0: none is.
+    may_be_never
+        Whether a finished run without a value has not come so far; of others something else went wrong.
+    higher
+        Whether a higher value is better; None: neither is.
+    bounds
+        Range of its values, None where it has no two ends.
+    """
+
+    label: str
+    kind: Literal["count", "mean"]
+    form: str
+    read: Read
+    fits: Fits
+    near: float = 0.0
+    unit: str = ""
+    may_be_never: bool = False
+    higher: bool | None = False
+    bounds: tuple[float, float] | None = None
+
+    def number(self, value: float, sign: str = "") -> str:
+        """Return a value as the table shows it, with `sign` "+" also where it is positive."""
+        return self.form.replace("{:", f"{{:{sign}").format(value) if self.form else f"{value:g}"
+
+    def deviation(self, mean: float, deviation: float) -> str:
+        """Return the spread of a mean as the table shows it: to the mean's decimals, however small it is."""
+        shown = self.number(mean)
+        decimals = len(shown.partition(".")[2])
+        if not self.form.endswith("g}") or "e" in shown or not decimals:
+            return self.number(deviation)
+        return f"{deviation:.{decimals}f}"
+
+
+def _number(name: str, factor: float = 1.0) -> Read:
+    def read(values: Values, _: Config) -> float | None:
+        value = values.get(name)
+        return None if value is None or not math.isfinite(value) else factor * value
+
+    return read
+
+
+def _right_k(values: Values, config: Config) -> float | None:
+    return None if values.get("groups") is None else float(values["groups"] == config.task.num_clusters)
+
+
+def _recovered(values: Values, _: Config) -> float | None:
+    return None if values.get("ari") is None else float(values["ari"] >= ALL_RIGHT)
+
+
+def _reached(values: Values, _: Config) -> float | None:
+    # A run without an ARI says nothing; one that stays below 0.9 is no success.
+    return None if values.get("ari") is None else float(values.get("first_round_ari_90") is not None)
+
+
+def _models_found(values: Values, config: Config) -> float | None:
+    error = values.get("model_error")
+    noise = config.task.data_options.get("noise")
+    return None if error is None or noise is None else float(error < 0.6 * float(noise) + 0.001)
+
+
+def _rounds_to_regroup(values: Values, config: Config) -> float | None:
+    changed = max(config.task.drift.rounds)
+    right = [number for number in values.get("rounds_of_ari_1", []) if number >= changed]
+    return float(min(right) - changed) if right else None
+
+
+def _share_error(values: Values, config: Config) -> float | None:
+    return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
+
+
+def _rounds_to_freeze(values: Values, _: Config) -> float | None:
+    return None if values.get("frozen_from") is None else float(values["frozen_from"] - 1)
+
+
+def _freezes(config: Config) -> bool:
+    return _has_groups(config) and getattr(config.strategy.settings, "stop_when_stable", False)
+
+
+def _own_fraction(config: Config) -> float:
+    return float(config.task.partition_options.get("own_fraction", 1.0))
+
+
+def _mixes_clusters(config: Config) -> bool:
+    return _own_fraction(config) < 1 and config.strategy.settings.shares
+
+
+def _linear(config: Config) -> bool:
+    return config.task.data == "linear"
+
+
+def _true_models(config: Config) -> bool:
+    # One model for all cannot find several.
+    return _linear(config) and config.strategy.settings.has_groups
+
+
+def _cluster_test(config: Config) -> bool:
+    return config.cluster_test
+
+
+def _always(_: Config) -> bool:
+    return True
+
+
+def _classes(config: Config) -> bool:
+    return config.task.loss == "cross_entropy"
+
+
+def _values(config: Config) -> bool:
+    return not _classes(config)
+
+
+def _finds_groups(config: Config) -> bool:
+    # One model for all, or one for each client: there is nothing that could be right or wrong.
+    return config.task.num_clusters >= 1 and config.strategy.settings.has_groups
+
+
+def _drifts(config: Config) -> bool:
+    return bool(config.task.drift.rounds) and _has_groups(config)
+
+
+def _fine_tunes(config: Config) -> bool:
+    return config.fine_tune_epochs > 0 and _classes(config)
+
+
+def _has_groups(config: Config) -> bool:
+    # The ARI compares with several groups.
+    return config.task.num_clusters >= 2 and _finds_groups(config)
+
+
+def _ari(label: str, name: str) -> Measure:
+    return Measure(label, "mean", "{:.2f}", _number(name), _has_groups, 0.01, higher=True, bounds=ARI)
+
+
+def _rounds(label: str, read: Read, fits: Fits, near: float = 1.0) -> Measure:
+    return Measure(label, "mean", "{:.1f}", read, fits, near, "round" if near else "", may_be_never=True)
+
+
+def _percent(label: str, name: str, fits: Fits, higher: bool = True) -> Measure:
+    return Measure(label, "mean", "{:.1f}", _number(name, 100.0), fits, 1.0, "point", higher=higher, bounds=PERCENT)
+
+
+def _count(label: str, read: Read, fits: Fits) -> Measure:
+    return Measure(label, "count", "", read, fits, higher=True)
+
+
+def _plain(label: str, form: str, read: Read, fits: Fits, higher: bool | None = False) -> Measure:
+    return Measure(label, "mean", form, read, fits, higher=higher)
+
+
+MEASURES = {
+    "right_k": _count("right number of groups at the end", _right_k, _finds_groups),
+    "recovered": _count("ARI 1.0 at the end", _recovered, _has_groups),
+    "groups": _plain("groups at the end", "{:.1f}", _number("groups"), _finds_groups, higher=None),
+    "ari": _ari("ARI at the end", "ari"),
+    "ari_at_10": _ari("ARI in round 10", "ari_at_10"),
+    "rounds_to_ari_90": _rounds("first round with an ARI of 0.9", _number("first_round_ari_90"), _has_groups),
+    "rounds_to_freeze": _rounds("rounds before the clusters are frozen", _rounds_to_freeze, _freezes),
+    "ari_participants": _ari("ARI of the last round's participants", "ari_participants"),
+    "ari_participants_at_10": _ari("ARI of the participants in round 10", "ari_participants_at_10"),
+    "rounds_to_ari_participants_90": _rounds(
+        "first round with an ARI of its participants of 0.9", _number("first_round_ari_participants_90"), _has_groups
+    ),
+    "reached_ari_90": _count("ARI of 0.9 reached", _reached, _has_groups),
+    "accuracy": _percent("accuracy in %", "accuracy", _classes),
+    "rounds_to_accuracy_60": _rounds(
+        "first tested round with an accuracy of 60 %", _number("first_round_accuracy_60"), _classes, near=0.0
+    ),
+    "megabytes_to_accuracy_60": replace(
+        _plain(
+            "MB sent and received up to an accuracy of 60 %",
+            "{:.2f}",
+            _number("bytes_to_accuracy_60", 1e-6),
+            _classes,
+        ),
+        may_be_never=True,
+    ),
+    "worst_tenth": _percent("accuracy of the worst tenth of the clients in %", "worst_tenth", _classes),
+    "tuned_accuracy": _percent("accuracy in % after fine-tuning", "tuned_accuracy", _fine_tunes),
+    "rounds_to_regroup": _rounds(
+        "rounds from the last change of the data to an ARI of 1.0", _rounds_to_regroup, _drifts
+    ),
+    "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
+    "loss": _plain("test loss", "{:.4g}", _number("loss"), _values),
+    "model_error": _plain("distance from the true models, the largest", "{:.4g}", _number("model_error"), _linear),
+    "models_found": _count("all true models found (distance below 0.6 sigma + 0.001)", _models_found, _true_models),
+    "cluster_error": _percent(
+        "test error of the best model for each cluster, in %", "cluster_error", _cluster_test, higher=False
+    ),
+    "cluster_loss": _plain(
+        "test loss of the best model for each cluster", "{:.3f}", _number("cluster_loss"), _cluster_test
+    ),
+    "megabytes": _plain("MB sent and received", "{:.2f}", _number("bytes", 1e-6), _always),
+    "gradient_passes": _plain(
+        "1,000 samples passed through models with a gradient", "{:,.0f}", _number("gradient_passes", 1e-3), _always
+    ),
+    "client_seconds": _plain(
+        "CPU seconds of the clients' training and losses", "{:.2f}", _number("client_seconds"), _always
+    ),
+    "cpu_seconds": _plain("CPU seconds of the run", "{:.2f}", _number("cpu_seconds"), _always),
+}
+
+
+def read_measure(text: str) -> tuple[Measure, str | None]:
+    """Return the measure that a text names, and for `<name> - <column>` the column it is compared with."""
+    name, minus, column = (part.strip() for part in text.partition(" - "))
+    if name not in MEASURES:
+        raise ValueError(
+            f"{name}: there is no such measure.{did_you_mean(name, MEASURES)} There are: {', '.join(MEASURES)}."
+        )
+    measure = MEASURES[name]
+    if minus and (measure.kind == "count" or not column):
+        raise ValueError(f"{text}: a difference is <measure> - <column>, and not of counts of successes.")
+    return measure, column or None

@@ -1,0 +1,203 @@
+"""The plot of an item: its grid in colours, lines over rows or rounds, or what CFL-GP's runs cluster."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+from matplotlib.colors import Normalize
+
+from florets.conf.problems import ConfigError
+from florets.papers import items
+from florets.papers.cells import Place
+from florets.papers.store import LinesOf
+from florets.papers.table import Matrix, Table
+from florets.reports.figures import (
+    Line,
+    Picture,
+    draw_line,
+    heat_map,
+    label_ends,
+    line_style,
+    stacked,
+    styled,
+    tidy,
+    write_cells,
+)
+from florets.reports.folder import MARKER, naming
+from florets.reports.run_figures import (
+    Spectrum,
+    features_figure,
+    singular_values_figure,
+    spectra_of,
+    sweep_figure,
+)
+from florets.reports.summary import RoundLine, read_lines
+
+_OF_RUNS = {"features": features_figure, "singular_values": singular_values_figure}
+"""Plots of single runs, one for each row."""
+
+_LETTERS = 90
+"""Of the names of all rows, as many as fit beside each other."""
+_LINE = 18
+"""Letters of a name after which it is broken."""
+
+
+def draw(table: Table, folder: Path) -> list[Path]:
+    """Draw what the item's file asks for into ``folder``; return the pictures, none before a cell is finished."""
+    with naming(folder):
+        return [
+            path
+            for row, picture in pictures(table, run_lines)
+            for path in picture.save(folder / ("plot.png" if row is None else f"plot-{row.name}.png"))
+        ]
+
+
+def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, Picture]]:
+    """Yield the pictures that the item's file asks for, with the row that each is of; None: it is of all.
+
+    Curves over the rounds are those that `lines_of` returns.
+    """
+    plot = table.item.plot
+    if not plot or not table.states["finished"]:
+        return
+    if plot["kind"] == "curves":
+        yield from _curves(table, lines_of)
+        return
+    if plot["kind"] == "grid":
+        picture = _grid(table, plot["measure"])
+    elif plot["kind"] == "rows":
+        picture = rows_figure(table, plot["measures"])
+    else:
+        picture = _OF_RUNS[plot["kind"]](_spectra(table))
+    if picture is not None:
+        yield None, picture
+
+
+def without_lines(table: Table) -> list[str]:
+    """Return the finished cells that curves leave out, because their runs' folders were removed."""
+    return without_folders(table) if table.item.plot.get("kind") == "curves" else []
+
+
+def without_folders(table: Table) -> list[str]:
+    """Return the finished cells whose runs' folders are not there."""
+    return [
+        f"{place.row.name}/{place.column.name}/seed-{seed}"
+        for place in table.places
+        for seed in finished(table, place)
+        if not (place.folder / f"seed-{seed}" / MARKER).is_file()
+    ]
+
+
+def is_bounded(measure: str) -> bool:
+    """Return whether a measure lies between 0 and 1, whatever the cells have given."""
+    return measure in ("right_k", "recovered", "ari", "ari_at_10")
+
+
+@styled()
+def _grid(table: Table, measure: str) -> Picture | None:
+    """Return each place coloured by its mean, with the entry's text; what is not finished stays blank."""
+    matrix = table.matrix(measure)
+    rows = [row for row in table.item.rows if row.name in matrix.rows]
+    columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
+    if not rows:
+        return None
+    entries = [[matrix.entries.get((row.name, column.name)) for column in columns] for row in rows]
+    means = np.array([[np.nan if entry is None else entry.spread.mean for entry in line] for line in entries])
+    picture, (axes,) = stacked(2.6 + 1.15 * len(columns), 1.5 + 0.36 * len(rows))
+    scale = Normalize(0, 1) if is_bounded(measure) else None
+    image = heat_map(axes, means, [row.label for row in rows], (), norm=scale, fonts=9)
+    axes.set_xticks(range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9)
+    # What stands in brackets gets a line of its own: a column is narrow.
+    texts = [["" if entry is None else _broken(entry.text) for entry in line] for line in entries]
+    lacking = np.array([[entry is not None and not entry.spread.number for entry in line] for line in entries])
+    write_cells(axes, image, texts, 7, quiet=lacking)
+    axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
+    return picture
+
+
+def _broken(text: str) -> str:
+    return text.replace(" [", "\n[").replace(" (", "\n(").replace(" after", "\nafter")
+
+
+@styled()
+def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
+    """Return a figure of the columns' means over the rows with a band of one standard deviation.
+
+    It has a panel for each measure. A row in which no cell of a column is finished is a gap in its line. None where
+    no cell has a value.
+    """
+    panels = {name: lines for name in measures if (lines := row_lines(table.matrix(name), table))}
+    if not panels:
+        return None
+    picture, rows = stacked(8.4, 1.2 + 2.4 * len(panels), len(panels))
+    for axes, (name, lines) in zip(rows, panels.items(), strict=True):
+        for line in lines.values():
+            draw_line(axes, line, 1.0 if is_bounded(name) else None)
+        tidy(axes)
+        # Asked for, the limits are those of what was drawn, which the labels need.
+        low, high = axes.get_ylim()
+        axes.set_ylim(*((min(-0.06, low), 1.06) if is_bounded(name) else (low, high)))
+        label = table.matrix(name).label
+        axes.set_title(label[:1].upper() + label[1:])
+        label_ends(axes, list(lines.values()))
+    labels = [fill(row.label, _LINE) for row in table.item.rows]
+    crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
+    rows[-1].set_xticks(range(len(labels)), labels, fontsize=9)
+    for text in rows[-1].get_xticklabels() if crowded else ():
+        text.set(rotation=30, ha="right")
+    rows[-1].set_xlabel("band: ± std over seeds")
+    return picture
+
+
+def row_lines(matrix: Matrix, table: Table) -> dict[str, Line]:
+    """Return the line over the rows of each column that has one."""
+    lines: dict[str, Line] = {}
+    for number, column in enumerate(table.item.columns):
+        entries = [matrix.entries.get((row.name, column.name)) for row in table.item.rows]
+        mean = np.array([np.nan if entry is None else entry.spread.mean for entry in entries])
+        std = np.nan_to_num([0.0 if entry is None else entry.spread.deviation for entry in entries])
+        if np.isfinite(mean).any():
+            lines[column.name] = Line(np.arange(len(entries)), mean, std, column.label, line_style(number))
+    return lines
+
+
+def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, Picture]]:
+    """Yield the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
+    rows = {row.name: row for row in table.item.rows}
+    shared = len(table.item.columns) == 1
+    curves: dict[str, dict[str, list[Sequence[RoundLine]]]] = {}
+    for place in table.places:
+        if runs := [*filter(None, (lines_of(place, seed) for seed in finished(table, place)))]:
+            name, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
+            curves.setdefault(name, {})[label] = runs
+    for name, of_picture in curves.items():
+        if picture := sweep_figure(of_picture, table.item.columns[0].label if shared else rows[name].label):
+            yield None if shared or len(rows) == 1 else rows[name], picture
+
+
+def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
+    """Return the rounds of a run, none where its folder is not there: its record outlives one that was removed."""
+    folder = place.folder / f"seed-{seed}"
+    try:
+        return read_lines(folder) if (folder / MARKER).is_file() else ()
+    except ValueError as error:
+        raise ConfigError(
+            [f"{folder / MARKER}: cannot be read ({error}); remove {folder} and {folder.name}.json to run it anew."]
+        ) from error
+
+
+def finished(table: Table, place: Place) -> list[int]:
+    """Return the seeds whose cells at a place are finished."""
+    found = table.found.get((place.row.name, place.column.name), {})
+    return sorted(seed for seed, progress in found.items() if progress.state == "finished")
+
+
+def _spectra(table: Table) -> dict[str, list[Spectrum]]:
+    """Return what the first finished run of each row has kept of its clusterings, by the row's label."""
+    found: dict[str, list[Spectrum]] = {}
+    for place in table.places:
+        seeds = [seed for seed in finished(table, place) if run_lines(place, seed)]
+        if seeds and not found.get(place.row.label):
+            found[place.row.label] = spectra_of(place.folder / f"seed-{min(seeds)}")
+    return found

@@ -1,0 +1,223 @@
+"""Running cells: one after the other or in several processes, and each that is finished never again."""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.go_on import Engine, go_on
+from florets.engines.processes import cpu_seconds, end_with_parent
+from florets.papers.cells import Cell, Progress, folder_of, progress_of, write_record
+from florets.papers.measures import values_of
+from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
+from florets.server_app.build import build_task
+from florets.task.registry import check_options, reads_files, resolve
+
+WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news": 127_600}
+"""Samples of public sets, to train and to test on."""
+
+
+class _Look(NamedTuple):
+    """Why data cannot be had, and what else there is to say of them."""
+
+    problem: str = ""
+    note: str = ""
+
+
+def check_folder(given: Mapping[str, str], caller: Path) -> None:
+    """Raise ConfigError if `data_dir` was given and is no folder."""
+    if "data_dir" in given and not (folder := folder_of(given, "data_dir", caller)).is_dir():
+        raise ConfigError([f"data_dir={folder}: there is no such folder; name the one that holds the data's files."])
+
+
+def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Return the cells whose data can be had, and what there is to say of the data, each once.
+
+    Files are read, once for each data set; data that are generated are not made for it.
+    """
+    looks: dict[str, _Look] = {}
+    ready = []
+    for cell in cells:
+        key = _source(cell.config)
+        if key not in looks:
+            looks[key] = _look(cell.config)
+        if not looks[key].problem:
+            ready.append(cell)
+    problems = list(dict.fromkeys(look.problem for look in looks.values() if look.problem))
+    notes = list(dict.fromkeys(look.note for look in looks.values() if look.note))
+    if problems and not ready:
+        raise ConfigError(problems)
+    return ready, [*(f"cells without data are left out: {problem}" for problem in problems), *notes]
+
+
+def _source(config: Config) -> str:
+    """Return what says which files are read, and how."""
+    return json.dumps([config.task.data, config.task.data_options, config.data_dir], sort_keys=True, default=str)
+
+
+def _look(config: Config) -> _Look:
+    name = config.task.data
+    try:
+        check_options(resolve("data", name), config.task.data_options, "data", name)
+        if not reads_files(name):
+            return _Look()
+        data = build_task(config).data
+    except ValueError as error:  # ConfigError is one
+        return _Look(problem=str(error))
+    samples = len(data.x_train) + (0 if data.pooled else len(data.x_test))
+    if samples == (whole := WHOLE.get(name, samples)):
+        return _Look()
+    return _Look(
+        note=f"{name} in {config.data_dir} has {samples:,} samples, the public set {whole:,}: results are not to be "
+        "compared with published ones."
+    )
+
+
+ENDED = "its process ended before it did: killed, or out of memory"
+BUSY = "another process runs it"
+
+
+def run_cell(cell: Cell, engine: Engine) -> Progress:
+    """Run a cell, or go on with it, unless it is finished; leave a record however it ends, and return where it is."""
+    if (found := progress_of(cell)).state == "finished":
+        return found
+    try:
+        with FolderLock(cell.folder):
+            # Another command may have come first.
+            if (found := progress_of(cell)).state == "finished":
+                return found
+            cell.record_path.unlink(missing_ok=True)
+        _make_data(cell)
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        # A table is made of it: what a run shows on the screen would bury the lines of the cells.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
+        spent = (cpu_seconds() - cpu, time.perf_counter() - wall) if whole else ()
+        return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
+    except WriteFailed:
+        # There is no room for a record either, and every further cell would fail alike.
+        raise
+    except Exception as error:  # whatever ends a cell, the others go on and the table names it
+        if FolderBusy in (type(error), type(error.__cause__)):
+            return Progress("stopped", note=BUSY)
+        reason = jobs.explain(error)
+        write_record(cell, None, reason)
+        return Progress("failed", note=reason)
+
+
+def _make_data(cell: Cell) -> None:
+    """Make a cell's data before its time counts, which would else be less for a cell on data of the one before."""
+    # torch and Flower cost seconds, which a table of finished cells alone should not.
+    from florets.server_app.build import make_data
+
+    # The run says by itself what is wrong.
+    with contextlib.suppress(ConfigError):
+        make_data(cell.config)
+
+
+def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:
+    """Run cells in their order; yield each as it ends, with its wall time in seconds.
+
+    Parameters
+    ----------
+    n_jobs
+        Cells at a time, each in a process of its own; 1: all in this process.
+    """
+    if not cells:
+        return
+    if n_jobs == 1:
+        # As above.
+        from florets.server_app.build import one_task_kept
+
+        with one_task_kept():
+            for cell in cells:
+                start = time.perf_counter()
+                yield cell, run_cell(cell, engine), time.perf_counter() - start
+        return
+    workers = [_Worker(engine) for _ in range(min(n_jobs, len(cells)))]
+    waiting = list(reversed(cells))
+    try:
+        for worker in workers:
+            worker.give(waiting.pop())
+        while busy := [worker for worker in workers if worker.cell is not None]:
+            ready = wait([worker.pipe for worker in busy])
+            for worker in busy:
+                if worker.pipe not in ready:
+                    continue
+                yield worker.result(engine)
+                if waiting:
+                    worker.give(waiting.pop())
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    """A process that runs one cell after the other."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.cell: Cell | None = None
+        self._since = 0.0
+        self._begin(engine)
+
+    def _begin(self, engine: Engine) -> None:
+        # Not forked: a copy of a process that has used torch's threads may hang.
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        # No daemon: those may have no processes of their own (`workers`).
+        self._process: BaseProcess = context.Process(target=_work, args=(theirs, engine))
+        self._process.start()
+        theirs.close()
+
+    def give(self, cell: Cell) -> None:
+        self.cell, self._since = cell, time.perf_counter()
+        self.pipe.send(cell)
+
+    def result(self, engine: Engine) -> tuple[Cell, Progress, float]:
+        """Return what has become of the cell; if the process has ended, another one takes its place."""
+        cell, self.cell = self.cell, None
+        assert cell is not None
+        try:
+            found = self.pipe.recv()
+        except EOFError:
+            self.end()
+            # It may have ended after the run and before it could say so.
+            found = progress_of(cell)
+            if found.state != "finished":
+                write_record(cell, None, ENDED)
+                found = Progress("failed", note=ENDED)
+            self._begin(engine)
+        if isinstance(found, Exception):
+            raise found
+        return cell, found, time.perf_counter() - self._since
+
+    def end(self) -> None:
+        self.pipe.close()
+        self._process.terminate()
+        self._process.join()
+
+
+def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
+    """Run the cells that come through the pipe until it is closed."""
+    # Ctrl-C reaches all processes of a terminal: the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    from florets.server_app.build import one_task_kept
+
+    with contextlib.suppress(EOFError), one_task_kept():
+        while True:
+            cell: Cell = pipe.recv()
+            try:
+                pipe.send(run_cell(cell, engine))
+            except WriteFailed as error:
+                pipe.send(error)

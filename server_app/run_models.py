@@ -1,0 +1,265 @@
+"""Models of a finished run, and its frozen clusters, for clients that come later."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from florets.conf.consent import TRACKER
+from florets.conf.problems import ConfigError
+from florets.conf.run_config import task_spec
+from florets.conf.saved import saved_config
+from florets.conf.schema import Config
+from florets.reports.folder import whole_file, write_arrays
+from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, look_for_given, recorded_code
+from florets.server_app.saved_groups import (
+    pack_class_shares,
+    pack_descriptors,
+    pack_groups,
+    unpack_class_shares,
+    unpack_descriptors,
+    unpack_groups,
+)
+from florets.strategies.base.models import Models
+from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.core import FloatArray
+from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.fingerprint import file_hashes
+from florets.task.task import Task, TaskSpec
+from florets.task.wire import bank
+
+MODELS, CLUSTERS, OWN = "models.safetensors", "clusters.safetensors", "own_models.safetensors"
+
+Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger("florets")
+
+
+@dataclass(frozen=True)
+class RunModels:
+    """A finished run, as far as later clients need it.
+
+    Attributes
+    ----------
+    models
+        The K models at the run's end, each by its arrays' names.
+    frozen
+        The clusters at the moment of stability, None where the run froze none.
+    groups
+        Those that a discovery found; None where the run has none.
+    descriptors
+        Those that FLUX found; None where the run has none.
+    class_shares
+        Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None.
+    preprocessing
+        How tables become the models' inputs; None where the run's clients had none.
+    own
+        Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
+    """
+
+    config: Config
+    task: Task
+    models: tuple[Arrays, ...]
+    frozen: FrozenClusters | None
+    preprocessing: Preprocessing | None = None
+    groups: FrozenGroups | None = None
+    descriptors: FrozenDescriptors | None = None
+    own: Mapping[str, Arrays] = field(default_factory=dict)
+    class_shares: FloatArray | None = None
+
+    def frozen_models(self) -> list[Arrays]:
+        """Return the models on which the losses for `nearest_frozen` are taken."""
+        return [] if self.frozen is None else _states(self.frozen.models.record)
+
+    def nearest_frozen(self, losses: FloatArray) -> int:
+        """Return the model whose saved centroid is nearest to losses (K,) on `frozen_models`.
+
+        Source: CLoVE Alg. 1, l. 16.
+        """
+        if self.frozen is None:
+            raise RuntimeError("this run froze no clusters")
+        return self.frozen.nearest_model(losses)
+
+
+def save_clusters(folder: Path, strategy: Strategy[Any, Any], task: Task) -> None:
+    """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
+    arrays: Arrays = {}
+    frozen = strategy.frozen_clusters()
+    groups: dict[str, str] = {}
+    if isinstance(frozen, FrozenGroups):
+        arrays, groups = pack_groups(frozen)
+    elif isinstance(frozen, FrozenDescriptors):
+        arrays, groups = pack_descriptors(frozen)
+    elif isinstance(frozen, ClassShares):
+        arrays = pack_class_shares(frozen)
+    elif frozen is not None:
+        arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
+        if np.isfinite(frozen.limit):
+            arrays["limit"] = np.array(frozen.limit)
+        for index, state in enumerate(_states(frozen.models.record)):
+            arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
+    sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
+    square_root = {"square_root": json.dumps(isinstance(frozen, FrozenClusters) and frozen.square_root)}
+    with whole_file(folder / CLUSTERS, "wb") as file:
+        write_arrays(file, arrays, {**sizes, **square_root, **groups})
+
+
+def save_own_models(folder: Path, strategy: Strategy[Any, Any], models: Models) -> None:
+    """Write ``own_models.safetensors``: the models of single clients, where these have any beside `models`."""
+    own = strategy.own_models(models)
+    if not own:
+        return
+    keys = sorted(own)
+    arrays: Arrays = {}
+    for index, key in enumerate(keys):
+        (state,) = _states(models.replaced(own[key][np.newaxis]).record)
+        arrays.update({f"{index}/{name}": values for name, values in state.items()})
+    with whole_file(folder / OWN, "wb") as file:
+        write_arrays(file, arrays, {"clients": json.dumps(keys, ensure_ascii=False)})
+
+
+def load_run(folder: Path, trust: bool = False) -> RunModels:
+    """Read a finished run's folder; nothing in it is trusted, and nothing is unpickled.
+
+    Parameters
+    ----------
+    trust
+        Whether a model or a strategy that the run names by an import path may be imported and called.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is no finished run's, a file is damaged, or files do not fit together.
+    """
+    if not folder.is_dir():
+        raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
+    # The run's own data are not read again, nor shared out.
+    if trust:
+        look_for_given(folder)
+    config = saved_config(folder, trust=trust, unused=("task.data", "task.partition", TRACKER))
+    _warn_of_changed_model(folder, config)
+    models, _ = _read(folder / MODELS)
+    clusters, metadata = _read(folder / CLUSTERS)
+    try:
+        shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
+        square_root = json.loads(metadata["square_root"]) is True
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
+            raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
+        states = _models(models)
+        probes = config.strategy.settings.extra_models
+        groups = unpack_groups(clusters, metadata, len(states))
+        described = unpack_descriptors(clusters, metadata, len(states), outputs)
+        class_shares = unpack_class_shares(clusters, len(states), outputs)
+        has_losses = bool(clusters) and groups is None and described is None and class_shares is None
+        frozen = _frozen(clusters, len(states), probes, square_root) if has_losses else None
+    except (KeyError, ValueError) as error:
+        raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
+    own = _own_models(folder / OWN, states) if (folder / OWN).is_file() else {}
+    # Nodes with data of their own build the same models without any data of the server's.
+    agreed = {"data": "own", "data_options": {}, "partition": "own"}
+    agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
+    task = Task(TaskSpec(**{**task_spec(config), **agreed}))
+    return RunModels(config, task, states, frozen, _preprocessing(folder, task), groups, described, own, class_shares)
+
+
+def _warn_of_changed_model(folder: Path, config: Config) -> None:
+    """Say where the author's model function is not the one whose parameters the run has trained."""
+    if ":" not in config.task.model:
+        return
+    files = file_hashes([config.task.model])
+    if changed := [name for name in changed_files(recorded_code(folder), code_on_disk(config)) if name in files]:
+        log.warning(
+            "warning: run=%s: its models are computed by code that has changed since the run: %s",
+            folder,
+            changed_words(changed),
+        )
+
+
+def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 - no mapping
+    # A header from anywhere: what a damaged one raises is not all safetensors' own.
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+        raise ConfigError(
+            [f"{path} cannot be read ({error}); run must name the folder of a finished run."]
+        ) from error
+
+
+def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
+    """Return the models of single clients, which have the arrays that the groups' models have."""
+    arrays, metadata = _read(path)
+    try:
+        keys = json.loads(metadata["clients"])
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise ValueError("its clients are no list of texts")
+        found = _models(arrays) if keys else ()
+        if len(found) != len(set(keys)) or any(own.keys() != states[0].keys() for own in found):
+            raise ValueError(f"{len(found)} models for {len(keys)} clients, or other arrays")
+        if any(own[name].shape != states[0][name].shape for own in found for name in own):
+            raise ValueError("arrays of other shapes")
+    except (KeyError, ValueError) as error:
+        raise ConfigError([f"{path}: does not fit the run ({error})."]) from error
+    return dict(zip(keys, found, strict=True))
+
+
+def _preprocessing(folder: Path, task: Task) -> Preprocessing | None:
+    """Return how tables become the models' inputs, which they must fit."""
+    found = read_preprocessing(folder)
+    if found is not None and (found.width, max(len(found.classes), 1)) != (
+        math.prod(task.input_shape),
+        task.num_outputs,
+    ):
+        raise ConfigError(
+            [
+                f"{folder / PREPROCESSING}: its {found.width} inputs and {len(found.classes)} classes do not fit the "
+                "run's models; run the experiment again."
+            ]
+        )
+    return found
+
+
+def _models(arrays: Arrays) -> tuple[Arrays, ...]:
+    if not arrays:
+        raise ValueError("there are no models")
+    record = ArrayRecord({name: Array(values) for name, values in arrays.items()})
+    states = tuple(_states(record))
+    if any(state.keys() != states[0].keys() for state in states):
+        raise ValueError("the models have different arrays")
+    return states
+
+
+def _frozen(arrays: Arrays, num_models: int, probes: int, square_root: bool) -> FrozenClusters:
+    centroids, model_of_cluster = arrays["centroids"], arrays["model_of_cluster"]
+    prefix = "models/"
+    record = ArrayRecord(
+        {name.removeprefix(prefix): Array(values) for name, values in arrays.items() if name.startswith(prefix)}
+    )
+    # CLoVE's probes were frozen with the models: losses are taken on them, too.
+    vector = num_models + probes
+    if not record or bank.num_models(record) != vector:
+        raise ValueError(f"the run has {vector} models and probes, but other frozen ones")
+    models = Models(record)
+    shape = (len(model_of_cluster), vector)
+    if not shape[0] or centroids.shape != shape or not np.isfinite(centroids).all():
+        raise ValueError(f"the centroids are not {shape} finite numbers")
+    if not all(index in range(num_models) for index in model_of_cluster.tolist()):
+        raise ValueError(f"a cluster's model is none of the {num_models}")
+    limit = float(arrays.get("limit", np.inf))
+    if not limit > 0:
+        raise ValueError(f"the losses' limit is {limit}, not above 0")
+    return FrozenClusters(models, centroids, model_of_cluster, square_root, limit)
+
+
+def _states(record: ArrayRecord) -> list[Arrays]:
+    return [{name: array.numpy() for name, array in model.items()} for model in bank.models(record)]

@@ -1,0 +1,176 @@
+"""Settings of CFL-GP, and what they say in its messages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from florets.strategies.cfl_gp.messages import coordinates
+from florets.strategies.core import IntArray
+from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
+from florets.task.keys import setting
+from florets.task.randomness import Purpose, generator
+from florets.task.wire import Layout, kinds
+
+# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
+
+
+Quantise = Literal["none", "round", "truncate"]
+
+_FEW = 6
+"""Rounds that an error lists one by one."""
+
+
+@dataclass(frozen=True)
+class CFLGPSettings(SharedLayers):
+    """The server clusters the clients' gradients on all models, averaged over time."""
+
+    init: Literal["different", "same", "orthonormal"] = setting("different", "how the K initial models relate")
+    weighting: Literal["uniform", "examples"] = setting(
+        "uniform", "weights of a group's average: uniform, or by examples"
+    )
+    initial_groups: Literal["random", "one"] = setting("random", "groups before the first clustering, in round 2")
+    period: int = setting(2, "rounds P from one clustering to the next", least=1)
+    cluster_rounds: int | None = setting(None, "no clustering after this round; null: no such bound", least=2)
+    stop_unchanged: float = setting(
+        0.1,
+        "stop clustering once unchanged for this fraction of all rounds; 0: never",
+        least=0,
+        most=1,
+        note="0 means never",
+    )
+    running_mean: bool = setting(True, "average gradients over time; false keeps the last one (beta = 1)")
+    compression: float = setting(1.0, "d / d_hat: one random coordinate in so many makes the profile", least=1)
+    profile_layers: list[str] = setting([], "name prefixes of the layers that make the profile; none: all")
+    quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
+    quantise_digits: int = setting(2, "decimals that are kept; 0: integers (quantise)", least=0)
+    spectrum_rounds: list[int] = setting(
+        [],
+        "rounds that cluster (2, 2 + period, ...) of which features and singular values are drawn, and rounds.jsonl "
+        "keeps 20 of these; []: none",
+    )
+    k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
+
+    compares: ClassVar[Compared] = "clients"
+    finds_k: ClassVar[bool] = True
+    # The profile is made of gradients, or of model changes.
+    follows: ClassVar[Mapping[str, Sequence[str]]] = {
+        "averaging": ("gradients", "models"),
+        "first_round": ("random", "update"),
+        "choose_k": ("spectral", "folds"),
+        "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
+    }
+    gradient_batch: ClassVar[Literal["full", "train"]] = "train"
+
+    @property
+    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+        """How the first models are made."""
+        return self.init
+
+    def conflicts(self) -> list[str]:
+        """Refuse decimals where none are dropped."""
+        needed = "strategy.quantise=round or truncate"
+        return (
+            idle(self, ["quantise_digits"], needed) if self.quantise == "none" and self.quantise_digits >= 0 else []
+        )
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse a warm-up that no clustering follows, and one without k=auto."""
+        lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
+        lines += [*self._personal(run), *self._never_clustered(run)]
+        if run.k == "auto" and run.choose_k != "folds":
+            return [*lines, *self._never_finds_k(run)]
+        needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"
+        return [*lines, *(idle(self, ["k_warmup"], needed) if self.k_warmup >= 1 else [])]
+
+    def _never_clustered(self, run: Experiment) -> list[str]:
+        """Return a problem if a round whose features are to be kept does not cluster, or is named twice."""
+        if not self.spectrum_rounds:
+            return []
+        given = f"strategy.spectrum_rounds={self.spectrum_rounds}"
+        if twice := sorted({number for number in self.spectrum_rounds if self.spectrum_rounds.count(number) > 1}):
+            return [f"{given}: names {_listed(twice)} more than once; name each round once."]
+        if run.k == 1:
+            return [f"{given}: with k=1 no round clusters; leave strategy.spectrum_rounds out, or give a larger k."]
+        # A period out of range is another problem.
+        last, period = run.num_rounds, max(self.period, 1)
+        bound = "num_rounds"
+        if self.cluster_rounds is not None and self.cluster_rounds < last:
+            last, bound = self.cluster_rounds, "strategy.cluster_rounds"
+        due = range(2, last + 1, period)
+        if not (wrong := [number for number in self.spectrum_rounds if number not in due]):
+            return []
+        shown = _listed(due) if len(due) <= _FEW else f"{', '.join(map(str, due[: _FEW - 1]))}, ..., {due[-1]}"
+        rule = f"the rounds that cluster are {shown}" if due else "no round clusters"
+        return [
+            f"{given}: with strategy.period={self.period} and {bound}={last} {rule}; leave out {_listed(wrong)}, or "
+            f"change strategy.period or {bound}."
+        ]
+
+    def _personal(self, run: Experiment) -> list[str]:
+        """Refuse what a personal method cannot follow: fewer decimals, and groups that are never settled."""
+        if run.personal in (None, "none"):
+            return []
+        lines = []
+        if self.quantise != "none":
+            lines.append(
+                f"strategy.quantise={self.quantise}: clients of personal={run.personal} send all decimals; leave it "
+                "out."
+            )
+        if run.personal == "fedproto" and self.stop_unchanged == 0 and self.cluster_rounds is None:
+            lines.append(
+                "strategy.stop_unchanged=0: personal=fedproto begins once clustering has stopped; give "
+                "strategy.cluster_rounds, or leave it out."
+            )
+        return lines
+
+    def _never_finds_k(self, run: Experiment) -> list[str]:
+        """Return a problem if no clustering comes after the warm-up."""
+        rounds = {"num_rounds": run.num_rounds}
+        if self.cluster_rounds is not None:
+            rounds["strategy.cluster_rounds"] = self.cluster_rounds
+        # Clusterings are in rounds 2, 2 + period, and so on; a period out of range is another problem.
+        period, last = max(self.period, 1), min(rounds.values())
+        last_clustering = 2 + period * ((last - 2) // period) if last >= 2 else 0
+        if self.k_warmup < last_clustering:
+            return []
+        # The first clustering after the warm-up.
+        needed = 2 + period * max(-(-(self.k_warmup - 1) // period), 0)
+        remedy = " ".join(f"{name}={needed}" for name, number in rounds.items() if number < needed)
+        if last_clustering:
+            remedy = f"strategy.k_warmup={last_clustering // 2} or {remedy}"
+        found = f"is in round {last_clustering}" if last_clustering else "never comes"
+        return [
+            f"k=auto: K is found at the clusterings after round strategy.k_warmup={self.k_warmup}, but the last one "
+            f"{found} (the first is in round 2, with one every strategy.period={self.period} rounds); add {remedy}."
+        ]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Return numbers in words: 2, 4 and 6."""
+    words = [str(number) for number in numbers]
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else ", ".join(words)
+
+
+def decimals(settings: CFLGPSettings) -> dict[str, str | int]:
+    """Return the settings of every training message; none where all decimals are kept."""
+    if settings.quantise == "none":
+        return {}
+    return {kinds.QUANTISE: settings.quantise, kinds.QUANTISE_DIGITS: settings.quantise_digits}
+
+
+def probe_message(settings: CFLGPSettings, seed: int) -> dict[str, object]:
+    """Return the settings of a message with a probe; `seed` draws the profile's coordinates, once for a run."""
+    own = {kinds.PROFILE_RATIO: settings.compression, kinds.PROFILE_SEED: seed}
+    return {**decimals(settings), **own, kinds.PROFILE_LAYERS: list(settings.profile_layers)}
+
+
+def profile_entries(settings: CFLGPSettings, seed: int, layout: Layout) -> IntArray:
+    """Return the entries of a flat model that make the profile, (d_hat,); clients find the same ones.
+
+    Raises
+    ------
+    ValueError
+        If the models lack one of the profile's layers.
+    """
+    rng = generator(seed, 0, Purpose.PROFILE_COORDINATES)
+    return coordinates(layout, settings.profile_layers, settings.compression, rng)

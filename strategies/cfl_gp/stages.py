@@ -1,0 +1,119 @@
+"""`Stages`: when CFL-GP clusters and when it has stopped, and the models of clients that are new."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from florets.strategies.base.context import Round
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Detail
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.profile import ClientProfiles
+from florets.strategies.cfl_gp.settings import CFLGPSettings, profile_entries
+from florets.strategies.core import IntArray
+from florets.strategies.shared.first_rounds import StartState, draw_models
+from florets.task.randomness import Purpose
+
+
+@dataclass
+class CFLGPState(StartState):
+    """What CFL-GP remembers.
+
+    Attributes
+    ----------
+    profiles
+        The clients' gradients on all models; None before the first clustering and after the last.
+    entries
+        Entries of a flat model that make the profile, (d_hat,).
+    probes
+        Clusterings so far: the models probe in turn.
+    placed
+        Clients that the last clustering placed.
+    last_change
+        The round in which a client last changed its group.
+    unchanged_vectors
+        Vectors that came since then.
+    details
+        What the round tells in its report.
+    """
+
+    phase: str = "clustering"
+    profiles: ClientProfiles | None = None
+    entries: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    probes: int = 0
+    placed: set[str] = field(default_factory=set)
+    last_change: int = 0
+    unchanged_vectors: int = 0
+    details: dict[str, Detail] = field(default_factory=dict)
+
+
+class Stages(Strategy[CFLGPSettings, CFLGPState]):
+    """What stands around the rounds that cluster."""
+
+    Settings = CFLGPSettings
+    State = CFLGPState
+
+    def details(self) -> dict[str, Detail]:
+        """Return what was probed and found in a round that clustered, or in round 1; nothing of the others."""
+        return {**self.state.details, **(self.state.found if self.context.server_round == 1 else {})}
+
+    def check(self, models: Models) -> None:
+        """Refuse fewer models than clusters, and profile layers that the models do not have."""
+        super().check(models)
+        profile_entries(self.settings, self.seed, models.layout)
+
+    def lacking_spectra(self, now: int) -> str:
+        """Say which rounds of `spectrum_rounds` will never cluster once clustering has stopped; empty: none."""
+        lacking = [str(number) for number in self.settings.spectrum_rounds if number >= now]
+        if self.state.phase == "clustering" or not lacking:
+            return ""
+        if self.state.phase == "training":
+            why = "there is one group, and no round clusters"
+        else:
+            unchanged = f"strategy.stop_unchanged={self.settings.stop_unchanged:g}; 0 never stops it"
+            why = f"clustering has stopped before round {now} ({unchanged})"
+        return f"strategy.spectrum_rounds: nothing is recorded for {', '.join(lacking)}: {why}"
+
+    def is_over(self, done: int) -> bool:
+        """Return whether clustering has stopped after so many rounds."""
+        if self.state.phase == "stable":
+            # For good: a run that goes on for more rounds has no profile left to cluster by.
+            return True
+        if self.settings.cluster_rounds is not None and done >= self.settings.cluster_rounds:
+            return True
+        # Rounds without clustering prove nothing, and neither does one that hears the same few clients again: as many
+        # vectors as there are clients must have changed nothing. With all replies that is one clustering.
+        unproven = self.state.unchanged_vectors < max(len(self.state.placed), 1)
+        if self.settings.stop_unchanged == 0 or self.last_round is None or unproven:
+            return False
+        # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
+        return done - self.state.last_change >= self.settings.stop_unchanged * self.last_round - 1e-9
+
+    def start_newcomers(self, context: Round) -> dict[str, int]:
+        """Give clients that are seen for the first time an initial group; return the participants' models."""
+        new = [client for client in context.online if client.key not in self.assignment]
+        used = sorted(set(self.assignment.values())) or list(range(context.models.count))
+        choices = used[:1] if self.settings.initial_groups == "one" else used
+        drawn = draw_models(new, len(choices), context.random(Purpose.FIRST_ROUND))
+        self.assignment.update({key: choices[place] for key, place in drawn.items()})
+        return {client.key: self.assignment[client.key] for client in context.participants}
+
+    def place_newcomers(self, context: Round) -> dict[str, int]:
+        """Give participants that were never clustered the model with the lowest loss.
+
+        Deviation: the paper has no newcomers. An initial group says nothing of where a client belongs.
+        """
+        used = sorted({self.assignment[key] for key in self.state.placed}) or list(range(context.models.count))
+        new = [client for client in context.participants if client.key not in self.state.placed]
+        if new:
+            with context.meter.part("losses"):
+                replies = context.ask_losses(new, context.models)
+            for key, reply in replies.ok:
+                self.assignment[key] = used[int(np.argmin(reply.losses[used]))]
+                self.state.placed.add(key)
+        # A client whose losses were lost sits this round out.
+        return {
+            client.key: self.assignment[client.key]
+            for client in context.participants
+            if client.key in self.state.placed
+        }

@@ -1,0 +1,220 @@
+"""`Advice`: what was found, what was compared, and what follows."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from florets.studies.advise.causes import Reason
+from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose, low_sites
+from florets.studies.advise.measures import gain
+from florets.studies.advise.methods import TITLES
+from florets.studies.advise.outcomes import Finding, Outcome, Part
+
+_PARTS: tuple[Part, ...] = ("test", "validation")
+_LEVEL = 0.01
+"""Of the tests whether a model is better than the constant answer at one client."""
+_OF_GROUPS = ("discovery", "group_intercept", "clove")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an advice stands on in addition to the methods' results.
+
+    Attributes
+    ----------
+    standardised
+        What was found once every client had standardised its inputs; None where that was not looked at.
+    one_class
+        Clients whose training records are all of one class.
+    names
+        Of clients that have others than their keys.
+    described
+        Whether sites described the columns of their inputs: reasons of the inputs are then known.
+    tried
+        What was tried in addition because nothing was better than a constant answer, in words.
+    classes
+        Names of the classes in the order of their labels; empty where labels are numbers.
+    unscaled
+        Whether sites have arrays whose inputs are far from a standard scale.
+    """
+
+    standardised: Finding | None = None
+    one_class: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
+    described: bool = False
+    tried: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    unscaled: bool = False
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer, with all that it stands on.
+
+    Attributes
+    ----------
+    chosen
+        Name of the method to use; None where none is better than the constant answer.
+    low
+        Clients that the chosen method serves worse than the others, by more than chance.
+    own_is_low
+        Of the clients that fit nobody, or that all differ, those on which every method does badly, their own model
+        too.
+    """
+
+    finding: Finding
+    outcomes: tuple[Outcome, ...]
+    criterion: Criterion
+    constant: ConstantAnswer
+    chosen: str | None
+    evidence: Evidence = field(default_factory=Evidence)
+    low: tuple[str, ...] = ()
+    own_is_low: tuple[str, ...] = ()
+
+    def outcome(self, name: str) -> Outcome | None:
+        """Return a method's results; None where it was not run."""
+        return next((one for one in self.outcomes if one.name == name), None)
+
+    @property
+    def best(self) -> Outcome:
+        """Results of the method to use; of the best one where none is worth it."""
+        found = None if self.chosen is None else self.outcome(self.chosen)
+        return found or best([self.judged(one) for one in self.outcomes], self.criterion)
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
+        return outcome.without(self.own_is_low)
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether what sets the clients apart goes once each has standardised its inputs."""
+        return _is_scale(self.finding, self.evidence)
+
+    @property
+    def few(self) -> tuple[str, ...]:
+        """Clients with few test records."""
+        return tuple(key for key, test in self.best.test.items() if test.n < FEW_RECORDS)
+
+    def against(self, name: str) -> Difference | None:
+        """Return the gain of the chosen method over another on the test records; None where that was not run."""
+        other = self.outcome(name)
+        if other is None:
+            return None
+        return self.criterion.difference(self.judged(self.best).test, self.judged(other).test)
+
+    @property
+    def over_constant(self) -> Difference:
+        """Gain of the chosen method over the constant answer on the test records."""
+        return self.constant.beaten_by(self.judged(self.best).test, self.criterion, "test")
+
+    @property
+    def runner_up(self) -> tuple[Outcome, Difference] | None:
+        """The best of the other methods on the validation records, and the chosen one's gain over it there."""
+        others = [self.judged(one) for one in self.outcomes if one.name != self.chosen]
+        if not others or self.chosen is None:
+            return None
+        second = best(others, self.criterion)
+        return second, self.criterion.difference(self.judged(self.best).validation, second.validation)
+
+    def name(self, key: str) -> str:
+        """Return a client's name."""
+        return self.evidence.names.get(key, key)
+
+
+def advise(
+    finding: Finding,
+    outcomes: Mapping[str, Outcome],
+    criterion: Criterion,
+    constant: ConstantAnswer,
+    evidence: Evidence | None = None,
+) -> Advice:
+    """Return the advice that a finding and the methods' results lead to.
+
+    The method is chosen on the validation records alone. What is not better there than a constant answer is not
+    considered, and what turns out not to be on the test records is not advised. Of the methods that none beats by
+    more than chance the simplest is taken. Where groups were found, their models and the one model for all, with and
+    without intercepts, count as equally simple, and the best of them comes first: that there are groups is settled
+    already. Where the groups go once inputs are standardised, one model on standardised inputs comes first, unless
+    another beats it; tried for another reason, it counts as equally simple. Where the labels of sites differ, one
+    model with intercepts comes first, as in multi-centre studies: shrunk, they cost nothing where nothing needs them.
+    Clients that fit nobody, and on which no method does well, their own model neither, have no say.
+    """
+    evidence = evidence or Evidence()
+    suspects = finding.groups[0] if finding.kind == "all_differ" else finding.lone
+    own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
+    # Without groups discovery's one model is FedAvg's.
+    several = finding.kind in ("groups", "lone")
+    ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name not in _OF_GROUPS[:2])]
+    compared = [one.without(own_is_low) for one in ordered if one.name != "standardised"]
+    if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
+        simple = [outcomes[name] for name in ("fedavg", "intercept", "discovery") if name in outcomes]
+        first = best(_on_the_same(simple, own_is_low), criterion)
+        compared.sort(key=lambda one: one.name != first.name)
+    scaled = outcomes.get("standardised")
+    if scaled is not None:
+        compared.insert(0, scaled.without(own_is_low))
+        if not _is_scale(finding, evidence) and "fedavg" in outcomes:
+            pair = _on_the_same([outcomes["fedavg"], scaled], own_is_low)
+            first = best(pair, criterion)
+            compared.sort(key=lambda one: one.name != first.name)
+    if not _is_scale(finding, evidence) and any(reason.kind == "labels" for reason in evidence.reasons):
+        # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
+        compared.sort(key=lambda one: one.name != "intercept")
+    useful = [one for one in compared if constant.is_beaten(one.validation, criterion, "validation")]
+    chosen = choose(useful, criterion).name if useful else None
+    found = Advice(
+        finding=finding,
+        outcomes=tuple(ordered),
+        criterion=criterion,
+        constant=constant,
+        chosen=chosen,
+        evidence=evidence,
+        own_is_low=own_is_low,
+    )
+    if chosen is not None and not found.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
+        found = replace(found, chosen=None)
+    return replace(found, low=tuple(low_sites(found.best, criterion)))
+
+
+def _is_unpredictable(
+    key: str, outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer
+) -> bool:
+    """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere."""
+    if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
+        return False
+    answers = {part: constant.tests(part).get(key) for part in _PARTS}
+    if answers["test"] is None:
+        return all(key in low_sites(one, criterion) for one in outcomes.values() if key in one.test)
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / len(outcomes))
+    points = abs(gain(1.0, 0.0, criterion.measure))
+    for one in outcomes.values():
+        total = means = squares = 0.0
+        for tests, answer in ((one.test, answers["test"]), (one.validation, answers["validation"])):
+            if key not in tests or answer is None:
+                continue
+            test = tests[key]
+            found = test.replicates.get(criterion.measure)
+            error = math.inf if found is None else points * float(np.nanstd(found))
+            total += test.n
+            means += test.n * gain(criterion.own(test), criterion.own(answer), criterion.measure)
+            squares += (test.n * error) ** 2
+        if total and means > quantile * math.sqrt(squares):
+            return False
+    return True
+
+
+def _is_scale(finding: Finding, evidence: Evidence) -> bool:
+    """Return whether the scale of the inputs sets clients apart: they differ, and no longer once standardised."""
+    after = evidence.standardised
+    goes = after is not None and after.kind == "none" and finding.kind in ("groups", "lone", "all_differ")
+    return goes and (not evidence.described or any(one.kind in ("unit", "inputs") for one in evidence.reasons))
+
+
+def _on_the_same(outcomes: Sequence[Outcome], without: Collection[str]) -> list[Outcome]:
+    """Return results of the clients that have one by each method, and are not in `without`."""
+    common = set.intersection(*(set(one.validation) for one in outcomes)).difference(without)
+    return [one.without({*one.test, *one.validation} - common) for one in outcomes]

@@ -1,0 +1,496 @@
+"""Comparison of methods on the same clients, with the constant answer as reference, and the choice among them."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist, median
+
+import numpy as np
+import numpy.typing as npt
+
+from florets.reports.pooled import Constant, PartStatistics, TestStatistics, constant, pooled, total_squares
+from florets.studies.advise.measures import (
+    FORMS,
+    NOT_ADDITIVE,
+    OF_CLASSES,
+    OF_VALUES,
+    FloatArray,
+    Name,
+    gain,
+    is_better,
+)
+from florets.studies.advise.outcomes import Outcome, Part, Tests
+from florets.task.wire.kinds import DIVERGED
+
+FEW_CLIENTS = 10
+"""Below this, clients are no sample from which anything follows for others: the interval is over their records."""
+FEW_RECORDS = 30
+"""Test records below which a client's own figure is mostly noise: it enters no comparison between clients."""
+QUANTILE = 1.959964
+"""Of the normal distribution, for intervals of 95 %."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Gain of one method over another on the same clients, positive where the first is better.
+
+    Attributes
+    ----------
+    half
+        Half the width of the 95 % interval; infinite where nothing is known of it.
+    """
+
+    mean: float
+    half: float
+    clients: int
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the first method is better by more than chance."""
+        return self.mean - self.half > 0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the first method is worse by more than chance."""
+        return self.mean + self.half < 0
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What methods are compared by.
+
+    Attributes
+    ----------
+    together
+        Figures are over the records of all clients together: clients have few test records, and the measure says
+        little of a handful. Otherwise they are means over clients.
+    apart
+        Clients that enter no comparison between clients: few test records, or records of one class.
+    one_class
+        Of these the latter; they enter no comparison of methods either, for a constant is right there.
+    """
+
+    measure: Name
+    together: bool = False
+    apart: tuple[str, ...] = ()
+    one_class: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, measure: Name, tests: Tests, one_class: Collection[str]) -> "Criterion":
+        """Return the criterion for clients with these tests; `one_class` names those with records of one class."""
+        few = {key for key, test in tests.items() if test.n < FEW_RECORDS}
+        middle = median([test.n for test in tests.values()]) if tests else 0
+        has_sums = any(test.sums is not None for test in tests.values())
+        together = middle < FEW_RECORDS and measure in NOT_ADDITIVE and has_sums
+        return cls(measure, together, tuple(sorted(few.union(one_class))), tuple(one_class))
+
+    def with_measure(self, measure: Name) -> "Criterion":
+        """Return the same with another measure."""
+        return replace(self, measure=measure)
+
+    def own(self, test: PartStatistics) -> float:
+        """Return a client's own figure; NaN where it has none, the worst there is where its model diverged."""
+        if test.scores.get("loss", 0.0) >= DIVERGED:
+            return -math.inf if FORMS[self.measure].higher else math.inf
+        # A client that sends no sums has no log loss; its loss is the same, but for class weights.
+        other = test.scores.get("loss", math.nan) if self.measure == "log_loss" else math.nan
+        return test.scores.get(self.measure, other)
+
+    def figure(self, tests: Tests) -> float:
+        """Return the figure that methods are compared by.
+
+        Over all records, or the mean over clients. In that mean a client's weight grows with its records up to
+        `FEW_RECORDS`: two records count for less than a thousand, and a thousand do not outweigh all other sites.
+        """
+        tests = self.compared(tests)
+        return pooled(tests.values(), self.measure) if self.together else self._mean(tests)  # type: ignore[arg-type]
+
+    def compared(self, tests: Tests) -> Tests:
+        """Return the tests by which methods are compared."""
+        return {key: test for key, test in tests.items() if key not in self.one_class}
+
+    def _mean(self, tests: Tests) -> float:
+        known = [(self.weight(test), self.own(test)) for test in tests.values() if not math.isnan(self.own(test))]
+        total = math.fsum(weight for weight, _ in known)
+        return math.fsum(weight * figure for weight, figure in known) / total if total else math.nan
+
+    def weight(self, test: PartStatistics) -> float:
+        """Return a client's weight in the mean over clients."""
+        return min(effective(test, self.measure), FEW_RECORDS)
+
+    def mean_of_sites(self, tests: Tests) -> float:
+        """Return the unweighted mean over the clients that enter comparisons; NaN if there are none.
+
+        Where all have few test records, over all of them, unless the measure says little of few.
+        """
+        known = [self.own(test) for key, test in tests.items() if not self.leaves_out(key, tests)]
+        known = [figure for figure in known if not math.isnan(figure)]
+        return math.fsum(known) / len(known) if known else math.nan
+
+    def leaves_out(self, key: str, tests: Tests) -> bool:
+        """Return whether a client enters no mean over clients; where all have few test records they all do."""
+        rest = len(tests) - len(set(self.apart) & set(tests))
+        return key in self.apart and (self.together or rest >= min(2, len(tests)))
+
+    def over_records(self, tests: Tests) -> float:
+        """Return the figure over all records; NaN where clients send no sums, unless it is a plain mean."""
+        if self.measure in (*OF_CLASSES, *OF_VALUES) and all(test.sums is not None for test in tests.values()):
+            return pooled(tests.values(), self.measure)  # type: ignore[arg-type]
+        if self.measure not in ("accuracy", "log_loss", "mae", "loss"):
+            return math.nan
+        count = sum(test.n for test in tests.values())
+        return math.fsum(test.n * self.own(test) for test in tests.values()) / count if count else math.nan
+
+    def worst(self, tests: Tests) -> str | None:
+        """Return the client with the worst figure among those that enter comparisons; None if there are none."""
+        known = {key: self.own(test) for key, test in tests.items() if not self.leaves_out(key, tests)}
+        known = {key: figure for key, figure in known.items() if not math.isnan(figure)}
+        sign = 1 if FORMS[self.measure].higher else -1
+        return min(known, key=lambda key: (sign * known[key], key), default=None)
+
+    def difference(self, first: Tests, second: Tests) -> Difference:
+        """Return the gain of the first method over the second, with its 95 % interval.
+
+        Of `FEW_CLIENTS` clients or more the interval is over clients: it says what other clients like these would
+        see. A handful of sites says nothing about others, and their differences need not be alike: the interval is
+        then over the records that these sites have, by the bootstrap replicates that each sends (of the same
+        resamples for every method, so that differences are paired).
+
+        Source: over clients the standard error of a ratio, and the jackknife for figures over all records (Efron
+        1982); of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on which the
+        methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
+        have the same mistakes no resample differs, and the bootstrap alone would have no width.
+        """
+        first, second = self.compared(first), self.compared(second)
+        keys = sorted(
+            key
+            for key in first.keys() & second.keys()
+            if not math.isnan(self.own(first[key])) and not math.isnan(self.own(second[key]))
+        )
+        if self.together:
+            keys = sorted(first.keys() & second.keys())
+        if len(keys) < FEW_CLIENTS and (
+            sent := [key for key in keys if _has_sums(first[key]) and _has_sums(second[key])]
+        ):
+            # Of very few records a client sends no sums: they would be the records.
+            keys = sent
+        one, other = ({key: tests[key] for key in keys} for tests in (first, second))
+        mean = gain(self.figure(one), self.figure(other), self.measure)
+        if not keys or not math.isfinite(mean):
+            return Difference(math.nan, math.inf, len(keys))
+        if len(keys) >= FEW_CLIENTS:
+            error = self._jackknifed(one, other) if self.together else self.error_over_clients(one, other)
+        elif self.is_joint_r2:
+            error = error_of_joint_r2(one, other)
+        else:
+            error = self.error_over_records(
+                one, {key: test.replicates.get(self.measure) for key, test in other.items()}
+            )
+        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+
+    @property
+    def is_joint_r2(self) -> bool:
+        """Whether methods are compared by R2 over all records together."""
+        return self.together and self.measure == "r2"
+
+    def _jackknifed(self, first: Tests, second: Tests) -> float:
+        count = len(first)
+        without = [
+            gain(self.figure(_without(first, key)), self.figure(_without(second, key)), self.measure) for key in first
+        ]
+        return float(np.sqrt((count - 1) / count * np.square(np.array(without) - np.mean(without)).sum()))
+
+    def error_over_clients(self, first: Tests, second: Tests) -> float:
+        """Return the standard error of the mean gain over clients."""
+        count = len(first)
+        gains = np.array([gain(self.own(first[key]), self.own(second[key]), self.measure) for key in first])
+        weights = np.array([self.weight(first[key]) for key in first])
+        centre = np.average(gains, weights=weights)
+        squares = np.square(weights * (gains - centre)).sum()
+        return float(np.sqrt(squares * count / (count - 1)) / weights.sum())
+
+    def error_over_records(self, first: Tests, second: Mapping[str, npt.NDArray[np.floating] | None]) -> float:
+        """Return the standard error of the gain by the clients' replicates; infinite where there are none.
+
+        Parameters
+        ----------
+        second
+            By client, replicates of the other method's figures, or one figure for all.
+        """
+        replicates = [self._gains(test.replicates.get(self.measure), second[key]) for key, test in first.items()]
+        known = [own for own in replicates if own is not None]
+        if len(known) < len(replicates) or not known:
+            return math.inf
+        values, weights = np.stack(known), np.array([self._share(test) for test in first.values()])
+        # Of resamples without one of the classes the figure is not defined.
+        there = np.isfinite(values)
+        total = (weights[:, np.newaxis] * there).sum(axis=0)
+        summed = (weights[:, np.newaxis] * np.where(there, values, 0.0)).sum(axis=0)
+        means = summed[total > 0] / total[total > 0]
+        if len(means) < 2:
+            return math.inf
+        shares = weights / weights.sum()
+        sizes = np.array([max(effective(test, self.measure), 1.0) for test in first.values()])
+        # Of measures without an upper end nobody knows what one record more would do.
+        one_more = float((shares**2 / sizes).sum()) if self.measure in OF_CLASSES[:4] else 0.0
+        one_more *= abs(gain(1.0, 0.0, self.measure))
+        return float(np.sqrt(means.var(ddof=1) + one_more**2))
+
+    def _gains(
+        self, own: npt.NDArray[np.floating] | None, others: npt.NDArray[np.floating] | None
+    ) -> FloatArray | None:
+        if own is None or others is None:
+            return None
+        scale = gain(1.0, 0.0, self.measure)
+        return scale * (own.astype(np.float64) - others.astype(np.float64))
+
+    def _share(self, test: PartStatistics) -> float:
+        return effective(test, self.measure) if self.together else self.weight(test)
+
+    def gain_of(self, first: PartStatistics, second: PartStatistics) -> tuple[float, float, float]:
+        """Return a client's own gain of one method over another, and its 95 % interval by paired replicates.
+
+        NaN ends where the client sends no replicates, or too few resamples have a figure.
+        """
+        mean = gain(self.own(first), self.own(second), self.measure)
+        replicates = self._gains(first.replicates.get(self.measure), second.replicates.get(self.measure))
+        found = np.empty(0) if replicates is None else replicates[np.isfinite(replicates)]
+        if len(found) < 100:
+            return mean, math.nan, math.nan
+        low, high = np.quantile(found, [0.025, 0.975])
+        return mean, float(low), float(high)
+
+
+def error_of_joint_r2(first: Tests, second: Tests | None = None) -> float:
+    """Return the standard error of a gain in R2 over all records together; infinite without replicates.
+
+    It is the bootstrap's of the difference between the methods' sums of squared errors, of the same resamples within
+    each client, in units of the total sum of squares of all records. A client's own R2 says nothing here: its unit is
+    the spread within the client, which may be a small part of the total.
+
+    Parameters
+    ----------
+    second
+        None: R2 of `first` is compared with a fixed number.
+
+    Notes
+    -----
+    Deviation: the total is not resampled, for clients do not send the resampled means that it takes. Whether two
+    methods differ does not depend on it. Where the difference is a large part of the total, as between one model for
+    all and a level per client, the interval is wider than with resampled totals.
+    """
+    total = total_squares(first.values())
+    squares = _resampled_squares(first)
+    others = np.zeros(1) if second is None else _resampled_squares(second)
+    if squares is None or others is None or not total > 0:
+        return math.inf
+    return float((squares - others).std(ddof=1) / total)
+
+
+def _resampled_squares(tests: Tests) -> FloatArray | None:
+    """Return the sum of squared errors over all clients in each replicate (B,); None where a client has none."""
+    own = [(test.n, test.replicates.get("rmse")) for test in tests.values()]
+    known = [n * np.square(rmse.astype(np.float64)) for n, rmse in own if rmse is not None]
+    return np.sum(known, axis=0) if known and len(known) == len(own) else None
+
+
+def _has_sums(test: PartStatistics) -> bool:
+    return test.sums is not None
+
+
+def _without(tests: Tests, key: str) -> Tests:
+    return {other: test for other, test in tests.items() if other != key}
+
+
+def effective(test: PartStatistics, measure: Name) -> float:
+    """Return the records that a client's figure rests on.
+
+    A figure that compares two classes rests on the rarer one: with 2 of 100 records in a class on about 8.
+    """
+    if measure not in ("auc", "balanced_accuracy", "macro_f1") or test.sums is None:
+        return float(test.n)
+    cells = test.sums.confusion
+    counts = np.bincount(cells[:, 0], weights=cells[:, 2])
+    counts = counts[counts > 0]
+    if len(counts) < 2:
+        # One class: no figure that compares classes.
+        return 0.0
+    return min(float(test.n), float(len(counts) * len(counts) / (1 / counts).sum()))
+
+
+_ONE_SIDED = 1.644854 / QUANTILE
+"""From the half width of a 95 % interval to a one-sided bound at 95 %."""
+
+
+@dataclass(frozen=True)
+class ConstantAnswer:
+    """Figures of the answer that does not look at its input.
+
+    Attributes
+    ----------
+    figures
+        By part of the records; none where no client sends sums.
+    sizes
+        By part and client, a test to take the records from.
+    """
+
+    measure: Name
+    figures: Mapping[Part, Constant] = field(default_factory=dict)
+    sizes: Mapping[Part, Tests] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measure: Name, statistics: Mapping[str, TestStatistics]) -> "ConstantAnswer":
+        """Return it for clients with these tests; without figures for the training loss, which has no constant."""
+        if measure == "loss" or not statistics:
+            return cls(measure)
+        parts: tuple[Part, ...] = ("test", "validation")
+        figures = {part: constant(statistics, measure, part) for part in parts}
+        sizes = {
+            part: {key: one.parts[part] for key, one in statistics.items() if part in one.parts} for part in parts
+        }
+        return cls(measure, figures, sizes)
+
+    def tests(self, part: Part) -> dict[str, PartStatistics]:
+        """Return each client's figure; those without one are left out."""
+        found = self.figures.get(part)
+        if found is None:
+            return {}
+        return {
+            key: PartStatistics(self.sizes[part][key].n, {self.measure: figure}, self.sizes[part][key].sums)
+            for key, figure in found.clients.items()
+            if not math.isnan(figure)
+        }
+
+    def figure(self, criterion: Criterion, part: Part = "test") -> float:
+        """Return the figure that methods are compared by; NaN where there is none."""
+        if part not in self.figures:
+            return math.nan
+        return self.figures[part].pooled if criterion.together else criterion.figure(self.tests(part))
+
+    def beaten_by(self, tests: Tests, criterion: Criterion, part: Part) -> Difference:
+        """Return the gain of a method over the constant answer, with its 95 % interval."""
+        own, tests = self.tests(part), criterion.compared(tests)
+        if criterion.together:
+            mean = gain(criterion.figure(tests), self.figure(criterion, part), self.measure)
+            keys = sorted(tests)
+        else:
+            keys = sorted(key for key in tests.keys() & own.keys() if not math.isnan(criterion.own(tests[key])))
+            one, other = ({key: group[key] for key in keys} for group in (tests, own))
+            mean = gain(criterion.figure(one), criterion.figure(other), self.measure)
+        if not math.isfinite(mean):
+            return Difference(math.nan, math.inf, len(keys))
+        error = self._error({key: tests[key] for key in keys}, own, criterion)
+        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+
+    def _error(self, tests: Tests, own: Tests, criterion: Criterion) -> float:
+        """Return the standard error of the gain; the constant answer's own figures are taken as they are."""
+        if len(tests) >= FEW_CLIENTS:
+            if criterion.together:
+                without = [criterion.figure({k: test for k, test in tests.items() if k != key}) for key in tests]
+                scaled = np.array([gain(figure, 0.0, self.measure) for figure in without])
+                count = len(scaled)
+                return float(np.sqrt((count - 1) / count * np.square(scaled - scaled.mean()).sum()))
+            return criterion.error_over_clients(tests, own)
+        if criterion.is_joint_r2:
+            return error_of_joint_r2(tests)
+        fixed = {key: np.full(1, own[key].scores[self.measure]) if key in own else np.zeros(1) for key in tests}
+        return criterion.error_over_records(tests, fixed)
+
+    def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
+        """Return whether a method is better by more than chance (one-sided at 5 %); without figures: so it is."""
+        if part not in self.figures or not math.isfinite(self.figure(criterion, part)):
+            return math.isfinite(criterion.figure(tests))
+        found = self.beaten_by(tests, criterion, part)
+        if not math.isfinite(found.half):
+            return found.mean > 0
+        return found.mean > _ONE_SIDED * found.half
+
+
+def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
+    """Return the method to use, by the validation records alone: the simplest that none beats by more than chance.
+
+    Parameters
+    ----------
+    candidates
+        In the order of preference, the simplest first; at least one. One without a finite result is taken only where
+        none has any.
+    """
+    candidates = [one for one in candidates if math.isfinite(criterion.figure(one.validation))] or list(candidates)
+
+    # Every further method is another chance to seem better (Bonferroni): all of them together stay at 95 %.
+    wider = NormalDist().inv_cdf(1 - 0.025 / max(len(candidates) - 1, 1)) / QUANTILE
+
+    def beaten(one: Outcome) -> bool:
+        found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
+        return any(gain.mean - wider * gain.half > 0 for gain in found)
+
+    unbeaten = next((one for one in candidates if not beaten(one)), None)
+    # Differences that chance allows need not be transitive.
+    return unbeaten or best(candidates, criterion)
+
+
+def best(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
+    """Return the method with the best figure on the validation records; of equals the first."""
+    found = candidates[0]
+    for one in candidates[1:]:
+        figures = criterion.figure(one.validation), criterion.figure(found.validation)
+        if is_better(*figures, criterion.measure):
+            found = one
+    return found
+
+
+def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> list[str]:
+    """Return the clients whose figure is below that of the median client by more than chance.
+
+    The test is one-sided at `level`, divided by the number of clients that are looked at, on test and validation
+    records together. It is made of accuracies and areas under the curve: errors in a unit of their own, and R2,
+    differ between clients whatever a model does.
+    """
+    if criterion.measure not in ("accuracy", "balanced_accuracy", "auc"):
+        return []
+    both = {
+        key: found
+        for key, test in outcome.test.items()
+        if (found := _joined(test, outcome.validation.get(key), criterion)) is not None
+    }
+    if len(both) < 3:
+        return []
+    quantile = NormalDist().inv_cdf(1 - level / len(both))
+    low = []
+    for key, (figure, variance) in both.items():
+        rest = sorted(other for name, other in both.items() if name != key)
+        # The median: another client that does badly must not hide this one.
+        middle, of_middle = rest[len(rest) // 2]
+        if middle - figure > quantile * math.sqrt(variance + of_middle):
+            low.append(key)
+    return sorted(low)
+
+
+def _joined(
+    test: PartStatistics, validation: PartStatistics | None, criterion: Criterion
+) -> tuple[float, float] | None:
+    """Return a client's figure on test and validation records with its variance; of few records it says little."""
+    parts = [one for one in (test, validation) if one is not None and not math.isnan(criterion.own(one))]
+    records = math.fsum(effective(one, criterion.measure) for one in parts)
+    if not records:
+        return None
+    mean = math.fsum(effective(one, criterion.measure) * criterion.own(one) for one in parts) / records
+    # Source: Agresti and Caffo 2000, one success and one failure added.
+    fraction = (mean * records + 1) / (records + 2)
+    return fraction, fraction * (1 - fraction) / (records + 2)
+
+
+def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, int] | None:
+    """Return a method's accuracy on the test records of some clients together, and their number; None without any."""
+    found = [outcome.test[key] for key in clients if key in outcome.test]
+    records = sum(test.n for test in found)
+    if not records or any("accuracy" not in test.scores for test in found):
+        return None
+    return math.fsum(test.scores["accuracy"] * test.n for test in found) / records, records
+
+
+def is_below(accuracy: float, records: int, chance: float) -> bool:
+    """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
+    from scipy.stats import binom  # half a second that only this needs
+
+    return float(binom.cdf(round(accuracy * records), records, chance)) < 0.025

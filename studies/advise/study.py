@@ -1,0 +1,515 @@
+"""Advice: run the methods one after the other, and leave the answer in a folder."""
+
+import dataclasses
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from florets.conf.problems import ConfigError
+from florets.conf.saved import absolute, results_folder
+from florets.conf.schema import Config
+from florets.reports.console import counted, duration, say
+from florets.reports.folder import write_whole
+from florets.reports.pooled import TestStatistics, pooled, read_test_statistics, with_sums
+from florets.reports.summary import RoundLine, RunSummary, read_lines, round_seconds
+from florets.server_app.data_agreement import CHECK, read_preprocessing
+from florets.server_app.data_findings import Finding as CheckFinding
+from florets.server_app.progress import listening
+from florets.strategies.base.federation import FederationError, TrainingDiverged
+from florets.studies.advise.advice import Advice, Evidence, advise
+from florets.studies.advise.causes import Reason, differences, rule_of
+from florets.studies.advise.compare import ConstantAnswer, Criterion
+from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, suitable
+from florets.studies.advise.methods import (
+    Question,
+    Setup,
+    Trial,
+    as_regression,
+    candidates,
+    first_run,
+    rates_criterion,
+    remedies,
+    search,
+    setup_of,
+    slower,
+)
+from florets.studies.advise.outcomes import (
+    Finding,
+    Outcome,
+    any_unscaled,
+    finding_in,
+    read_losses,
+    read_names,
+    read_outcome,
+    read_sites,
+)
+from florets.studies.advise.page import write_page
+from florets.studies.advise.words import Words, site_rows
+
+_BETWEEN = 60.0
+"""Seconds after which a plain line shows that work goes on."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that the comparison takes.
+
+    Parameters
+    ----------
+    seconds
+        For all of it; 0 where nothing is known.
+    """
+
+    runs: int
+    rounds: int
+    clients: int
+    exchanges: int
+    seconds: float
+
+    @classmethod
+    def of(cls, runs: int, rounds: int, clients: int, lines: Sequence[RoundLine]) -> "Budget":
+        """Return the budget, from the rounds of a run that has been made."""
+        # The first round has the start in it, and one that looks for groups costs more than others.
+        later = [round_seconds(line) for line in lines[1:]] or [round_seconds(line) for line in lines]
+        each = sorted(later)[len(later) // 2] if later else 0.0
+        tests = max((line["seconds"].get("evaluate", 0.0) for line in lines), default=0.0)
+        return cls(runs, rounds, clients, 2, runs * rounds * (each + tests))
+
+    @property
+    def text(self) -> str:
+        """The budget in one line."""
+        messages = self.runs * self.rounds * self.clients * self.exchanges
+        longest = f", {duration(self.seconds)}" if self.seconds else ""
+        return (
+            f"at most {counted(self.runs, 'run')} of {counted(self.rounds, 'round')} "
+            f"({messages:,} messages{longest}); a run ends early once it no longer improves"
+        )
+
+
+class Meter:
+    """Show the progress of all runs: a bar with the time left on a terminal, a line per run elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._console = Console(file=sys.stderr)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._plain = quiet or not self._console.is_terminal
+        self._runs = self._rounds = self._done = self._finished = 0
+        self._name, self._since, self._said = "", 0.0, 0.0
+
+    def plan(self, runs: int, rounds: int) -> None:
+        """Take in how much is ahead, from now on."""
+        self._runs, self._rounds, self._finished, self._since = runs, rounds, 0, time.monotonic()
+        if self._plain:
+            return
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+                TextColumn("{task.fields[left]}"), console=self._console,
+            )  # fmt: skip
+            self._task = self._bar.add_task("advise", total=runs * rounds, left="")
+            self._bar.start()
+        self._bar.update(self._task, total=runs * rounds, completed=0)
+
+    def begin(self, name: str) -> None:
+        """Note that a run begins."""
+        self._name, self._done, self._said = name, 0, time.monotonic()
+        if self._bar is not None:
+            self._bar.update(self._task, description=name)
+
+    def round(self, line: RoundLine) -> None:
+        """Note a finished round of the run."""
+        self._done += 1
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._place, left=self._left())
+        elif time.monotonic() - self._said > _BETWEEN:
+            self._said = time.monotonic()
+            say(f"advise: {self._name}: round {line['round']} of {self._rounds}{self._left(', ')}", sys.stderr)
+
+    def end(self, found: str) -> None:
+        """Note that the run has ended, and what it found."""
+        self._finished += 1
+        if self._bar is not None:
+            self._done = 0
+            self._bar.update(self._task, completed=self._place, left=self._left())
+        else:
+            of = f" of {self._runs}" if self._finished <= self._runs else ""
+            say(f"advise: run {self._finished}{of}, {self._name}: {found}{self._left(', ')}", sys.stderr)
+
+    def note(self, text: str) -> None:
+        """Show a line of text, above the bar where there is one."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            say(text, sys.stderr)
+
+    @property
+    def _place(self) -> int:
+        return self._finished * self._rounds + min(self._done, self._rounds)
+
+    def _left(self, before: str = "") -> str:
+        if not self._finished or self._finished >= self._runs:
+            return ""
+        # By runs: most end early.
+        each = (time.monotonic() - self._since) / self._finished
+        return f"{before}about {duration(each * (self._runs - self._finished))} left"
+
+    def __enter__(self) -> "Meter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def number_of_runs(methods: Mapping[str, object], rates: int) -> int:
+    """Return how many runs the methods take, each with every learning rate."""
+    return len(methods) * rates
+
+
+_ONE_CLASS = (
+    "advise: the records of each client are all of one class: a constant is right there, so that neither groups nor "
+    "methods can be compared on a client's own records. If a client should have several classes, look at how the "
+    "records were dealt out (owner, partition); if not, train one model for all (strategy=fedavg, "
+    "train.local_steps=1) and test it on records of all classes, or group the clients by their "
+    "class (strategy=discovery k=auto)."
+)
+_FAR_OFF = 3.0
+"""RMSE in units of the constant answer's from which a run has diverged."""
+
+
+class Play(Protocol):
+    """Runs an experiment whose results go into a folder."""
+
+    def __call__(self, config: Config, folder: Path) -> RunSummary:
+        """Run it and return its summary."""
+
+
+def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[Advice, Path]:
+    """Run everything that the answer takes, and leave it in a folder.
+
+    Parameters
+    ----------
+    caller
+        The folder that relative paths are meant from; None: the working folder.
+
+    Returns
+    -------
+    Advice, Path
+        The answer, and the folder with ``advice.html``, ``advice.json``, ``advice.txt`` and a folder for each run.
+    """
+    here = caller or Path.cwd()
+    folder = advice_folder(question, here)
+    with Meter(question.base.quiet) as meter, _warnings_once():
+        study = _Study(question, play, folder, here, meter)
+        advice, setup, trials = study.advise()
+    _write(folder, advice, question, setup, trials)
+    return advice, folder
+
+
+@contextmanager
+def _warnings_once() -> Iterator[None]:
+    """Let each warning be logged once: every run meets the same sites."""
+    log, seen = logging.getLogger("florets"), set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        known = text in seen and record.levelno >= logging.WARNING
+        seen.add(text)
+        return not known
+
+    log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_new)
+
+
+def _say_problems(folder: Path) -> None:
+    """Show what a run's check of the sites' data found, notes left out."""
+    if (folder / CHECK).is_file():
+        for one in json.loads((folder / CHECK).read_text(encoding="utf-8")):
+            finding = CheckFinding(**one)
+            if finding.level != "note":
+                say(f"check: {finding.level}: {finding}")
+
+
+def advice_folder(question: Question, caller: Path) -> Path:
+    """Return the folder of an answer, beside those of the experiment's runs."""
+    base = dataclasses.replace(question.base, results_dir=str(absolute(question.base.results_dir, caller)))
+    run = results_folder(base, question.overrides)
+    # <experiment>/fedavg/<other keys>/seed-<seed>, with another name in the strategy's place.
+    root = Path(base.results_dir) / base.experiment
+    return root / "advise" / run.relative_to(root / "fedavg")
+
+
+class _Study:
+    """The runs of one answer, in their order."""
+
+    def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
+        self._question, self._play, self._folder, self._here, self._meter = question, play, folder, here, meter
+        self._standardise: tuple[str, ...] = ()
+
+    def advise(self) -> tuple[Advice, Setup, list[Trial]]:
+        """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
+        place = self._first()
+        _say_problems(place)
+        regression = self._is_regression(place)
+        if regression and self._question.base.task.loss == "cross_entropy":
+            # The sites' tables have values: groups show once a model has learned what all share.
+            self._question = as_regression(self._question)
+            place = self._first()
+        question = self._question
+        first = read_outcome("discovery", place)
+        counts = {} if regression else first.train
+        one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
+        if len(one_class) == len(counts) > 1:
+            raise ConfigError([_ONE_CLASS])
+        finding = finding_in(place, one_class)
+        if finding.num_clients < 2:
+            raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
+        measure = self._measure(place, first)
+        usable = [own for key, own in counts.items() if key not in one_class]
+        # Weights are for an outcome that is rare in all: at one site alone its level says something.
+        setup = setup_of(question, measure, bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE)
+        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
+        sites = read_sites(place, first.train, measure in OF_VALUES)
+        described = any(site.columns for site in sites.values())
+        # Sites standardise tables alone.
+        self._standardise = question.standardise_keys if described else ()
+        reasons = differences(sites, one_class)
+        after = self._standardised_finding(finding, reasons, one_class)
+        methods = self._methods(finding, reasons, after)
+        self._say_budget(methods, setup, place)
+        outcomes, trials = self._compared(setup, methods, criterion)
+        tried: list[str] = []
+        constant = ConstantAnswer.of(measure, read_test_statistics(place))
+        if not _any_useful(outcomes, criterion, constant):
+            setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
+            trials += more
+        if not outcomes:
+            failed = next((trial.failure for trial in trials if trial.failure), "")
+            raise FederationError(
+                f"advise: no run finished, also after trying {', '.join(tried)}; the first said: {failed}"
+            )
+        prepared = read_preprocessing(place)
+        classes = () if prepared is None else tuple(prepared.classes)
+        evidence = Evidence(
+            after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes, any_unscaled(place)
+        )
+        advice = advise(finding, outcomes, criterion, constant, evidence)
+        rule = self._rule(advice)
+        found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
+        return dataclasses.replace(advice, evidence=dataclasses.replace(evidence, reasons=found)), setup, trials
+
+    def _first(self) -> Path:
+        """Look for groups, with smaller learning rates where training diverges."""
+        others = slower(self._question)
+        for other in [*others, None]:
+            failure = None
+            try:
+                place = self._run("discovery", first_run(self._question), _groups_of)
+            except TrainingDiverged as error:
+                failure = error
+            else:
+                if not _is_far_off(read_test_statistics(place)):
+                    return place
+            if other is None:
+                break
+            self._question = other
+            rate = other.base.train.learning_rate * other.slower
+            self._meter.note(f"advise: training diverged; trying train.learning_rate={rate:.3g}")
+        if failure is not None:
+            raise failure
+        return place
+
+    def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
+        data, results = (str(absolute(path, self._here)) for path in (config.data_dir, config.results_dir))
+        config = dataclasses.replace(config, data_dir=data, results_dir=results)
+        self._meter.begin(name)
+        with listening(self._meter.round):
+            place = Path(self._play(config, self._folder / name).folder)
+        self._meter.end(said(place))
+        return place
+
+    def _is_regression(self, place: Path) -> bool:
+        statistics = read_test_statistics(place)
+        scores = {name for one in statistics.values() for part in one.parts.values() for name in part.scores}
+        return "r2" in scores or "rmse" in scores
+
+    def _measure(self, place: Path, first: Outcome) -> Name:
+        """Return the measure that was asked for, or the one that suits the data."""
+        given = self._question.measure
+        statistics = read_test_statistics(place)
+        if not statistics:
+            has_classes = all("accuracy" in test.scores for test in first.test.values())
+            return "accuracy" if has_classes and first.test else "loss"
+        is_regression = self._is_regression(place)
+        if given == "auto":
+            return suitable(is_regression, list(first.train.values()))
+        allowed = OF_VALUES if is_regression else OF_CLASSES
+        chosen = next((name for name in allowed if name == given), None)
+        if chosen is None:
+            what = "values" if is_regression else "classes"
+            raise ConfigError(
+                [f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."]
+            )
+        return chosen
+
+    def _standardised_finding(
+        self, finding: Finding, reasons: Sequence[Reason], one_class: Sequence[str]
+    ) -> Finding | None:
+        """Look for groups again after each client has standardised its inputs; None: there is no need."""
+        keys = self._standardise
+        if finding.kind not in ("groups", "lone", "all_differ") or not keys:
+            return None
+        config = first_run(self._question, "pictures=false", *keys)
+        return finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
+
+    def _methods(
+        self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
+    ) -> dict[str, tuple[str, ...]]:
+        methods = candidates(self._question, finding)
+        keys = self._standardise
+        # Of some out of many sites, other inputs are the usual variety.
+        count = finding.num_clients
+        moved = any(one.kind == "unit" or (one.kind == "inputs" and 4 * len(one.sites) >= count) for one in reasons)
+        if keys and ((after is not None and after.kind == "none") or moved):
+            methods["standardised"] = ("strategy=fedavg", *keys)
+        return methods
+
+    def _say_budget(self, methods: Mapping[str, object], setup: Setup, place: Path) -> None:
+        lines = read_lines(place)
+        runs, rounds = len(methods) * len(setup.rates), self._question.rounds
+        clients = max(line["participants"] for line in lines)
+        self._meter.note(f"advise: {Budget.of(runs, rounds, clients, lines).text}")
+        self._meter.plan(runs, rounds)
+
+    def _compared(
+        self,
+        setup: Setup,
+        methods: Mapping[str, Sequence[str]],
+        criterion: Criterion,
+        prefix: str = "",
+        every_rate: bool = False,
+    ) -> tuple[dict[str, Outcome], list[Trial]]:
+        decides = rates_criterion(criterion)
+        return search(self._question, setup, methods, decides, self._run, prefix, every_rate)
+
+    def _rescued(
+        self,
+        setup: Setup,
+        methods: Mapping[str, Sequence[str]],
+        outcomes: Mapping[str, Outcome],
+        criterion: Criterion,
+        constant: ConstantAnswer,
+    ) -> tuple[Setup, dict[str, Outcome], list[Trial], list[str]]:
+        """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
+        tried: list[str] = []
+        trials: list[Trial] = []
+        for number, (words, other) in enumerate(remedies(self._question, setup, self._standardise), start=1):
+            tried.append(words)
+            self._meter.note(f"advise: nothing is better than a constant answer; trying: {words}")
+            prefix = f"remedy-{number}-"
+            found, more = self._compared(other, {"fedavg": methods["fedavg"]}, criterion, prefix, every_rate=True)
+            trials += more
+            if not _any_useful(found, criterion, constant):
+                continue
+            rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
+            others, more = self._compared(other, rest, criterion, prefix)
+            return other, {**found, **others}, [*trials, *more], tried
+        return setup, dict(outcomes), trials, tried
+
+    def _rule(self, advice: Advice) -> Reason | None:
+        """Return whether groups follow different rules, by their models' losses on each other's records."""
+        groups = advice.outcome("discovery")
+        together = [one for name in ("fedavg", "intercept") if (one := advice.outcome(name)) is not None]
+        if advice.finding.kind != "groups" or advice.is_scale or groups is None:
+            return None
+        test = advice.judged(groups).test
+        gains = [advice.criterion.difference(test, advice.judged(one).test).is_gain for one in together]
+        return rule_of(advice.finding.groups, read_losses(Path(groups.folder)), groups.groups, all(gains))
+
+
+def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
+    """Return whether a regression's errors are so much larger than the constant answer's that training diverged."""
+    answer = ConstantAnswer.of("rmse", statistics).figures
+    return bool(answer) and pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * answer["test"].pooled
+
+
+def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:
+    return any(constant.is_beaten(one.validation, criterion, "validation") for one in outcomes.values())
+
+
+def _groups_of(place: Path) -> str:
+    found = finding_in(place)
+    return f"{len(found.groups)} groups" if found.kind in ("groups", "lone") else "no groups"
+
+
+def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trials: Sequence[Trial]) -> None:
+    words = Words(advice, question, setup)
+    values = {
+        "answer": words.answer,
+        "reasons": words.reasons,
+        "changes": words.changes,
+        "chosen": advice.chosen,
+        "command": None if advice.chosen is None else words.command,
+        "measure": advice.criterion.measure,
+        "over_all_records": advice.criterion.together,
+        "finding": dataclasses.asdict(advice.finding),
+        "evidence": dataclasses.asdict(advice.evidence),
+        "methods": [_method(advice, one) for one in advice.outcomes],
+        "constant": {
+            "figure": advice.constant.figure(advice.criterion),
+            "validation_figure": advice.constant.figure(advice.criterion, "validation"),
+        },
+        "sites": [dataclasses.asdict(row) for row in site_rows(advice)],
+        "low": advice.low,
+        "own_is_low": advice.own_is_low,
+        "trials": [dataclasses.asdict(trial) for trial in trials],
+    }
+    write_whole(folder / "advice.json", json.dumps(_finite(values), indent=2, allow_nan=False) + "\n")
+    page = write_page(folder, advice, question, setup)
+    write_whole(folder / "advice.txt", f"{words.short}\nPage: {page}\n")
+
+
+def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
+    criterion, gain = advice.criterion, advice.against(outcome.name)
+    kept = {"name", "groups", "num_bytes", "seconds", "folder", "rate", "rounds"}
+    parts = {
+        part: {key: {"records": test.n, **test.scores} for key, test in tests.items()}
+        for part, tests in (("test", outcome.test), ("validation", outcome.validation))
+    }
+    return {
+        **{field.name: getattr(outcome, field.name) for field in dataclasses.fields(outcome) if field.name in kept},
+        "figure": criterion.figure(advice.judged(outcome).test),
+        "validation_figure": criterion.figure(advice.judged(outcome).validation),
+        "mean_of_sites": criterion.mean_of_sites(advice.judged(outcome).test),
+        "over_records": criterion.over_records(advice.judged(outcome).test),
+        "advised_gains": None if gain is None else dataclasses.asdict(gain),
+        **parts,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """Return plain values with None for what is no finite number: JSON has none."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,184 @@
+"""Check of sites' data on this machine: describe them, list problems, and write a page."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.engines.own_nodes import own_nodes
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
+from florets.reports.pages import Cell, render
+from florets.server_app.data_agreement import agreement, declaration_of, describe_here
+from florets.server_app.data_findings import Finding, find
+from florets.task.data.own import holds_data
+from florets.task.data.tables.agreement import Agreed
+from florets.task.data.tables.description import ColumnSummary, Description
+
+_MOST_SITES = 60
+_MOST_COLUMNS = 200
+
+_PAGE = """{% extends "page" %}
+{% block css %}
+ul.findings { margin: 0; padding: 0; list-style: none; }
+ul.findings li { padding: .45rem 0 .45rem .8rem; border-left: 4px solid var(--line); margin: .35rem 0; }
+ul.findings li.error { border-color: var(--bad); } ul.findings li.warning { border-color: var(--warn); }
+table.of-sites td, table.of-sites th { white-space: normal; }
+table.of-sites td:not(:first-child) { min-width: 5.5rem; }
+ul.findings .level { color: var(--quiet); font-size: .84rem; }
+ul.findings .remedy { color: var(--quiet); display: block; overflow-wrap: anywhere; }
+{% endblock %}
+{% block main %}
+{% call section("Findings") %}
+{% if findings %}<ul class="findings">
+{% for one in findings -%}
+<li class="{{ one.level }}"><span class="level">{{ one.level }}</span>
+{% if one.site %}<strong>{{ one.site }}</strong>: {% endif %}{{ one.text }}
+{% if one.remedy %}<span class="remedy">{{ one.remedy }}</span>{% endif %}</li>
+{% endfor %}</ul>{% else %}<p>No findings.</p>{% endif %}
+{% endcall %}
+{% call section("Sites", "Figures are of each site's training records.") %}{{ table(sites, "of-sites") }}{% endcall %}
+{% if columns %}
+{% call section("Columns") %}
+<p>Median and 10th to 90th percentile of numbers, the most frequent words of others; gaps in brackets.</p>
+{{ table(columns, "of-sites") }}
+{% endcall %}
+{% endif %}
+{% endblock %}
+{% block footer %}
+Made by Florets from counts and sums of each site's training records; no record left a site.
+{% endblock %}
+"""
+
+
+def write_page(
+    path: Path, title: str, sites: Mapping[str, Description], agreed: Agreed | None, findings: Sequence[Finding]
+) -> Path:
+    """Write the page and return its path."""
+    errors = sum(one.level == "error" for one in findings)
+    verdict = f"{errors} cannot take part as they are" if errors else "all can take part"
+    shown = dict(list(sites.items())[:_MOST_SITES])
+    html = render(
+        _PAGE,
+        name=f"Check: {title}",
+        above=title,
+        title=f"{counted(len(sites), 'site')}: {verdict}",
+        findings=findings,
+        sites=_sites(shown, agreed),
+        columns=_columns(shown) if any(site.columns for site in sites.values()) else [],
+    )
+    write_whole(path, html)
+    return path
+
+
+def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list[Cell]]:
+    regression = agreed is not None and agreed.is_regression
+    classes = sorted({name for site in sites.values() if site.target is not None for name in site.target.classes})
+    by_class = not regression and 0 < len(classes) <= 10
+    head = ["site", "records", "training records", "missing values"]
+    head += [f"class {name}" for name in classes] if by_class else []
+    head += ["mean of the target", "spread"] if regression else []
+    rows: list[list[Cell]] = [[*head]]
+    for key, site in sites.items():
+        inputs = [column for column in site.columns if column.role == "input"]
+        cells = sum(column.known + column.missing for column in inputs)
+        missing = sum(column.missing for column in inputs)
+        fraction = f"{100 * missing / cells:.1f} %" if cells else "-"
+        row: list[Cell] = [key, site.records, site.train_records, fraction]
+        target = site.target
+        if by_class:
+            counts = {} if target is None else target.classes
+            total = max(sum(counts.values()), 1)
+            row += [f"{100 * counts.get(name, 0) / total:.1f} %" for name in classes]
+        if regression:
+            known = target is not None and math.isfinite(target.mean)
+            row += (
+                [f"{target.mean:.4g}", f"{math.sqrt(target.m2 / target.known):.3g}"]
+                if target and known
+                else ["-", "-"]
+            )
+        rows.append(row)
+    return rows
+
+
+def _columns(sites: Mapping[str, Description]) -> list[list[Cell]]:
+    own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
+    names = list(dict.fromkeys(name for columns in own.values() for name in columns))[:_MOST_COLUMNS]
+    rows: list[list[Cell]] = [["column", *own]]
+    for name in names:
+        rows.append([name, *(_cell(columns.get(name)) for columns in own.values())])
+    return rows
+
+
+def _cell(column: ColumnSummary | None) -> str:
+    if column is None:
+        return "no such column"
+    gaps = f" ({100 * column.missing / (column.known + column.missing):.0f} % missing)" if column.missing else ""
+    if column.role != "input":
+        return f"no input ({column.role})"
+    if column.kind == "empty":
+        return "no values"
+    if column.quantiles:
+        low, middle, high = column.quantiles
+        return f"{middle:.4g} ({low:.4g} to {high:.4g}){gaps}"
+    if column.categories:
+        words = sorted(column.categories, key=lambda word: -column.categories[word])[:3]
+        return f"{', '.join(words)}{' ...' if len(column.categories) > 3 else ''}{gaps}"
+    return f"too few values{gaps}"
+
+
+NAME = "check.html"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
+
+    Parameters
+    ----------
+    sites
+        Description of each site that can be read.
+    agreed
+        What they have in common; None where they do not fit together.
+    """
+
+    sites: dict[str, Description]
+    agreed: Agreed | None
+    findings: list[Finding]
+
+    def save(self, folder: Path, title: str) -> Path:
+        """Write ``check.html``, ``check.json`` and ``description.json`` into a folder, and return the page's path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
+        write_whole(folder / "description.json", json.dumps(described, ensure_ascii=False) + "\n")
+        write_whole(folder / "check.json", json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
+        return write_page(folder / NAME, title, self.sites, self.agreed, self.findings)
+
+
+def check(config: Config, data: Path) -> Checked:
+    """Describe each site's data in this process, and return the findings.
+
+    Parameters
+    ----------
+    data
+        The folder of all sites, or the data of one.
+    """
+    declared = declaration_of(config)
+    has_folders = data.is_dir() and any(holds_data(path) for path in data.iterdir() if path.is_dir())
+    is_one = not config.task.table.owner and not has_folders and holds_data(data)
+    nodes = (
+        [{"client-id": data.name, "data-dir": str(data)}]
+        if is_one
+        else own_nodes(replace(config, data_dir=str(data)))
+    )
+    sites, failed = describe_here(config, nodes)
+    agreed = None
+    if sites:
+        try:
+            agreed = agreement(config, declared, sites)
+        except ConfigError as error:
+            failed[""] = str(error).removesuffix(".")
+    return Checked(sites, agreed, find(sites, agreed, failed))

@@ -1,0 +1,333 @@
+"""`florets -m`: Hydra's sweepers and launchers run the jobs; one that fails does not take the others along."""
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from florets.conf.extras import require
+from florets.conf.presets import CONFIG_DIR
+from florets.conf.problems import ConfigError
+from florets.conf.saved import absolute, results_folder
+from florets.conf.schema import Config
+from florets.engines import jobs
+from florets.engines.go_on import Engine, finished_run, go_on, plain
+from florets.engines.jobs import crowded
+from florets.reports.console import counted, say
+from florets.reports.folder import WriteFailed
+from florets.reports.summary import RunSummary
+from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
+from florets.server_app.tracker import part_of
+from florets.server_app.tracker_stores import end_sweep
+from florets.studies.sweep.best import write_best
+from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.keys import check_jobs, count_jobs, decode, direction, encode, read_sweep, values_of
+from florets.studies.sweep.report import write_sweep
+from florets.task import given
+from florets.task.edited_modules import reload_edited
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What all jobs of a sweep share.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's folder; tracebacks of failed jobs go there.
+    caller : Path
+        The working directory that relative folders are meant from.
+    total : int or None
+        Number of jobs, where it is known beforehand.
+    keep : bool
+        Whether jobs that are finished are kept, and stopped ones go on; otherwise all begin anew.
+    given : mapping
+        Objects that were given in Python, see `florets.task.given`.
+    """
+
+    folder: Path
+    records: Path
+    caller: Path
+    total: int | None
+    engine: Engine
+    keep: bool = False
+    given: Mapping[str, bytes] = field(default_factory=dict)
+
+
+_sweeps: set[Path] = set()
+"""Sweeps of which this process has run a job."""
+
+
+def _take_over(sweep: Sweep, alone: bool) -> None:
+    """Use the code of the process that began the sweep; one that joblib keeps has run jobs of an earlier sweep."""
+    given.adopt(sweep.given)
+    if not alone and sweep.folder not in _sweeps:
+        reload_edited()
+    _sweeps.add(sweep.folder)
+
+
+def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
+    """Run one job, record how it ended, and return its validation figure; None when it failed.
+
+    It never raises. Without validation data there is nothing to choose by, and the figure is None.
+
+    Parameters
+    ----------
+    alone : bool
+        Whether no other job runs at the same time; beside others a job shows no progress bar.
+    """
+    title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
+    # Written first, so that a job whose process is killed is not missing from the summary.
+    _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
+    if alone:
+        say(title)
+    folder, summary, failure, participation, measure = None, None, None, None, ""
+    kept = ""
+    try:
+        _take_over(sweep, alone)
+        config = jobs.prepare(overrides, sweep.caller)
+        participation, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
+        folder = results_folder(config, overrides)
+        summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
+        folder = Path(summary.folder)
+    except KeyboardInterrupt:
+        _record(sweep, number, overrides, folder, None, "interrupted")
+        raise
+    except Exception as error:  # whatever ends a job, the others go on and the summary names it
+        failure = jobs.explain(error)
+        # These say all; beside a disk that is full there is no room for a traceback either.
+        if not isinstance(error, ConfigError | WriteFailed):
+            trace = sweep.folder / f"job-{number + 1}-traceback.txt"
+            trace.write_text(traceback.format_exc(), encoding="utf-8")
+            failure = f"{failure} (traceback: {trace.name})"
+    _record(sweep, number, overrides, folder, summary, failure, participation, measure)
+    outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
+    if kept:
+        outcome += f"; {kept}"
+    say(f"      {outcome}" if alone else f"{title}: {outcome}")
+    return None if summary is None else summary.final_validation
+
+
+def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
+    """Return the summary of a job, and what to tell of an earlier run of it."""
+    if not sweep.keep:
+        with part_of(sweep.folder):
+            return sweep.engine.run(config, overrides), ""
+    code = code_on_disk(config)
+    if (summary := finished_run(folder, plain(config), code)) is not None:
+        return summary, "finished before"
+    changed = changed_files(recorded_code(folder), code)
+    told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
+    with part_of(sweep.folder):
+        return go_on(config, overrides, folder, sweep.engine)[0], told
+
+
+def _record(
+    sweep: Sweep,
+    number: int,
+    overrides: Sequence[str],
+    folder: Path | None,
+    summary: RunSummary | None,
+    error: str | None,
+    participation: float | None = None,
+    measure: str = "",
+) -> None:
+    content = {
+        "overrides": dict(text.split("=", 1) for text in overrides),
+        "folder": str(folder) if folder is not None and folder.is_dir() else None,
+        "summary": None if summary is None else summary.to_json(),
+        "error": error,
+        "participation": participation,
+        "measure": measure,
+    }
+    (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def read_records(records: Path) -> list[JobResult]:
+    """Return the jobs that were started, in the sweep's order."""
+    results = []
+    for path in sorted(records.glob("*.json"), key=lambda path: int(path.stem)):
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        summary, folder = content["summary"], content["folder"]
+        results.append(
+            JobResult(
+                overrides=content["overrides"],
+                folder=None if folder is None else Path(folder),
+                summary=None if summary is None else RunSummary.from_json(summary),
+                error=content["error"],
+                participation=content["participation"],
+                measure=content["measure"],
+            )
+        )
+    return results
+
+
+_INTERRUPTED = "interrupted"
+
+
+def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False) -> tuple[int, Path]:
+    """Run every job, write and print the summary; return the exit code and the sweep's folder.
+
+    The code is 0, 1 if a job failed, 130 if interrupted.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`).
+    caller : Path
+        The working directory that relative folders are meant from.
+    keep : bool
+        Whether jobs that are finished are kept and stopped ones go on.
+    """
+    for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
+    if "hydra/launcher=joblib" in for_hydra:
+        require("sweep", "hydra/launcher=joblib")
+    if "hydra/sweeper=optuna" in for_hydra:
+        require("tune", "hydra/sweeper=optuna")
+    texts = [text for text in overrides if text not in for_hydra]
+    parsed = read_sweep(texts)
+    total: int | None = None
+    refused: dict[str, int] = {}
+    if any("hydra/sweeper" in text for text in for_hydra):
+        for_hydra += direction(parsed, for_hydra)
+        total = _trials(for_hydra)
+    else:
+        refused = check_jobs(parsed)
+        total = count_jobs(parsed)
+    folder = _sweep_folder(parsed, caller)
+    say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
+    if warning := crowded(_jobs_at_a_time(for_hydra), _workers(parsed)):
+        say(f"florets: {warning}", sys.stderr)
+    if keep:
+        say("Jobs that are finished are not run again; remove a job's folder to repeat it.")
+    for problem, number in refused.items():
+        say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
+    ended_early = None
+    chosen = ""
+    with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
+        sweep = Sweep(folder, Path(records), caller, total, engine, keep, given.files_in(texts))
+        try:
+            _run_hydra([*map(encode, parsed), *for_hydra], sweep)
+        except KeyboardInterrupt:
+            ended_early = _INTERRUPTED
+        except (HydraException, OmegaConfBaseException) as error:
+            folder.rmdir()
+            raise ConfigError([_launch_problem(error)]) from error
+        except Exception as error:  # a worker process may die in any way, and what the others found must be kept
+            ended_early = jobs.explain(error)
+        results = read_records(sweep.records)
+    if results:
+        table = write_sweep(folder, results)
+        chosen = write_best(folder, results)
+        end_sweep(folder, ended_early == _INTERRUPTED)
+        say(f"\n{table}\nResults of the sweep: {folder}")
+    if ended_early:
+        whole = counted(total, "job") if total else "its jobs"
+        say(f"florets: the sweep ended early, after {len(results)} of {whole}: {ended_early}", sys.stderr)
+    if chosen:
+        say(chosen)
+    if ended_early == _INTERRUPTED:
+        return 130, folder
+    whole_sweep = results and ended_early is None and all(result.error is None for result in results)
+    return (0 if whole_sweep else 1), folder
+
+
+def _trials(for_hydra: Sequence[str]) -> int | None:
+    """Return how many jobs a sweeper that optimises will run, if that was given."""
+    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
+    number = given.get("hydra.sweeper.n_trials", "")
+    return int(number) if number.isdecimal() else None
+
+
+def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:
+    """Return how many jobs run at a time; -1: as many as there are cores, which is joblib's default."""
+    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
+    if given.get("hydra/launcher") != "joblib":
+        return 1
+    number = given.get("hydra.launcher.n_jobs", "-1")
+    # What is no number Hydra refuses itself.
+    return int(number) if number.lstrip("-").isdecimal() else 1
+
+
+def _workers(parsed: Sequence[Override]) -> list[str]:
+    texts = [text for override in parsed if override.key_or_group == "workers" for text in values_of(override)]
+    # Others are refused where the jobs are checked.
+    return [text for text in texts if text == "auto" or text.isdecimal()]
+
+
+def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
+    """Make and return a new folder for the summary, under the results folder that all jobs share."""
+    results_dir = Config.results_dir
+    for override in parsed:
+        if override.key_or_group == "results_dir" and not override.is_sweep_override():
+            results_dir = str(override.value())
+    stem = absolute(results_dir, caller) / "sweeps" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    for number in itertools.count(1):
+        folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            # Another sweep began in the same second. A file in the path's way is another matter.
+            if folder.is_dir():
+                continue
+            raise ConfigError([f"results_dir={results_dir}: is not a folder; name another."]) from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from error
+        return folder
+    raise AssertionError("unreachable: count() does not end")
+
+
+def _run_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
+    arguments = ["florets", "--multirun", *overrides, f"hydra.sweep.dir='{sweep.folder}'"]
+    with _hydra_surroundings(arguments):
+        try:
+            hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(sweep))()
+        finally:
+            # Hydra's record holds the keys as they were encoded for it; summary.csv has them as they were typed.
+            (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
+
+
+def _task(sweep: Sweep) -> Callable[[DictConfig], float | None]:
+    """Return what Hydra calls for each job, perhaps in another process."""
+
+    def task(_: DictConfig) -> float | None:
+        settings = HydraConfig.get()
+        overrides = [decode(text) for text in settings.overrides.task]
+        return run_job(int(settings.job.num), overrides, sweep, "BasicLauncher" in settings.launcher._target_)
+
+    return task
+
+
+@contextmanager
+def _hydra_surroundings(arguments: list[str]) -> Iterator[None]:
+    """Let Hydra find its arguments, which it takes from sys.argv alone, and raise its errors, not print them."""
+    argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv, os.environ["HYDRA_FULL_ERROR"] = arguments, "1"
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if full_error is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = full_error
+
+
+def _launch_problem(error: Exception) -> str:
+    return f"Hydra cannot start the sweep: {' '.join(str(error).split())}"

@@ -1,0 +1,430 @@
+"""Report of a sweep: a row per job, a table of means over seeds, and curves over rounds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from florets.conf.problems import ConfigError
+from florets.reports.console import counted
+from florets.reports.folder import naming, whole_file, write_whole
+from florets.reports.scores import HIGHER_IS_BETTER, WORST
+from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
+from florets.reports.summary import RoundLine, RunSummary, read_lines
+from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
+from florets.server_app.resume import CHANGEABLE
+from florets.studies.sweep.jobs import (
+    PARTICIPATION,
+    SUMMARY,
+    Group,
+    JobResult,
+    group_jobs,
+    job_name,
+    keys_of,
+    participation_of,
+    read_rows,
+    short,
+    write_jobs,
+)
+
+TRUTH = {
+    "final_model_error": "model error",
+    "final_cluster_error": "cluster error",
+    "final_cluster_loss": "cluster loss",
+}
+"""Columns of nearness to the truth."""
+
+VALIDATION = "validation"
+_OF_PERCENT = ("accuracy", "balanced_accuracy")
+
+
+@dataclass(frozen=True)
+class SweepMeasure:
+    """One figure of a run.
+
+    Attributes
+    ----------
+    form, factor
+        Format of a number, and what a value is multiplied by before.
+    higher
+        Whether a higher value is better; None: neither is, or as with seconds it depends on the machine.
+    bounds
+        Range of the multiplied value, None where it has no two ends.
+    says_missing
+        Whether a cell says how many runs have a value, where some have none.
+    over_clients
+        Whether it is a mean over the clients that have a model: a cell then says how many have none.
+    """
+
+    title: str
+    field: str
+    form: str = "{:.2f}"
+    factor: float = 1.0
+    higher: bool | None = None
+    bounds: tuple[float, float] | None = None
+    says_missing: bool = True
+    always_says: bool = False
+    over_clients: bool = False
+
+    def of(self, run: RunSummary) -> float | None:
+        """Return a run's value, None where it has none or one that is not finite."""
+        value = getattr(run, self.field)
+        return None if value is None or not math.isfinite(value) else self.factor * value
+
+    def by_seed(self, group: Group) -> dict[int, float]:
+        """Return the values that the runs of a group have, by seed."""
+        return {run.seed: value for run in group.runs if (value := self.of(run)) is not None}
+
+    def spread(self, group: Group) -> Spread:
+        """Return the mean over a group's runs with its interval."""
+        return Spread.of(list(self.by_seed(group).values()), self.bounds)
+
+    def cell(self, group: Group) -> Cell:
+        """Return the mean over a group's runs as a table shows it."""
+        values = [self.of(run) for run in group.runs]
+        text = mean_std(values, self.form, len(values) if self.says_missing else None, self.always_says)
+        unplaced = [run.final_unplaced for run in group.runs]
+        if self.over_clients and any(unplaced):
+            text += f", {mean_std(unplaced, '{:.1f}')} clients not tested"
+        return Cell(text, Spread.of([value for value in values if value is not None]).mean)
+
+
+def mean_std(
+    values: Sequence[float | None], form: str = "{:.2f}", of: int | None = None, always: bool = False
+) -> str:
+    """Return "mean ± sample std" of the values that are not None; of a single one the value, of none "-".
+
+    Where some of ``of`` runs have no value (never recovered, say), and with ``always`` in any case, the text says how
+    many have one.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-" if of is None or not always else f"- (0 of {of})"
+    spread = Spread.of(known)
+    text = form.format(spread.mean)
+    if len(known) > 1:
+        text += f" ± {form.format(spread.deviation)}"
+    return text if of is None or (len(known) == of and not always) else f"{text} ({len(known)} of {of})"
+
+
+def measures_of(jobs: Sequence[JobResult]) -> dict[str, SweepMeasure]:
+    """Return the figures of which some run has a value, by name, in the order of a table's columns."""
+    runs = [job.summary for job in jobs if job.summary is not None]
+
+    def known(name: str) -> bool:
+        return any(getattr(run, name) is not None for run in runs)
+
+    found: dict[str, SweepMeasure] = {}
+    accuracy = known("final_accuracy")
+    percent = SweepMeasure("accuracy %", "final_accuracy", factor=100, higher=True, bounds=PERCENT)
+    if accuracy:
+        found["accuracy"] = replace(percent, over_clients=True)
+    if known("final_worst_tenth"):
+        found["worst_tenth"] = replace(percent, title="worst 10 % of clients", field="final_worst_tenth")
+    loss = SweepMeasure("loss", "final_loss", "{:.4g}", higher=False)
+    # Next to an accuracy, a loss says little: it is shown where some run has nothing else.
+    if any(run.final_accuracy is None for run in runs):
+        found["loss"] = replace(loss, over_clients=True)
+    if known("final_validation"):
+        found[VALIDATION] = _validation({job.measure for job in jobs if job.measure})
+    if known("final_tuned_loss"):
+        found["tuned"] = (
+            replace(percent, title="fine-tuned %", field="final_tuned_accuracy", form="{:.1f}")
+            if accuracy
+            else replace(loss, title="fine-tuned loss", field="final_tuned_loss")
+        )
+    for name, title in TRUTH.items():
+        if known(name):
+            found[name.removeprefix("final_")] = SweepMeasure(title, name, "{:.4g}", higher=False)
+    ari = SweepMeasure("ARI", "final_ari", higher=True, bounds=ARI)
+    found |= {
+        "ari": ari,
+        "ari_at_10": replace(ari, title="ARI at 10", field="ari_at_10"),
+        "rounds_to_ari_90": SweepMeasure(
+            "ARI ≥ 0.9 from", "first_round_ari_90", "{:.1f}", higher=False, always_says=True
+        ),
+        "stable_from": SweepMeasure("stable from", "round_of_stability", "{:.1f}"),
+        "megabytes": SweepMeasure("MB", "megabytes", "{:.1f}", higher=False, says_missing=False),
+    }
+    if any(run.client_seconds for run in runs):
+        found["client_seconds"] = SweepMeasure("client s", "client_seconds", "{:.1f}", says_missing=False)
+    if any(run.gradient_passes for run in runs):
+        found["gradient_passes"] = SweepMeasure(
+            "1,000 gradient passes", "gradient_passes", "{:,.0f}", 1e-3, higher=False, says_missing=False
+        )
+    return found | {"seconds": SweepMeasure("seconds", "seconds", "{:.1f}", says_missing=False)}
+
+
+def main_measure(jobs: Sequence[JobResult]) -> SweepMeasure:
+    """Return what runs are compared by: the accuracy where all have one, else the loss."""
+    runs = [job.summary for job in jobs if job.summary is not None]
+    if all(run.final_accuracy is not None for run in runs):
+        return SweepMeasure("accuracy %", "final_accuracy", factor=100, higher=True, bounds=PERCENT)
+    return SweepMeasure("loss", "final_loss", "{:.4g}", higher=False)
+
+
+def _validation(names: set[str]) -> SweepMeasure:
+    if len(names) != 1:
+        return SweepMeasure(VALIDATION, "final_validation", "{:.4g}")
+    (name,) = names
+    higher, title = HIGHER_IS_BETTER[name], f"{VALIDATION} {name.replace('_', ' ')}"
+    if name in _OF_PERCENT:
+        return SweepMeasure(f"{title} %", "final_validation", factor=100, higher=higher, bounds=PERCENT)
+    return SweepMeasure(title, "final_validation", "{:.4g}", higher=higher)
+
+
+def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compared]:
+    """Return the groups that have runs, each compared with the first of equal settings.
+
+    With a single strategy, all are compared with the first group.
+    """
+    shown = [group for group in groups if group.runs]
+    by_settings = len({group.strategy for group in shown}) > 1
+    against = {}
+    for group in shown:
+        first = next(other for other in shown if not by_settings or other.settings == group.settings)
+        if first is not group:
+            against[group.label] = first.label
+    return compare({group.label: measure.by_seed(group) for group in shown}, against, measure.bounds)
+
+
+def comparison(groups: Sequence[Group], titles: bool = False) -> list[list[str]]:
+    """Return the groups' means with intervals and their differences from the first, the first row its head.
+
+    By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
+
+    Parameters
+    ----------
+    titles
+        Whether strategies have the names that papers give them.
+    """
+    if not any(len(group.runs) > 1 for group in groups):
+        return []
+    measure = main_measure([job for group in groups for job in group.jobs])
+
+    def form(value: float, sign: str = "-") -> str:
+        return f"{value:{sign}.2f}" if measure.bounds else f"{value:{sign}.4g}"
+
+    def interval(spread: Spread, sign: str = "-") -> str:
+        return "" if spread.number < 2 else f"[{form(spread.low, sign)}, {form(spread.high, sign)}]"
+
+    rows = [["strategy", measure.title, "interval", "less", "difference", "interval", "test"]]
+    names = {"": ""} | {group.label: group.title if titles else group.label for group in groups}
+    for one in compared(groups, measure):
+        row = [names[one.name], form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
+        if not one.against:
+            rows.append([*row, "", "", "", ""])
+        elif not one.difference.number:
+            rows.append([*row, names[one.against], "no equal seeds", "", ""])
+        else:
+            between = one.difference
+            rows.append(
+                [*row, names[one.against], form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
+            )
+    return rows
+
+
+_STORED = (
+    *("rounds", "final_accuracy", "final_loss", *TRUTH, "final_ari", "ari_at_10", "first_round_ari_90"),
+    *("round_of_stability", "bytes_down", "bytes_up", "seconds", "final_unplaced", "final_tuned_accuracy"),
+    *("final_tuned_loss", "client_seconds", "gradient_passes", "loss_passes", f"accuracy.{WORST}"),
+)
+"""Figures of ``summary.csv`` that are stored."""
+_UNSAID = set(CHANGEABLE) - {"num_rounds"}
+"""Keys that say where and how a job was run, and not what it computed."""
+
+
+def store_sweeps(folders: Sequence[Path], path: Path) -> int:
+    """Write the jobs of some sweeps to one file, without folders; return how many there are.
+
+    A job that several sweeps have is taken from the last one in which it did not fail.
+    """
+    jobs: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    data: dict[tuple[tuple[str, str], ...], str] = {}
+    for folder in folders:
+        for line in read_rows(folder / SUMMARY):
+            keys = {name: line[name] for name in keys_of(line) if name not in _UNSAID and line[name]}
+            share = participation_of(Path(line["folder"]) if line["folder"] else None)
+            known = {name: _six_digits(line.get(name, "")) for name in _STORED}
+            known |= {PARTICIPATION: "" if share is None else str(share), "error": line["error"]}
+            job = tuple(sorted(keys.items()))
+            here = line.get("data_dir", "")
+            # Where it is not named nothing is known of it.
+            if here and (before := data.setdefault(job, here)) != here:
+                told = " ".join(f"{key}={value}" for key, value in keys.items())
+                raise ConfigError(
+                    [f"{folder}: {told}: was run on data_dir={here}, before on {before}; store these sweeps apart."]
+                )
+            if not (known["error"] and job in jobs and not jobs[job]["error"]):
+                jobs[job] = keys | known
+    own = (*_STORED, PARTICIPATION, "error")
+    names = list(dict.fromkeys(name for job in jobs.values() for name in job if name not in own))
+    used = [name for name in own if any(job[name] for job in jobs.values())]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, [*names, *used], lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(jobs.values())
+    return len(jobs)
+
+
+def _six_digits(text: str) -> str:
+    """Return a figure with six digits, which are more than any table shows; an integer as it is."""
+    return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
+
+
+def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[str, str]) -> str:
+    """Return what a sweep's jobs have in common and their means, as Markdown.
+
+    Parameters
+    ----------
+    where : mapping of str to str
+        Keys and values of the jobs that are shown; all by default.
+    """
+    shown = [job for job in jobs if all(job.overrides.get(key) == value for key, value in where.items())]
+    if not shown:
+        raise ValueError(f"where={','.join(f'{key}:{value}' for key, value in where.items())}: no job has these.")
+    common, groups = group_jobs(shown)
+    keys = [f"`{key}={value}`" for key, value in common.items()]
+    seeds = sorted({int(job.overrides["seed"]) for job in shown if "seed" in job.overrides})
+    failed = sum(job.summary is None for job in shown)
+    told = f"{counted(len(shown), 'run')}" + (f", {failed} failed" if failed else "")
+    parts = [f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."]
+    return "\n\n".join([*parts, markdown_table(means(groups, names).texts)])
+
+
+MOST_LINES = 8
+"""More curves than this cannot be distinguished in one figure."""
+
+
+def summary_markdown(jobs: Sequence[JobResult]) -> str:
+    """Return the sweep's summary: what its jobs share, the table of means, and the failures."""
+    common, groups = group_jobs(jobs)
+    failed = [job for job in jobs if job.summary is None]
+    parts = []
+    # The strategy has its column in the table, be it the same for all; where and how it is shown says nothing.
+    shared = [f"{key}={value}" for key, value in common.items() if key not in ("strategy", "results_dir", "quiet")]
+    if shared:
+        parts.append("Sweep with " + ", ".join(shared))
+    if any(group.runs for group in groups):
+        parts.append(markdown_table(means(groups).texts))
+        parts.append(
+            "Mean ± sample standard deviation over runs that differ only in their seed; "
+            "'(2 of 3)': only these have a value."
+        )
+        if compared := comparison(groups):
+            parts += [markdown_table(compared), LEGEND]
+    warned = [(job_name(job), text) for job in jobs if job.summary is not None for text in job.summary.warnings]
+    if warned:
+        parts.append("Warnings:")
+        parts.append("\n".join(f"- {name}: {text}" for name, text in warned))
+    if failed:
+        parts.append(f"{len(failed)} of {counted(len(jobs), 'job')} failed:")
+        parts.append(
+            "\n".join(f"- {job_name(job)}: {' '.join((job.error or 'no reason').split())}" for job in failed)
+        )
+    return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
+
+
+def means(
+    groups: Sequence[Group], names: Sequence[str] = (), *, titles: bool = False, marks: bool = False
+) -> ResultTable:
+    """Return the table of means.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Columns beside the strategy, in their order; none: all of which some run has a value.
+    titles : bool
+        Whether strategies have the names that papers give them.
+    marks : bool
+        Whether the best of each column is marked.
+    """
+    shown = [group for group in groups if group.runs]
+    jobs = [job for group in groups for job in group.jobs]
+    measures = measures_of(jobs)
+    columns: dict[str, tuple[str, Callable[[Group], Cell]]] = {"runs": ("runs", _num_runs)}
+    if len({run.rounds for group in shown for run in group.runs}) > 1:
+        columns["rounds"] = ("rounds", _rounds)
+    columns |= {name: (measure.title, measure.cell) for name, measure in measures.items()}
+    if unknown := [name for name in names if name not in columns]:
+        raise ValueError(f"{', '.join(unknown)}: the sweep has no such column. It has: {', '.join(columns)}.")
+    chosen = list(names or columns)
+    table = ResultTable(
+        "strategy",
+        tuple(group.title if titles else group.label for group in shown),
+        tuple(columns[name][0] for name in chosen),
+        tuple(tuple(columns[name][1](group) for name in chosen) for group in shown),
+    )
+    return table.marked([measures[name].higher if name in measures else None for name in chosen]) if marks else table
+
+
+def _rounds(group: Group) -> Cell:
+    rounds = {run.rounds for run in group.runs}
+    return Cell(str(*rounds) if len(rounds) == 1 else mean_std([run.rounds for run in group.runs], "{:.1f}"))
+
+
+def _num_runs(group: Group) -> Cell:
+    runs, jobs = len(group.runs), len(group.jobs)
+    return Cell(f"{runs}" if runs == jobs else f"{runs} of {jobs}")
+
+
+def summary_latex(jobs: Sequence[JobResult]) -> str:
+    """Return the tables of the sweep's summary as LaTeX, to be included in a page of one's own."""
+    groups = group_jobs(jobs)[1]
+    lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
+    if any(group.runs for group in groups):
+        lines.append(means(groups, titles=True, marks=True).latex().rstrip())
+    if compared := comparison(groups, titles=True):
+        lines += ["", f"% {LEGEND}", *tabular(compared)]
+    return "\n".join(lines) + "\n"
+
+
+def _draw(folder: Path, groups: Sequence[Group]) -> None:
+    from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
+
+    drawn = [(group, lines) for group in groups if (lines := lines_of(group))]
+    figures: dict[str, dict[str, Sequence[Sequence[RoundLine]]]] = {}
+    for group, runs in drawn:
+        # Few groups share one figure; of many, each setting gets one that compares its strategies.
+        title = "" if len(drawn) <= MOST_LINES else " ".join(f"{k}={short(v)}" for k, v in group.settings.items())
+        figures.setdefault(title, {})[group.title if not title else group.strategy_title] = runs
+    if len(figures) > 1:
+        # One line alone compares nothing: of a hundred settings there would be a hundred pictures.
+        figures = {title: curves for title, curves in figures.items() if len(curves) > 1}
+    for number, (title, curves) in enumerate(figures.items(), start=1):
+        name = "curves.png" if len(figures) == 1 else f"curves-{number}.png"
+        if figure := sweep_figure(curves, title):
+            figure.save(folder / name)
+
+
+def lines_of(group: Group) -> list[list[RoundLine]]:
+    """Return the rounds of a group's runs; nothing where one's folder is gone."""
+    folders = [Path(run.folder) for run in group.runs]
+    if not all((folder / "rounds.jsonl").is_file() for folder in folders):
+        return []
+    return [read_lines(folder) for folder in folders]
+
+
+def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
+    """Write ``summary.csv``, ``summary.md``, ``summary.tex`` and the curves of a sweep; return the Markdown.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's own folder; made where it is missing.
+    jobs : list of JobResult
+        This command's jobs, in their order; failed ones are listed below the table.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_jobs(folder / SUMMARY, jobs)
+    text = summary_markdown(jobs)
+    write_whole(folder / "summary.md", text)
+    write_whole(folder / "summary.tex", summary_latex(jobs))
+    with naming(folder):
+        _draw(folder, group_jobs(jobs)[1])
+    return text
