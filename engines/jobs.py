@@ -13,7 +13,6 @@ from florets.conf.schema import FLOWER, HUGGING_FACE, Config
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
-from florets.strategies.base.report import named
 from florets.task.raised_in import raised_in
 
 
@@ -123,6 +122,7 @@ def headline(summary: RunSummary) -> str:
     parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
     if summary.left_out:
         # Flower, which takes a second that a mistyped key should not.
+        from florets.strategies.base.report import named
 
         parts.append(f"{counted(len(summary.left_out), 'node')} could not take part ({named(summary.left_out)})")
     return ", ".join(parts)
