@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from florets.api.chosen_model import is_mixture
-from florets.api.read_data import NewData
+from florets.api.read_data import NewData, is_mixture
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels
 from florets.server_app.saved_groups import nearest_descriptor, nearest_group

@@ -18,7 +18,9 @@ from florets.api.client_data import (
     Arrays,
     ClientData,
     Table,
+    Targets,
     WrongData,
+    agree_on_targets,
     is_frame,
     is_hugging_face,
     is_missing,
@@ -26,7 +28,6 @@ from florets.api.client_data import (
     is_torch_data,
     read_client,
 )
-from florets.api.targets import Targets, agree_on_targets
 from florets.conf.compose import OWN_DATA
 from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean

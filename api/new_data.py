@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from florets.api.assignment import Assignment, assign_data, assign_unlabelled
-from florets.api.chosen_model import chosen_model, client_keys
 from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
 from florets.api.federation import original_labels, write_table
 from florets.api.predictions import Predictions, predict_data
-from florets.api.read_data import NewData, read_arrays, read_data, read_table
+from florets.api.read_data import NewData, chosen_model, client_keys, read_arrays, read_data, read_table
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels
 from florets.task.device import one_thread_within

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from florets.api.assignment import Assignment, assign_data, assign_unlabelled
-from florets.api.chosen_model import refuse_one_model, trained_on
-from florets.api.read_data import FORM_KEYS, NewData, read_data
+from florets.api.read_data import FORM_KEYS, NewData, read_data, refuse_one_model, trained_on
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import write_arrays

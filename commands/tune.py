@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     search = read_words(arguments)
     # Hydra and the engines cost seconds, which the help should not.
-    from florets.api.tune import run_tune
+    from florets.api.sweep import run_tune
 
     return run_tune(*search)[0]
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from florets.api.prepare import prepare
     from florets.api.reproduce import reproduce
     from florets.api.run import Run, run
-    from florets.api.sweep import Sweep, sweep
-    from florets.api.tune import tune
+    from florets.api.sweep import Sweep, sweep, tune
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
@@ -135,7 +134,7 @@ _HOMES = {
     "run": "api.run",
     "setting": "task.keys",
     "sweep": "api.sweep",
-    "tune": "api.tune",
+    "tune": "api.sweep",
 }
 """Module of each public name, below this package."""
 

@@ -32,49 +32,34 @@ def read_lines(folder: Path) -> list[RoundLine]:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The headline figures of one run.
+    """The headline figures of one run; None is what is not known, not finite, or never reached.
 
     Parameters
     ----------
-    rounds : int
-        Rounds that the run has completed.
-    final_accuracy, final_loss : float or None
-        Unweighted mean over clients, of the assigned models on the clients' own test sets, at the end of
-        the run (accuracy in 0..1). None where nothing was evaluated, or where the value is not finite.
-    final_ari, ari_at_10 : float or None
-        ARI over the clients with an assignment, in the last round and in round 10. None where the true
-        clusters are not known, or the run has no such round.
-    first_round_ari_90 : int or None
-        First round with an ARI of at least 0.9; here and in round 10 that of anchors alone does not count, see
-        ``found_ari``.
-    round_of_stability : int or None
+    final_accuracy, final_loss
+        Unweighted means over clients of the assigned models on the clients' own test sets; ``final_tuned_``: after
+        each client has fine-tuned a copy.
+    final_ari, ari_at_10
+        Over the clients with an assignment, in the last round and in round 10; ``final_ari_clients`` of
+        ``final_ari_of`` clients.
+    first_round_ari_90
+        First round with an ARI of at least 0.9, see `found_ari`.
+    round_of_stability
         First round in which the clustering is frozen; one more than ``rounds`` where the last round froze it.
-    bytes_down, bytes_up, seconds : int, int, float
+    bytes_down, bytes_up, seconds
         Payload of all rounds, server to clients and back, and the sum of their times.
-    best_round : int or None
+    best_round
         With `patience`: the round whose models the run ends with, and whose figures the final ones are.
-    final_model_error, final_cluster_error, final_cluster_loss : float or None
-        The last of each that a round has, see ``round_line``; None where none has one.
-    final_ari_clients, final_ari_of : int or None
-        How many clients ``final_ari`` is over, and of how many; None where it is None.
-    left_out : list of str
-        Nodes that were online and could not take part: their data or their code did not fit, or they failed.
-    final_unplaced : int
-        Clients without a model at the end: no mean is over them. ``final_num_clusters``: models that clients have
-        then; None in a summary of an earlier release. ``warnings``: those shown on the screen.
-    discovery : str
-        What the last round that looked for groups found, in a sentence; empty where none looked.
-    final_tuned_accuracy, final_tuned_loss : float or None
-        As ``final_accuracy`` and ``final_loss``, after each client has fine-tuned a copy of its model; None without
-        ``fine_tune_epochs``.
-    client_seconds, gradient_passes, loss_passes : float, int, int
-        Of all rounds and clients: wall time on the clients, and samples passed through models with and without a
-        gradient. Tests are not counted.
-    final_metrics : dict
-        Of each score, the figures over the clients at the end, see `client_scores.metrics_of`.
-    final_validation : float or None
-        The experiment's `measure` over all validation records together, in the last round that was evaluated; None
-        without validation data, and where it is not finite.
+    left_out
+        Nodes that were online and could not take part.
+    final_unplaced, final_num_clusters
+        Clients without a model at the end, and models that clients have then.
+    client_seconds, gradient_passes, loss_passes
+        Of all rounds and clients: wall time, and samples passed through models with and without a gradient; no tests.
+    final_metrics
+        Of each score, the figures over the clients at the end, see `scores.metrics_of`.
+    final_validation
+        The experiment's `measure` over all validation records in the last evaluated round.
     """
 
     experiment: str
@@ -168,14 +153,14 @@ def round_line(
 ) -> RoundLine:
     """Turn the report of a round into its line of ``rounds.jsonl``.
 
+    A value that is not known or not finite is None, never absent.
+
     Parameters
     ----------
-    report : RoundReport
-        What happened in the round.
     truth : mapping of str to int
         True cluster of each client that reported one.
     figures : mapping of str to float or None, optional
-        What `florets.server_app.ground_truth` knows of the round.
+        What `florets.server_app.final_models` knows of the round.
     clients : collection of str
         All clients' keys.
     data_changed : int
@@ -184,21 +169,12 @@ def round_line(
     Returns
     -------
     dict
-        ``round``, ``phase``, ``ari`` (over all clients with an assignment), ``ari_clients`` (their number) and
-        ``ari_of`` (the number that it would be, were all clients placed), ``ari_participants`` (over this
-        round's participants, as the CLoVE paper measures), ``accuracy`` and ``loss`` (unweighted mean over
-        the evaluated clients) with ``accuracy_std`` and ``loss_std`` (population, over clients),
-        the same with ``tuned_`` before the name (of copies that the clients fine-tuned first),
-        ``metrics`` (every score's figures over the clients, see `client_scores.metrics_of`),
-        ``evaluated`` (clients) and ``diverged`` (those with a loss that is not finite), ``train_loss``,
-        ``model_error``, ``cluster_error`` and ``cluster_loss`` (nearness to the truth, see `results.ground_truth`),
-        ``cluster_sizes`` (clients of model 0, 1, ...), ``unplaced`` (clients without a model), ``num_clusters``,
-        ``stable``, ``participants`` (a count), ``bytes_down``, ``bytes_up``, ``client_seconds``,
-        ``gradient_passes`` and ``loss_passes`` (what the algorithm's messages cost all clients, see
-        `RoundReport.work`), ``seconds``, ``replies``, ``rejected`` (outliers: reason by client),
-        ``tries`` (1 unless too few clients replied), ``data_changed`` (clients with other data than in the round
-        before, where groups change) and ``details`` (what only this algorithm tells). A value
-        that is not known or not finite is None, never absent.
+        ``ari`` is over all clients with an assignment (``ari_clients`` of ``ari_of``), ``ari_participants`` over this
+        round's, as the CLoVE paper measures. ``accuracy`` and ``loss`` are unweighted means over the ``evaluated``
+        clients, of which ``diverged`` have a loss that is not finite; ``_std`` is over clients, ``tuned_`` of
+        fine-tuned copies, ``metrics`` every score's figures. ``cluster_sizes`` counts the clients of each model.
+        ``client_seconds``, ``gradient_passes`` and ``loss_passes`` are `RoundReport.work`; ``rejected`` has reasons
+        by client, ``tries`` is above 1 where too few clients replied, ``details`` is the algorithm's own.
     """
     evaluations = list(report.evaluations.values())
     losses = [e.loss for e in evaluations]

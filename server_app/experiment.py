@@ -26,8 +26,7 @@ from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
 from florets.server_app.data_agreement import agree_on_data, saved_data
-from florets.server_app.ground_truth import Truth
-from florets.server_app.loss_matrix import loss_matrix
+from florets.server_app.final_models import Truth, loss_matrix
 from florets.server_app.own_code import record_code
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.recorder import Recorder

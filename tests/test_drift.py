@@ -16,7 +16,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
-from florets.server_app.ground_truth import Truth
+from florets.server_app.final_models import Truth
 from florets.task.drift import Drift, ShardsByRound, trades
 from florets.task.partitions.shard import Shard
 from florets.task.task import Task, TaskSpec

@@ -12,7 +12,7 @@ from florets.conf.compose import compose, follow
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.loss_matrix import loss_matrix
+from florets.server_app.final_models import loss_matrix
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE

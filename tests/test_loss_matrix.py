@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from florets.conf.compose import compose
 from florets.engines.engine import run
-from florets.server_app.loss_matrix import loss_matrix
+from florets.server_app.final_models import loss_matrix
 from florets.strategies.base.models import Models
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
@@ -45,7 +45,7 @@ def ask(
 ) -> tuple[list[int], np.ndarray | None, list[str]]:
     """Return who was asked, the losses, and what was said, where a client works for so many seconds."""
     clock = Clock(seconds)
-    monkeypatch.setattr("florets.server_app.loss_matrix.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("florets.server_app.final_models.time.monotonic", lambda: clock.now)
     clients = FakeClients(
         [float(i) for i in range(COUNT)],
         keys=[f"{i:02d}" for i in range(COUNT)],

@@ -14,7 +14,7 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from florets.api import assignment
-from florets.api.chosen_model import _model_of
+from florets.api.read_data import _model_of
 from florets.commands import assign
 from florets.commands.main import main
 from florets.conf.compose import compose
@@ -303,7 +303,12 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str)
     else:
         arrays = {"pickle": np.array([[print]], dtype=object), "no x": np.ones(3), "nan": np.array([[np.nan]])}
         np.savez(path, **{"a" if content == "no x" else "x": arrays[content]})
-    expected = {"pickle": "Python objects", "text": "it is no archive", "no x": "no 'x'", "nan": "no finite numbers"}
+    expected = {
+        "pickle": "Python objects",
+        "text": "it is not an archive",
+        "no x": "no 'x'",
+        "nan": "not finite numbers",
+    }
     expected |= {"npy": "single array", "damaged": "cannot be read", "cut off": "cannot be read"}
     with pytest.raises(ValueError, match=expected[content]):
         read_inputs(path, Form())
@@ -380,7 +385,7 @@ def changed(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("no clusters", "has come to its end"),
+        ("no clusters", "folder of a finished run"),
         ("no archive", "models.safetensors cannot be read"),
         ("yaml", "config.yaml cannot be read"),
         ("function", r"task.model=os:system.*add trust=true"),

@@ -14,7 +14,7 @@ from florets.engines.jobs import headline
 from florets.reports.quantities import known_quantities
 from florets.reports.summary import round_line, summarise
 from florets.server_app.build import build_models, build_task
-from florets.server_app.ground_truth import Truth
+from florets.server_app.final_models import Truth
 from florets.server_app.progress import describe
 from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.report import summary_markdown

@@ -1,0 +1,173 @@
+"""Measurements of the models beside the rounds: against the ground truth, and each on every client's data."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from florets.reports.console import counted, duration, size
+from florets.reports.summary import FIGURES
+from florets.strategies.base.context import Round
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import Client
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.core import FloatArray
+from florets.strategies.core.metrics import model_error
+from florets.task.new_client import best_of_each_cluster
+from florets.task.task import Task
+from florets.task.wire import bank
+from florets.task.wire.replies import Losses
+
+
+class Truth:
+    """Compare a round's models with the task's true models and true clusters.
+
+    Parameters
+    ----------
+    task : Task
+        The server's own copy; clients are not asked.
+    cluster_test : bool
+        Whether all models are also tested on each true cluster's test data.
+    """
+
+    def __init__(self, task: Task, cluster_test: bool) -> None:
+        self._task = task
+        self._cluster_test = cluster_test
+
+    def figures(
+        self, models: Callable[[], ArrayRecord], evaluated: bool, server_round: int = 0
+    ) -> dict[str, float | None]:
+        """Return the figures of K models.
+
+        Parameters
+        ----------
+        models : callable
+            Gives the models after a round; called where there is something to compare them with, as it may build
+            a model for each client.
+        evaluated : bool
+            Whether this is a round of test evaluation; the clusters are tested in no other.
+        server_round : int
+            The round, whose true clusters count.
+
+        Returns
+        -------
+        dict
+            ``model_error``, see `core.model_error`; None where no true models are known, or the models
+            have other parameters than they. ``cluster_error`` and ``cluster_loss``: of each true cluster the lowest
+            test error (share of wrong classes) and the lowest loss that one of the K models has on the cluster's test
+            data, mean over clusters; None where they are not tested, and ``cluster_error`` without classes.
+        """
+        found: dict[str, float | None] = dict.fromkeys(FIGURES)
+        # Nodes with data of their own: the server has none to look at.
+        true_models = None if self._task.is_own else self._task.data.true_models
+        if true_models is not None:
+            own = Models(models())
+            if own.layout.size == true_models.shape[1]:
+                found["model_error"] = model_error(own.bank, true_models.astype(np.float64))
+        if self._cluster_test and evaluated:
+            models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(models()))
+            found["cluster_loss"], found["cluster_error"] = best_of_each_cluster(
+                self._task, models_as_arrays, server_round
+            )
+        return found
+
+    def data_changed(self, server_round: int) -> int:
+        """Return how many clients have other data in a round than in the one before."""
+        task = self._task
+        if task.version(server_round) == task.version(server_round - 1):
+            return 0
+        pairs = zip(task.shards_at(server_round - 1), list(task.shards_at(server_round)), strict=True)
+        return sum(old is not new for old, new in pairs)
+
+    def changes(self, last_round: int) -> list[tuple[int, int, int]]:
+        """Return (partition id, round, true cluster) of each client in round 1 and wherever it changes later."""
+        if not self._task.drifts:
+            return []
+        found: list[tuple[int, int, int]] = []
+        known: list[int | None] = [None] * self._task.num_clients
+        for server_round in range(1, last_round + 1):
+            for client, shard in enumerate(self._task.shards_at(server_round)):
+                if shard.cluster != known[client]:
+                    known[client] = shard.cluster
+                    found.append((client, server_round, shard.cluster))
+        return sorted(found)
+
+
+_MOST_ENTRIES = 2500
+"""Entries (clients x models) that still make a legible picture."""
+_MOST_BYTES = 4 * 2**30
+"""Bytes of models sent, over all clients; Local-only's many models would soon pass any round's."""
+_TRUSTED = 0.1
+"""Fraction of the time limit after which an estimate holds: the first clients asked also load their data."""
+
+Rows = Sequence[tuple[str, Losses]]
+
+
+def loss_matrix(
+    strategy: Strategy[Any, Any], models: Models, timeout: float, serial: bool, note: Callable[[str], None]
+) -> tuple[list[str], FloatArray] | None:
+    """Ask every online client for its loss on every final model.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that it may take.
+    serial
+        The clients work one after the other in this process, where no deadline can interrupt them.
+    note
+        Shows a line of text.
+
+    Returns
+    -------
+    tuple or None
+        Keys of the clients that replied and their losses (M, K); None where there are too many of them, where it
+        would take too long, or where nobody replied.
+    """
+    clients = strategy.federation.online()
+    sent = len(clients) * sum(len(array.data) for array in models.record.values())
+    extent = f"{counted(len(clients), 'client')} x {counted(models.count, 'model')}, {size(sent)} to send"
+    if len(clients) * models.count > _MOST_ENTRIES or sent > _MOST_BYTES:
+        note(f"no loss matrix: {extent}, are too many")
+        return None
+    note(f"loss matrix: {extent}")
+    context = replace(strategy.context, timeout=min(timeout, strategy.context.timeout), quorum=0.0, grace=None)
+    if serial:
+        rows, left = _one_by_one(context, clients, models, timeout)
+        if left:
+            note(
+                f"no loss matrix: it would take about {duration(left)}, longer than loss_matrix_timeout={timeout:g}; "
+                "raise that, or leave it out with loss_matrix=false"
+            )
+            return None
+    else:
+        replies = context.ask_losses(clients, models, all_samples=True)
+        rows = replies.ok
+        if replies.missing:
+            note(
+                f"the loss matrix lacks {len(replies.missing)} of {counted(len(clients), 'client')}, which did not "
+                f"answer within {context.timeout:g} s (loss_matrix_timeout)"
+            )
+    if not rows:
+        return None
+    return [key for key, _ in rows], np.stack([reply.losses for _, reply in rows])
+
+
+def _one_by_one(
+    context: Round, clients: Sequence[Client], models: Models, timeout: float
+) -> tuple[Rows, float | None]:
+    """Return the replies, or how many seconds all of them would take where that is more than `timeout`."""
+    rows: list[tuple[str, Losses]] = []
+    start, asked = time.monotonic(), 0
+    while asked < len(clients):
+        # Each exchange asks as many as all before it: few exchanges, and at most twice the time between two looks.
+        some = clients[asked : max(1, 2 * asked)]
+        rows += context.ask_losses(some, models, all_samples=True).ok
+        asked += len(some)
+        elapsed = time.monotonic() - start
+        whole = elapsed / asked * len(clients)
+        if asked < len(clients) and whole > timeout and elapsed > _TRUSTED * timeout:
+            return [], whole
+    return rows, None
