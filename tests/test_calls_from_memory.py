@@ -70,7 +70,7 @@ def test_clusters_that_name_no_client_or_are_missing_are_refused(clusters: Any, 
         (lambda: florets.run(regression=True), "regression: describes clients=, and none are given"),
         (lambda: florets.run(clients=[pd.DataFrame({"a": [1]})] * 2, taget="a"), "Did you mean target?"),
         (lambda: florets.sweep(CLIENTS, strategy=[]), "strategy: is an empty list; give at least one value"),
-        (lambda: florets.run(CLIENTS, tracker=Exception.with_traceback.__class__), "is a class that cannot be made"),
+        (lambda: florets.run(CLIENTS, tracker=Exception.with_traceback.__class__), "is a class that needs arguments"),
         (lambda: florets.run([(np.ma.masked_less(x, 0), y) for x, y in CLIENTS]), "is a masked array, whose mask"),
         (lambda: florets.extend(CLIENTS, "here"), "run: is a list; give a finished run or its folder"),  # type: ignore[arg-type]
     ],
@@ -164,7 +164,7 @@ def test_one_run_at_a_time_in_a_process(tmp_path: Path) -> None:
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()
-    assert "a run is going on in another thread of this process" in str(found[0])
+    assert "a run is in progress in another thread of this process" in str(found[0])
     assert florets.run(CLIENTS, results_dir=tmp_path, **KEYS).summary.rounds == 2
 
 

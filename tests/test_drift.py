@@ -17,8 +17,9 @@ from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.final_models import Truth
-from florets.task.drift import Drift, ShardsByRound, trades
+from florets.task.drift import ShardsByRound, trades
 from florets.task.partitions.shard import Shard
+from florets.task.settings import Drift
 from florets.task.task import Task, TaskSpec
 from florets.task.wire import kinds
 from tests.test_resume import killed, results, resumed, straight
