@@ -23,14 +23,10 @@ from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
 from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
 from florets.strategies.two_phase.subspace import (
-    MOMENT_FACTOR,
     MomentScale,
     factors_size,
     longest_columns,
-    orthonormal_columns,
-    random_bases,
     term_size,
-    weighted_mean,
 )
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
@@ -214,14 +210,6 @@ def test_only_answers_of_this_exchange_without_an_error_begin_the_grace_time(mon
     assert (len(found.ok), len(found.error), found.missing, found.asked) == (3, 1, (), 4)
 
 
-def test_a_client_whose_name_ends_like_a_remark_is_one_client() -> None:
-    grid = FakeClients([0.0] * 2).grid()
-    requests = [replace(request, key=key) for request, key in zip(messages(grid), ("a", "a (again)"), strict=True)]
-    first = send(grid, [request.message for request in requests], Patience())
-    replies = sort_replies(requests, [first[0], first[0]], lambda _, content: content)
-    assert (replies.missing, replies.invalid, replies.asked) == (("a (again)",), {}, 2)
-
-
 def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() -> None:
     grid = FakeClients([0.0] * 2).grid()
     requests = messages(grid)
@@ -331,25 +319,6 @@ def test_the_size_of_factors_is_the_mean_over_pairs_of_the_product_of_their_leng
     assert factors_size(left[:, 2:], right[:, 2:], all_pairs=False) == pytest.approx(6.0)
     assert factors_size(np.full((1, 2, 3), 1e38, dtype=np.float32), left[:1, :2, :1], True) < np.inf
     assert factors_size(left[1:], left[1:], all_pairs=True) == 0.0
-
-
-@pytest.mark.parametrize(("times", "step"), [(100, None), (200, 2)])
-def test_iterated_bases_lean_towards_a_client_of_large_gradients_and_show_less_of_the_others(
-    times: float, step: int | None
-) -> None:
-    rng = np.random.default_rng(0)
-    gradients = rng.standard_normal((20, 2000))
-    gradients[7] *= times
-    scale, bases, refused = MomentScale(), random_bases(1, 2000, 3, rng), None
-    for inner in range(1, 5):
-        terms = [np.outer(gradient, gradient @ bases[0])[np.newaxis] for gradient in gradients]
-        mask = scale.judge(np.array([term_size(term, longest_columns(bases)) for term in terms]), MOMENT_FACTOR)
-        if mask.any() and refused is None:
-            refused = inner
-            np.testing.assert_array_equal(np.flatnonzero(mask), [7])
-        mean = weighted_mean(terms, np.ones(20))
-        bases = mean if inner % 2 else orthonormal_columns(mean)
-    assert refused == step
 
 
 def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() -> None:
