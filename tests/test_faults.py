@@ -22,7 +22,7 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
 from florets.strategies.two_phase.messages import MOMENTS, SUBSPACE
-from florets.strategies.two_phase.subspace import (
+from florets.strategies.two_phase.moment_descent import (
     MOMENT_FACTOR,
     MomentScale,
     factors_size,

@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.base.models import GradientAveraging
 from florets.strategies.ifca.strategy import IFCA
 from florets.task.training.settings import Training
 from florets.task.wire import bank, kinds

@@ -13,36 +13,33 @@ from benchmarks.bench_faults import play
 from florets.client_app import training
 from florets.server_app.build import build_strategy
 from florets.strategies.base import federation
-from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client, RoundReport
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import (
+    MOMENT_FACTOR,
     DescentState,
+    Factors,
     MomentDescent,
+    MomentScale,
     centres,
+    factors_size,
     group_exactly,
     group_within,
     largest_groups,
-    num_anchors,
-)
-from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings, average_soft
-from florets.strategies.two_phase.subspace import (
-    MOMENT_FACTOR,
-    Factors,
-    MomentScale,
-    factors_size,
     leading_bases,
     longest_columns,
+    num_anchors,
     orthonormal_columns,
     random_bases,
     term_size,
     weighted_mean,
 )
+from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings, average_soft
 from florets.task.wire import bank, kinds
 from tests import mixed_regression, own_functions
 from tests.fakes import FakeClients, models, thetas

@@ -13,8 +13,7 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.base.models import Models, untrained_of
+from florets.strategies.base.models import GradientAveraging, Models, untrained_of
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.one_shot.strategy import OneShot
