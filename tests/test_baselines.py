@@ -57,18 +57,6 @@ def clusters(*numbers: int) -> dict[tuple[str, int, int], Fault]:
     return {(kinds.HELLO, 0, client): telling(number) for client, number in enumerate(numbers)}
 
 
-def test_later_clients_estimate_from_the_first_rounds_model() -> None:
-    clients = FakeClients(TARGETS, faults={(kinds.TRAIN_ESTIMATE, 1, 3): lost})
-    seen = play(one_shot(), clients, 2, 1.0, 2.0)
-    assert seen[1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-    starts = [
-        theta
-        for (kind, _, _), theta in zip(clients.seen, clients.received, strict=True)
-        if kind == kinds.TRAIN_ESTIMATE
-    ]
-    assert starts == [1.0] * 5
-
-
 # Oracle
 
 
@@ -209,11 +197,6 @@ def test_an_estimate_that_is_not_finite_is_refused_and_asked_for_again() -> None
     assert seen[1].assignment["0"] == seen[1].assignment["1"]
 
 
-def test_one_shot_needs_a_pass() -> None:
-    with pytest.raises(ValueError, match="estimate_epochs=0"):
-        OneShot(estimate_epochs=0)
-
-
 # k-FED
 
 
@@ -295,11 +278,6 @@ def test_there_are_never_more_groups_than_distinct_centres(distinct: int, wanted
     groups, means = group_centres(centres, np.arange(2 * distinct), wanted, rng())
     assert len(means) == found
     np.testing.assert_array_equal(groups, np.repeat(np.arange(found), 2))
-
-
-def test_a_client_with_more_centres_than_groups_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"3 centres for 2 groups.*raise k"):
-        group_centres(column(0, 1, 2), np.zeros(3, dtype=np.int64), 2, rng())
 
 
 def plain(centres: FloatArray, owners: IntArray, k: int, first: int) -> list[set[int]]:

@@ -19,7 +19,6 @@ from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.exchange import Replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FrozenClusters
@@ -200,19 +199,6 @@ def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
     assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
 
 
-def test_a_client_with_a_random_model_only_is_a_newcomer_after_stability() -> None:
-    # Client 3 draws a model in round 1 and is silent until the others are stable.
-    def absent(_: RecordDict) -> RecordDict:
-        raise RuntimeError("not there")
-
-    faults = {(kinds.LOSSES, r, 3): absent for r in range(2, 6)}
-    clients = FakeClients(TWO_GROUPS, faults=faults)
-    seen = reports(CLoVE(k=2, seed=1, stability_fraction=0.75), clients, models(4.0, 6.0), 9)
-    stable = next(report.server_round for report in seen if report.stable)
-    assert clients.asked(kinds.LOSSES, stable) == [3]
-    assert seen[-1].assignment["3"] == seen[-1].assignment["2"]
-
-
 @pytest.mark.parametrize("strategy", [CLoVE(k=2, first_round="evaluate"), IFCA(first_round="evaluate")])
 def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> None:
     def diverged(content: RecordDict) -> RecordDict:
@@ -261,13 +247,6 @@ def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
     assert len(final) == 4
     assert final["0"] == final["1"] != final["2"] == final["3"]
     assert all(len(clients.asked(kinds.LOSSES, r)) == 2 for r in range(1, 9))
-
-
-def test_fewer_participants_than_clusters_are_legal() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    strategy = CLoVE(k=4, first_round="evaluate", fraction_train=0.5)
-    result = strategy.start(clients.grid(), models(1.0, 2.0, 8.0, 9.0), num_rounds=2)
-    assert len(thetas(result.arrays)) == 4
 
 
 def test_fewer_models_than_clusters_are_refused_at_once() -> None:
@@ -334,14 +313,6 @@ def test_a_model_that_nobody_chose_keeps_its_bits() -> None:
     first = models(4.9, -50.1)
     result = IFCA(first_round="evaluate").start(clients.grid(), first, num_rounds=2)
     assert result.arrays["1/theta"].data == first["1/theta"].data
-
-
-def test_ifca_draws_models_in_a_random_first_round() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    strategy = IFCA(first_round="random", seed=1)
-    reports(strategy, clients, models(4.0, 6.0), 2)
-    assert clients.asked(kinds.TRAIN, 1) == [0, 1, 2, 3]
-    assert clients.asked(kinds.TRAIN_SELECT, 2) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -430,17 +401,6 @@ def test_evaluation_comes_every_few_rounds_and_in_the_last() -> None:
     assert [bool(report.evaluations) for report in seen] == [False, True, False, True, True]
 
 
-def test_the_run_ends_when_the_observer_says_so() -> None:
-    seen: list[int] = []
-
-    def stop(report: RoundReport, _: ArrayRecord) -> bool:
-        seen.append(report.server_round)
-        return report.server_round == 2
-
-    FedAvg().start(FakeClients([1.0]).grid(), models(0.0), num_rounds=9, on_round=stop)
-    assert seen == [1, 2]
-
-
 def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None:
     with pytest.raises(WrongNodeCount, match=r"num_clients=4.* 2 SuperNodes.*num-supernodes=4"):
         FedAvg(num_clients=4, start_timeout=0.2).start(FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=1)
@@ -452,12 +412,6 @@ def test_bytes_are_those_of_the_algorithms_messages() -> None:
     # Down: two more models for each of the two clients. Up: two more losses.
     assert many.bytes_up - few.bytes_up == 2 * 2 * 8
     assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
-
-
-def test_sharing_every_layer_of_several_models_is_refused() -> None:
-    strategy = CLoVE(k=2, shared_layers=["theta", "steps"])
-    with pytest.raises(ValueError, match="leaves nothing to differ between 2 models"):
-        strategy.start(FakeClients(TWO_GROUPS).grid(), models(0.0, 1.0), num_rounds=1)
 
 
 @pytest.mark.parametrize("make", [CFLS, Discovery, FedGWC])
@@ -485,20 +439,6 @@ def test_a_strategy_object_runs_once() -> None:
         strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
 
 
-def test_a_node_whose_first_answer_is_lost_is_asked_again() -> None:
-    asked = []
-
-    def once(content: RecordDict) -> RecordDict:
-        asked.append(1)
-        if len(asked) == 1:
-            raise RuntimeError("not yet")
-        return content
-
-    clients = FakeClients([1.0, 2.0], faults={(kinds.HELLO, 0, 1): once})
-    seen = reports(FedAvg(), clients, models(0.0), 2)
-    assert [len(report.participants) for report in seen] == [1, 2]
-
-
 def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     class Third(FedAvg):
         def plan(self, context: Round) -> Plan:
@@ -508,26 +448,6 @@ def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     with pytest.raises(ValueError, match="given model 2, but there are 2 models"):
         Third().start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.asked(kinds.TRAIN) == []
-
-
-def test_failures_that_differ_in_a_path_alone_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    error = {
-        "a": "no /data/a/x.csv here",
-        "b": "no /data/b/x.csv here",
-        "c": "no memory",
-        "d": "no /data/a/x.csv here",
-    }
-    Replies((), error, ("e",), {}).warn()
-    assert [record.getMessage() for record in caplog.records] == [
-        "client a, d failed: no /data/a/x.csv here (alike: client b)",
-        "client c failed: no memory",
-        "no answer in time from client e",
-    ]
-    many = Replies((), {**error, **{name: f"reason {name}" for name in "fgh"}}, (), {}).failures()
-    assert many == (
-        "3 failed, for example client a: no /data/a/x.csv here; 1 failed, for example client c: no memory; "
-        "1 failed, for example client f: reason f; 2 failed for other reasons"
-    )
 
 
 class Halves(florets.strategies.CLoVE):
@@ -637,16 +557,6 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
     assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
     assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
-
-
-def test_a_client_that_always_reports_the_same_for_every_model_does_not_hold_up_the_others() -> None:
-    faults = {(kinds.LOSSES, r, 5): reporting(1e4, 1e4) for r in range(1, 9)}
-    clients = FakeClients([0.0, 0.2, 0.1, 10.0, 10.2, 10.1], faults=faults)
-    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 8)
-    assert "5" not in seen[-1].assignment
-    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
-    # Nor is it placed after the freeze.
-    assert seen[-1].rejected == {"5": EQUAL}
 
 
 def test_a_repeated_round_counts_an_outlier_once() -> None:
@@ -781,16 +691,6 @@ def test_of_a_group_that_departs_the_clients_that_stay_are_not_suspected() -> No
     assert watch.departed.keys() == {"0a", "0b", "0c", "0d"}
     assert all(departure.together for departure in watch.departed.values())
     assert watch.fresh == watch.departed.keys()
-
-
-def test_a_client_is_watched_once_it_has_trained_its_model_for_a_while() -> None:
-    watch, rng = settled(rounds=2)
-    watch.observe(trained(rng, 2, **{"0a": 9.0}), 8)
-    assert watch.departed == {}
-    watch, rng = settled()
-    watch.forget("0a")
-    watch.observe(trained(rng, 8, **{"0a": 9.0}), 8)
-    assert watch.departed == {}
 
 
 @pytest.mark.parametrize(("together", "answers", "opens"), [(True, 1, True), (False, 1, False), (False, 2, True)])

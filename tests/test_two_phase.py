@@ -7,29 +7,25 @@ from functools import cache
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from benchmarks.bench_faults import play
 from florets.client_app import training
 from florets.server_app.build import build_strategy
 from florets.strategies.base import federation
-from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, RoundReport
+from florets.strategies.base.report import RoundReport
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import (
-    DescentState,
-    MomentDescent,
     centres,
     group_exactly,
     group_within,
     largest_groups,
 )
-from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings, average_soft
+from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.strategies.two_phase.subspace import (
     Factors,
     MomentScale,
@@ -226,23 +222,6 @@ def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
         TwoPhase(anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.seen == []
     TwoPhase(moment_rounds=0, anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
-
-
-def test_a_round_without_an_anchor_uses_up_no_fresh_client():
-    settings = TwoPhaseSettings(moment_rounds=2, anchors=2, fresh=True, subspace_clients=1)
-    descent = MomentDescent(settings, DescentState([Client("away", 9, 9, 10)], np.zeros((1, 2))))
-    online = [Client(key, 1, 1, examples) for key, examples in (("a", 10), ("b", 1))]
-    context = _context(online)
-    plan = descent.plan(context)
-    assert (plan.requests, plan.participants) == ([], [])
-    assert (descent.state.used, context.meter.bytes_down) == (set(), 0)
-
-
-def _context(online):
-    grid = FakeClients([0.0]).grid()
-    return Round(
-        1, 0, ConfigRecord(), grid, online, online, Models(models(0.0)), ModelAveraging(), timeout=1.0, quorum=0.0
-    )
 
 
 def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
@@ -466,13 +445,6 @@ def test_many_exchanges_of_the_iteration_end_in_the_singular_vectors():
     assert span(bases[0]) == pytest.approx(span(np.linalg.svd(mean)[0][:, :2]), abs=1e-8)
 
 
-def test_terms_are_weighed_by_examples_and_need_a_client():
-    terms = [np.full((1, 1, 1), value, dtype=np.float32) for value in (1.0, 5.0)]
-    assert weighted_mean(terms, np.array([3.0, 1.0])).item() == 2.0
-    with pytest.raises(ValueError, match="no client's term"):
-        weighted_mean([], np.ones(0))
-
-
 def test_anchors_are_grouped_into_exactly_k_or_by_distance():
     estimates = np.array([[0.0], [0.3], [5.0], [9.0], [5.2]])
     assert group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
@@ -517,7 +489,6 @@ def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model
     assert average_soft(bank, updates, memberships, weights, "examples", counters)[0, 0] == 9.0
 
 
-STOPPING = ("strategy.anchors=5", "strategy.moment_rounds=8", "strategy.delta=2.0", "strategy.epsilon=0.12")
 SMALL = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=3", "num_rounds=1")
 
 
@@ -533,24 +504,6 @@ def anchors(strategy: TwoPhase) -> list[int]:
 def undisturbed() -> Outcome:
     """Return the small run in which every anchor answers."""
     return run(*SMALL)
-
-
-@pytest.mark.slow
-def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="florets")
-    whole = run(*STOPPING, "num_rounds=2")
-    last = anchors(whole.strategy)[0]
-    watched = silent(last, rounds=range(2, 9))
-    found = run(*STOPPING, "num_rounds=2", "round_tries=2", watched=watched)
-    ends = [report.phase for report in found.reports].index("refine")
-    report = found.reports[ends - 1]
-    assert (report.details["anchors_stopped"], report.tries, report.train_loss) == (4, 2, None)
-    assert found.banks[ends - 1].tobytes() == found.banks[ends - 2].tobytes()
-    assert report.assignment == found.reports[ends - 2].assignment
-    assert [report.phase for report in found.reports[ends:]] == ["refine"] * (10 - ends)
-    assert found.errors[-1] < found.errors[ends - 1]
-    assert f"round {ends} returned a valid update from none of 1 asked" in caplog.text
-    assert "Phase 1 ends here, with the estimates of the 5 of 5 anchors that were heard" in caplog.text
 
 
 @pytest.mark.parametrize(("heard", "answering"), [(2, 0), (3, 0), (5, 2)])
