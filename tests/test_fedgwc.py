@@ -26,7 +26,7 @@ from florets.strategies.fedgwc.interactions import (
     resting_change,
 )
 from florets.strategies.fedgwc.strategy import FedGWC, FedGWCSettings
-from florets.task.training.linear import LinearModels, linear_update
+from florets.task.training.linear import LinearNames, linear_update
 from florets.task.training.loop import train
 from florets.task.training.losses import in_parts, recorded
 from florets.task.training.settings import Training
@@ -64,9 +64,8 @@ def test_full_steps_in_numpy_record_the_same_losses() -> None:
     settings = Training(0.1, local_epochs=3, batch_size=10, optimizer="sgd")
     with recorded() as slow:
         train(module, X, Y, "cross_entropy", settings, np.random.default_rng(0))
-    models = LinearModels(state["1.weight"][None], state["1.bias"][None])
     with recorded() as fast:
-        linear_update(models, 0, X.numpy(), Y.numpy(), "cross_entropy", settings)
+        linear_update(LinearNames("1.weight", "1.bias"), state, X.numpy(), Y.numpy(), "cross_entropy", settings)
     assert len(fast) == 3
     assert fast == pytest.approx(slow, rel=1e-5)
 
