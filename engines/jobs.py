@@ -122,7 +122,7 @@ def headline(summary: RunSummary) -> str:
     parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")
     if summary.left_out:
         # Flower, which takes a second that a mistyped key should not.
-        from florets.strategies.base.exchange import named
+        from florets.strategies.base.report import named
 
         parts.append(f"{counted(len(summary.left_out), 'node')} could not take part ({named(summary.left_out)})")
     return ", ".join(parts)

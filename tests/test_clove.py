@@ -435,7 +435,7 @@ def test_a_run_that_is_stopped_between_evaluations_is_evaluated_at_its_end() -> 
 def test_a_strategy_object_runs_once() -> None:
     strategy = FedAvg()
     strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
-    with pytest.raises(RuntimeError, match="has run already"):
+    with pytest.raises(RuntimeError, match="has already run"):
         strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
 
 

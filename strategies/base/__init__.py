@@ -1,1 +1,0 @@
-"""The machinery of a round: the Flower Strategy that every algorithm builds on, and its parts."""
