@@ -135,7 +135,7 @@ def test_a_round_in_which_nobody_has_anything_to_train_is_repeated() -> None:
     assert [report.tries for report in seen] == [1, 2, 1, 1, 1, 1]
     assert [report.train_loss for report in seen] == [report.train_loss for report in honest]
     Forgetful.lost = False
-    with pytest.raises(FederationError, match="round 2: none of its participants could be given anything to train"):
+    with pytest.raises(FederationError, match="round 2: none of its participants had anything to train"):
         run(Forgetful(round_tries=1), FakeClients(TWO_GROUPS))
 
 
@@ -231,8 +231,8 @@ def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() ->
     assert [key for key, _ in replies.ok] == [requests[0].key]
     assert replies.missing == (requests[1].key,)
     assert replies.surplus == {
-        requests[0].key: "it answers a message that was answered before",
-        f"of node {requests[1].key}": "it answers no message of this exchange",
+        requests[0].key: "it answers a message that was already answered",
+        f"of node {requests[1].key}": "it does not answer a message of this exchange",
     }
     assert replies.asked == 2
 
