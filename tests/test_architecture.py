@@ -24,6 +24,7 @@ _ROUND = {
     *("florets.task.wire", "florets.task.randomness", "florets.task.held_out_count"),
     "florets.task.settings",
     "florets.task.keys",
+    "florets.task.device",
     "florets.task.training.settings",
 }
 ALLOWED = {

@@ -13,9 +13,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import florets
-from florets.api.client_data import WrongData, array_of
-from florets.api.keys import choices_of
-from florets.conf.problems import ConfigError, nearest
+from florets.conf.problems import ConfigError
 from florets.engines import engine
 
 RNG = np.random.default_rng(0)
@@ -83,22 +81,6 @@ def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, te
     assert len(str(caught.value)) < 1000
 
 
-def test_a_key_is_found_by_its_abbreviation() -> None:
-    keys = ["train.learning_rate", "train.local_epochs", "strategy.linkage", "k"]
-    assert [nearest(name, keys) for name in ("train.lr", "lr", "task.lr")] == [*["train.learning_rate"] * 2, None]
-
-
-def test_an_array_and_a_series_are_several_values_of_a_sweep() -> None:
-    texts = choices_of(None, {"train": {"learning_rate": np.array([0.5, 0.25])}, "k": pd.Series([2, 3])})
-    assert texts == ["train.learning_rate=0.5,0.25", "k=2,3"]
-
-
-def test_masks_that_hide_nothing_are_no_masks() -> None:
-    assert array_of(np.ma.masked_less(np.ones(2), 0)).tolist() == [1, 1]
-    with pytest.raises(WrongData, match="is a masked array"):
-        array_of([np.ma.masked_less(np.ones(2), 2)])
-
-
 @pytest.mark.parametrize("change", ["client", "file", "more", "manifest"])
 def test_a_folder_in_which_something_has_changed_is_written_anew(change: str, tmp_path: Path) -> None:
     federation = florets.Federation(CLIENTS)
@@ -137,16 +119,6 @@ def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_pat
     run = florets.run(clients, results_dir=tmp_path, **given, **keys)
     found = run.predict(clients[0] if is_table else INPUTS[0], client=0).labels
     assert (found == targets[0]).mean() > 0.9
-
-
-def test_many_integers_are_values_unless_they_are_said_to_be_classes() -> None:
-    many = [(x, np.arange(60) * 3 % 67 + 60 * number) for number, x in enumerate(INPUTS)]
-    with pytest.raises(ConfigError, match="225 different integers in 240 samples, which look like values: give regr"):
-        florets.Federation(many)
-    assert florets.Federation(many, regression=True).settings["task.loss"] == "squared_error"
-    assert len(florets.Federation(many, regression=False).settings["task.data_options.classes"]) == 225
-    # 60 classes of 40 samples, as in CIFAR-100's manner.
-    florets.Federation([(np.repeat(INPUTS[0], 40, axis=0), np.repeat(np.arange(60), 40))] * 2)
 
 
 def test_a_torch_data_set_is_predicted_and_assigned_and_a_run_goes_on_with_data_in_memory(

@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import app
-from florets.client_app.session import client_key, session
+from florets.client_app.session import session
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.flexcfl.messages import LABELS, LabelCounts
-from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT, AnchorUpdate, read_soft_update
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, codec, is_stable, kinds
+from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
 from florets.task.wire.scores import read_evaluation
@@ -47,29 +45,6 @@ def plain_losses(node: int) -> list[float]:
         outputs = module.eval()(data.x_train)
         losses.append(torch.nn.functional.cross_entropy(outputs, data.y_train).item())
     return losses
-
-
-@pytest.mark.slow
-def test_an_anchors_step_leaves_buffers_alone_even_if_its_basis_leans_on_them() -> None:
-    config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:net"])
-    task = build_task(config)
-    start = ArrayRecord(task.build_model().state_dict())
-    layout = Layout.of(start)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((layout.size, 2)))[0].astype(np.float32)
-    settings = {kinds.SERVER_ROUND: 1, kinds.PAIRING: "all", kinds.STEP_ALPHA: 1.0, kinds.STEP_BETA: 0.1}
-    content = RecordDict(
-        {
-            kinds.CONFIG: ConfigRecord({**message_settings(config, task), **settings}),  # type: ignore[dict-item]
-            kinds.ARRAYS: start,
-            kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis)}),
-        }
-    )
-    (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, MOMENT_DESCENT)])
-    assert not reply.has_error(), reply.error.reason
-    moved = codec.read(AnchorUpdate, reply.content, layout=layout, model=0).vector != layout.flatten(start)
-    buffers = layout.mask(["2.running_mean", "2.running_var", "2.num_batches_tracked"])
-    assert not moved[buffers].any()
-    assert moved[~buffers].all()
 
 
 def test_hello_tells_key_examples_true_cluster_and_code(ask: Ask) -> None:
@@ -129,21 +104,6 @@ def test_a_node_whose_messages_go_to_several_processes_keeps_nothing() -> None:
     assert not session.keep(ConfigRecord(), BANK, context)
 
 
-@pytest.mark.parametrize(
-    ("history", "rounds", "stable"),
-    [
-        ([], 3, False),
-        ([1, 1], 3, False),
-        ([1, 1, 1], 3, True),
-        ([1, 2, 1], 3, False),
-        ([1], 1, True),
-        ([1], 0, False),
-    ],
-)
-def test_stability_needs_enough_equal_assignments(history: list[int], rounds: int, stable: bool) -> None:
-    assert is_stable(history, rounds) is stable
-
-
 def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:
     def trained(node: int = 2, **settings: object) -> bytes:
         update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), node, **settings), LAYOUT, 0)
@@ -179,20 +139,6 @@ def test_classes_are_weighed_by_the_clients_own_counts(ask: Ask, how: str, power
     np.testing.assert_allclose(update.vector, expected, atol=1e-6)
 
 
-def test_weighed_classes_are_trained_on_in_parts_too(ask: Ask) -> None:
-    settings = {"class-weights": "balanced", "optimizer": "sgd", kinds.SERVER_ROUND: 1}
-    one = bank.model(BANK, 0)
-    # Two equal models share a client: each takes steps half as long.
-    twice = ArrayRecord({f"{index}/{name}": array for index in range(2) for name, array in one.items()})
-    soft = ask(TRAIN_SOFT, twice, **settings, **{kinds.TEMPERATURE: 1.0})
-    found = read_soft_update(soft, LAYOUT, np.stack([LAYOUT.flatten(one)] * 2)).vectors[0]
-    rate = {"learning-rate": SETTINGS["learning-rate"] / 2}
-    half = read_update(ask(kinds.TRAIN, one, **settings, **rate), LAYOUT, 0).vector
-    plain = read_update(ask(kinds.TRAIN, one, **{"optimizer": "sgd"}, **rate), LAYOUT, 0).vector
-    np.testing.assert_allclose(found, half, atol=1e-7)
-    assert np.abs(half - plain).max() > 1e-6
-
-
 def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:
     update = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
     assert update.model == int(np.argmin(plain_losses(2)))
@@ -208,32 +154,8 @@ def test_evaluation_uses_the_test_set(ask: Ask) -> None:
     assert read.accuracy is not None
 
 
-def test_labels_are_counted_on_the_training_set(ask: Ask) -> None:
-    counts = codec.read(LabelCounts, ask(LABELS, None), C=TASK.num_outputs).counts
-    assert counts.tolist() == [int((TASK.client(2).y_train == label).sum()) for label in range(10)]
-
-
-def test_what_came_before_in_the_process_changes_nothing(ask: Ask) -> None:
-    first = ask(kinds.LOSSES, BANK)[kinds.METRICS]
-    ask(kinds.TRAIN, bank.model(BANK, 1), node=3)
-    ask(kinds.EVALUATE, bank.model(BANK, 2), node=4)
-    assert ask(kinds.LOSSES, BANK)[kinds.METRICS] == first
-
-
-def test_models_sent_by_reference_are_not_changed_by_training(ask: Ask) -> None:
-    before = {name: array.data for name, array in BANK.items()}
-    ask(kinds.TRAIN_SELECT, BANK)
-    assert {name: array.data for name, array in BANK.items()} == before
-
-
 def context(**node_config: bool | int | float | str) -> Context:
     return Context(run_id=1, node_id=2, node_config=dict(node_config), state=RecordDict(), run_config={})
-
-
-def test_keys_sort_like_partition_ids() -> None:
-    assert client_key(context(**{"partition-id": 7, "num-partitions": 125})) == "007"
-    assert client_key(context(**{"partition-id": 7, "client-id": "ward-3"})) == "ward-3"
-    assert client_key(context()) == kinds.NO_KEY
 
 
 def test_a_node_that_is_not_simulated_never_opens_a_folder_that_the_server_names() -> None:
@@ -263,18 +185,6 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
     ours = FedAvg().start(LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS)
     np.testing.assert_allclose(LAYOUT.flatten(bank.model(ours.arrays, 0)), LAYOUT.flatten(stock.arrays), atol=1e-6)
     assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0
-
-
-def test_orthonormal_models_keep_their_running_statistics() -> None:
-    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.own_functions:net"])
-    for arrays in bank.models(build_models(config, build_task(config))):
-        np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
-
-
-def test_a_function_of_ones_own_that_fails_is_named() -> None:
-    task = build_task(compose(["task.model=tests.own_functions:broken"]))
-    with pytest.raises(ValueError, match=r"model 'tests.own_functions:broken' failed with TypeError: boom"):
-        task.check()
 
 
 @pytest.mark.parametrize("kind", [kinds.TRAIN_SELECT, kinds.LOSSES, kinds.TRAIN, kinds.EVALUATE])

@@ -38,15 +38,6 @@ def test_every_handler_is_held_to_the_deadline(monkeypatch: pytest.MonkeyPatch) 
     assert deadlines == [5.0] * len(_HANDLERS)
 
 
-def test_elsewhere_a_handler_is_called_as_flower_would() -> None:
-    as_flowers_process()
-    for kind in _HANDLERS:
-        with pytest.raises(ValueError, match="has no 'config'"):
-            app(Message(RecordDict(), 7, kind), cast(Any, None))
-    with pytest.raises(ValueError, match="No train function registered with name 'nothing'"):
-        app(Message(RecordDict(), 7, "train.nothing"), cast(Any, None))
-
-
 def test_a_nodes_process_that_hangs_is_ended(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

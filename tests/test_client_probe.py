@@ -8,7 +8,6 @@ from flwr.app import RecordDict
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.base.models import Models
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
 from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_message, profile_entries
 from florets.task.wire import Layout, bank, codec, kinds
@@ -65,24 +64,6 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
         assert 0 < len(places) < LAYOUT.size
         _, part = on_probe(ask, GRADIENT, upload)
         np.testing.assert_array_equal(part, whole[places])
-
-
-@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
-def test_a_shared_layer_behind_others_leaves_the_coordinates_where_they_are(
-    ask: Ask, settings: dict[str, object]
-) -> None:
-    upload = CFLGPSettings(compression=3)
-    places = profile_entries(upload, SEED, LAYOUT)
-    shared = Models(BANK, ["3"])
-    # A client whose own model is the probe is sent `train`, the others get it beside their own.
-    for index in range(3):
-        probe = shared.one(index)
-        content = ask(TRAIN_PROBE, {**settings, **probe_message(upload, SEED)}, arrays=shared.one(0), probe=probe)
-        start = LAYOUT.flatten(probe) if settings is MODEL else 0.0
-        expected = (trained(ask, settings, probe) - start)[places]
-        np.testing.assert_allclose(
-            codec.read(ProbeUpdate, content, layout=LAYOUT, model=0, d=len(places)).profile, expected, atol=1e-7
-        )
 
 
 @pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])

@@ -19,8 +19,7 @@ from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import evaluated, loss_vector, recorded
-from florets.task.training.modules import on_host
+from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import network_of
 from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
@@ -81,29 +80,10 @@ def test_the_fake_device_can_fail() -> None:
         assert fetched == ["item", "copy"]
 
 
-def test_what_is_fetched_has_its_own_types_and_shapes() -> None:
-    given = [
-        torch.tensor([True, False, True]),
-        torch.arange(6, dtype=torch.float64).view(2, 3),
-        torch.arange(4).view(2, 2).T,
-        torch.tensor(7.5),
-        torch.empty(0, 3),
-    ]
-    assert all(one is other for one, other in zip(on_host(*given), given, strict=True))
-    with fake_device() as fetched:
-        found = on_host(*(value.to(DEVICE) for value in given))
-        assert fetched == ["copy"]
-    for one, other in zip(found, given, strict=True):
-        assert (one.dtype, one.shape, one.tolist()) == (other.dtype, other.shape, other.tolist())
-
-
 @kinds_of_models
 @pytest.mark.parametrize(
     "settings",
-    [
-        Training(0.01, 1.5, 8),
-        Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01),
-    ],
+    [Training(0.01, 1.5, 8), Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01)],
     ids=["adam", "sgd"],
 )
 def test_stacks_are_trained_there_with_one_transfer(
@@ -193,29 +173,6 @@ def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monk
     assert sizes == [5, 3] * (4 if "clove" in keys[0] else 3)
     # Each is one transfer of a block, and a test one of each of the four models that its clients have.
     assert 6 + 2 <= fetched <= 6 + 2 * 4
-
-
-@pytest.mark.slow
-def test_a_run_of_single_clients_there_assigns_as_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, reports, _ = run(1, "strategy=ifca", "train=sgd")
-    monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
-    with fake_device():
-        found, moved, fetched = run(1, "strategy=ifca", "train=sgd")
-    np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
-    assert [one.assignment for one in moved] == [other.assignment for other in reports]
-    # Of 8 clients: the mean loss of training and the model twice, losses once, and one test.
-    assert fetched == 8 * (2 * 2 + 1 + 1)
-
-
-def test_losses_of_steps_are_fetched_after_the_last() -> None:
-    module, _, parts = made(*MODELS["perceptron"])
-    (x, y), settings = parts[1], Training(0.05, 1, 8, "sgd")
-    with fake_device() as fetched:
-        module = module.to(DEVICE)
-        with recorded() as losses:
-            train(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
-        assert fetched == ["item", "copy"]
-    assert len(losses) == 6
 
 
 def test_no_step_waits_for_its_augmentation_or_its_clipping() -> None:

@@ -15,7 +15,7 @@ from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.item_file import read_item
 from florets.server_app.app import read_run_config
-from florets.server_app.own_code import CODE, changed_files, changed_words, code_on_disk
+from florets.server_app.own_code import CODE, changed_files, code_on_disk
 from florets.server_app.resume import read_resume
 from florets.server_app.run_models import load_run
 from florets.task.fingerprint import file_hashes
@@ -91,13 +91,6 @@ def test_what_a_configuration_names_counts_wherever_it_stands(folder: Path, monk
         assert sorted(found) == ["handler_of_a_test.py", f"{HELPER}.py", f"{NAME}.py"]
 
 
-def test_names_in_a_line_are_few_and_printable() -> None:
-    assert changed_words(["a.py", "\x1b[2J"]) == "a.py, '\\x1b[2J'"
-    assert changed_words([f"{i}.py" for i in range(8)]) == "0.py, 1.py, 2.py, 3.py, 4.py and 3 more"
-    # A record from before there were hashes counts as it is; one that is damaged does not.
-    assert (changed_files(None, {"a.py": "1"}), changed_files([], {"a.py": "1"})) == ([], ["a.py"])
-
-
 def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = ["-m", "--continue", *SMALL, f"strategy=fedavg,{NAME}:Mine", "num_rounds=1"]
 
@@ -168,15 +161,6 @@ def test_models_of_an_edited_function_are_used_with_a_warning(folder: Path, capl
     assert caplog.messages == [
         f"warning: run={run}: its models are computed by code that has changed since the run: net_of_a_test.py"
     ]
-
-
-def test_a_file_that_is_edited_after_its_import_is_recorded_as_it_was_imported(folder: Path) -> None:
-    first = straight(folder / "a", GIVEN)
-    (folder / f"{HELPER}.py").write_text("WHAT = 1  # not imported again by this process\n")
-    second = straight(folder / "b", GIVEN)
-    assert (first / CODE).read_text() == (second / CODE).read_text()
-    with pytest.raises(ConfigError, match="has changed since it began"):
-        read_resume([f"resume={second}", "trust=true"], folder)
 
 
 def test_a_table_runs_cells_of_edited_code_again_and_those_of_ours_never(

@@ -49,11 +49,6 @@ def ari_of(folder: Path) -> float | None:
     return RunSummary.from_json((folder / "summary.json").read_text()).final_ari
 
 
-def test_it_takes_one_file_of_eighty_lines() -> None:
-    (file,) = EXAMPLE.rglob("*.py")
-    assert len(file.read_text().splitlines()) <= 80
-
-
 @pytest.mark.parametrize("compare", ["inputs", "labels"])
 @pytest.mark.slow
 def test_it_finds_the_groups_that_its_means_tell_apart(tmp_path: Path, compare: str) -> None:
@@ -128,28 +123,6 @@ def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
     assert find_strategy(PATH).trusted is False
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        pytest.param([], id="here"),
-        pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], id="joblib", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.slow
-def test_a_sweep_over_names_and_paths(
-    launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if launcher:
-        # joblib keeps the processes of an earlier test for minutes, and they know that test's folder.
-        from joblib.externals.loky import get_reusable_executor
-
-        get_reusable_executor().shutdown(wait=True)
-    assert main(["-m", *SMALL, f"strategy=fedavg,{PATH}", *launcher]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert [row.split("|")[1].strip() for row in rows[2:]] == ["fedavg", "MeanGroups"]
-    assert len(list(tmp_path.rglob("report.html"))) == 2
-
-
 def test_help_lists_what_is_installed_and_shows_the_keys_of_a_path(
     capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
@@ -180,14 +153,6 @@ def test_a_broken_package_does_not_take_the_help_away(
     assert "broken cannot be used: module no_such_module cannot be imported" in " ".join(
         capsys.readouterr().out.split()
     )
-
-
-def test_an_own_text_of_a_key_stays_the_own_strategys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    # `init` has another text in two_phase; the others keep theirs.
-    assert "how the K initial models relate [different" in shown
-    assert "how the K initial models relate; phase 1 starts from the first alone" in shown
 
 
 def test_simulated_clients_find_a_handler_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,12 @@
 """The tasks of CFL-GP's experiments: lines that differ by an angle, a pool turned block by block."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from florets.task.data import Dataset, lines
-from florets.task.data.handwriting import mnist
 from florets.task.data.vision import pool
-from florets.task.models import linear
 from florets.task.partitions import check_shards, rotation, rotation_blocks, rotation_mixture
 from florets.task.partitions.rotation import turned
-from florets.task.training.modules import torch_random
 
 
 def test_a_line_has_its_angle_its_range_and_its_noise() -> None:
@@ -36,17 +31,6 @@ def test_a_line_has_its_angle_its_range_and_its_noise() -> None:
 def test_lines_that_cannot_be_drawn_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"task.data_options.{next(iter(options))}"):
         lines(None, 0, 3, **options)  # type: ignore[arg-type]
-
-
-def test_a_linear_model_can_start_uniformly_with_no_intercept() -> None:
-    with torch_random(np.random.default_rng(0)):
-        starts = [linear((1,), 1, bias=True, start="uniform", scale=0.8)[1] for _ in range(300)]
-    slopes = np.array([layer.weight.item() for layer in starts])
-    assert np.abs(slopes).max() <= 0.8
-    assert slopes.std() == pytest.approx(0.8 / 3**0.5, abs=0.05)
-    assert all(layer.bias.item() == 0 for layer in starts)
-    with pytest.raises(ValueError, match=r"scale=0"):
-        linear((1,), 1, start="uniform", scale=0.0)
 
 
 def images(num: int = 43) -> Dataset:
@@ -90,11 +74,6 @@ def test_the_nearest_pixel_is_taken_unless_told_otherwise() -> None:
         assert known.all() != blends
 
 
-def test_clients_that_do_not_divide_evenly_still_hold_one_angle_each() -> None:
-    shards = rotation_blocks(images(), 7, 4, np.random.default_rng(0))
-    assert [shard.cluster for shard in shards] == [0, 0, 1, 1, 2, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -123,13 +102,6 @@ def test_a_pool_and_a_partition_must_fit_each_other() -> None:
         check_shards(shards, data, 4)
 
 
-@pytest.mark.slow
-def test_mnist_can_be_had_as_one_pool(mnist_dir: Path) -> None:
-    data = mnist(mnist_dir, 0, 4, pooled=True)
-    assert data.pooled
-    assert data.x_train.shape == (70_000, 1, 28, 28)
-
-
 def test_a_mixture_has_two_pure_groups_and_one_of_both() -> None:
     data = images()
     shards = rotation_mixture(data, 4, 3, np.random.default_rng(2), kappa=0.5)
@@ -147,17 +119,6 @@ def test_a_mixture_has_two_pure_groups_and_one_of_both() -> None:
     assert over.transform is not None
     seen, _ = over.transform(data.x_train[over.train], data.y_train[over.train])
     np.testing.assert_array_equal(seen, data.x_train[over.train][..., ::-1, ::-1])
-
-
-def test_kappa_is_the_fraction_that_is_left_upright() -> None:
-    x = np.zeros((6000, 1, 2, 2), dtype=np.float32)
-    data = pool(
-        Dataset(x[:3000], np.zeros(3000, dtype=np.int64), x[3000:], np.zeros(3000, dtype=np.int64), num_outputs=2)
-    )
-    upright, over = rotation_mixture(data, 3, 3, np.random.default_rng(0), kappa=0.9)[2].pieces
-    share = len(upright.train) / (len(upright.train) + len(over.train))
-    # 1,400 draws: five standard deviations are 0.04.
-    assert share == pytest.approx(0.9, abs=0.04)
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,8 @@ from florets.client_app.handlers.estimate import fit_linear_model, least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import (
-    feature_rows,
-    in_leading_subspace,
-    local_centres,
-    near_means,
-    num_features,
-)
+from florets.strategies.k_fed.client import feature_rows, in_leading_subspace, local_centres, near_means, num_features
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres
-from florets.strategies.k_fed.strategy import KFED
-from florets.strategies.one_shot.strategy import OneShot
-from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import asker
@@ -43,11 +34,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
     found = least_squares(x, y, intercept)
     np.testing.assert_array_equal(found, np.linalg.lstsq(columns, y, rcond=None)[0])
     np.testing.assert_allclose(found, np.linalg.pinv(columns) @ y, atol=1e-10)
-
-
-def test_of_many_solutions_the_shortest_is_taken() -> None:
-    # x0 + x1 = 2 for any (1 + c, 1 - c): the shortest is (1, 1).
-    np.testing.assert_allclose(least_squares(np.array([[1.0, 1.0]]), np.array([2.0]), False), [1, 1])
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -97,18 +83,6 @@ def test_k_means_finds_the_blobs_and_their_sizes() -> None:
 def test_there_are_no_more_centres_than_distinct_samples(wanted: int) -> None:
     centres, sizes = local_centres(np.array([[1.0], [1.0], [5.0]]), wanted, rng())
     assert (centres.tolist(), sizes.tolist()) == ([[1.0], [5.0]], [2, 1])
-
-
-def test_rows_that_differ_in_their_last_bits_make_no_warning_and_no_empty_centre() -> None:
-    rows = 1.0 + np.arange(6)[:, np.newaxis] * 1e-16 * np.ones((6, 3)) * 3
-    _, sizes = local_centres(rows, 3, rng())
-    assert sizes.sum() == 6
-    assert sizes.min() >= 1
-
-
-def test_no_centres_cannot_be_asked_for() -> None:
-    with pytest.raises(ValueError, match="local_clusters=0"):
-        local_centres(np.ones((2, 2)), 0, rng())
 
 
 def test_the_start_of_awasthi_and_sheffet_leaves_out_rows_between_two_centres() -> None:
@@ -244,33 +218,12 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
     assert read.sizes.tolist() == [len(rows)]
 
 
-def test_a_client_finds_its_centres_by_the_method_that_it_is_told() -> None:
-    ask, _, _ = asking("num_rounds=1")
-    told = {kinds.LOCAL_CLUSTERS: 2, kinds.LOCAL_METHOD: "awasthi_sheffet"}
-    assert len(codec.read(LocalCentres, ask(KMEANS, send=False, **told), D=64, n=range(1, 3)).sizes) == 2
-    with pytest.raises(AssertionError, match="local_method='lloyd' must be one of"):
-        ask(KMEANS, send=False, **{**told, kinds.LOCAL_METHOD: "lloyd"})
-
-
 # From the configuration
 
 
 def build(*overrides: str) -> object:
     config = compose(list(overrides))
     return build_strategy(config, build_task(config))
-
-
-def test_the_configuration_reaches_the_strategies() -> None:
-    oracle = build("strategy=oracle", "strategy.weighting=all_participants")
-    assert isinstance(oracle, Oracle)
-    assert oracle.averaging.weighting == "all_participants"  # type: ignore[attr-defined]
-    shot = build("strategy=one_shot", "strategy.estimate_epochs=3")
-    assert isinstance(shot, OneShot)
-    assert (shot.settings.estimate, shot.settings.estimate_epochs) == ("train", 3)
-    fed = build("strategy=k_fed", "strategy.local_clusters=2", "strategy.features=inputs_and_targets")
-    assert isinstance(fed, KFED)
-    assert (fed.settings.features, fed.settings.local_clusters) == ("inputs_and_targets", 2)
-    assert (fed.input_shape, fed.num_outputs) == ((1, 8, 8), 10)
 
 
 def test_true_start_takes_the_tasks_true_models() -> None:

@@ -100,33 +100,5 @@ def test_other_models_than_plain_linear_ones_take_the_torch_path(module):
     assert linear_names(module, "squared_error") is None
 
 
-def test_names_and_losses_that_a_linear_model_has():
-    one, many = linear((2,), 1), linear((2,), 3, bias=True)
-    assert linear_names(one, "squared_error").bias is None
-    assert linear_names(many, "cross_entropy").bias == "1.bias"
-    assert linear_names(many, "half_squared_error") is None
-    assert linear_names(many, "reconstruction") is None
-
-
-def test_only_plain_gradient_descent_on_all_samples_takes_full_steps():
-    assert Training(0.1, 5, 10, "sgd").takes_full_steps(10)
-    for other in (
-        Training(0.1, 5, 9, "sgd"),
-        Training(0.1, 5, 10, "adam"),
-        Training(0.1, 5, 10, "sgd", momentum=0.9),
-        Training(0.1, 5, 10, "sgd", weight_decay=0.1),
-    ):
-        assert not other.takes_full_steps(10)
-
-
-def test_no_sample_is_refused():
-    models = LinearModels(np.ones((1, 1, 1), np.float32), None)
-    x, y = np.empty((0, 1), np.float32), np.empty(0, np.float32)
-    with pytest.raises(ValueError, match="no samples"):
-        linear_losses(models, x, y, "squared_error")
-    with pytest.raises(ValueError, match="no samples"):
-        linear_update(LINE, {"w": models.weight[0]}, x, y, "squared_error", Training(0.1, 1, 1, "sgd"))
-
-
 def state(module):
     return module.state_dict()

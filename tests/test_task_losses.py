@@ -96,22 +96,10 @@ def test_losses_are_taken_in_eval_mode():
     assert mean_loss(module, x, x, "reconstruction") == first
 
 
-def test_a_nan_passes_through():
-    x = torch.tensor([[1.0], [math.nan]])
-    assert math.isnan(mean_loss(nn.Identity(), x, torch.zeros(2), "squared_error"))
-
-
 def test_the_sum_is_taken_in_double_precision():
     x = torch.full((2**14, 1), 1.0001)
     exact = (float(np.float32(1.0001)) - 0) ** 2
     assert mean_loss(nn.Identity(), x, torch.zeros(len(x)), "squared_error") == pytest.approx(exact, rel=1e-7)
-
-
-def test_outputs_of_another_size_never_broadcast():
-    with pytest.raises(RuntimeError):
-        per_sample_losses(torch.zeros(4, 2), torch.zeros(4), "squared_error")
-    with pytest.raises(RuntimeError):
-        per_sample_losses(torch.zeros(4, 1), torch.zeros(4, 6), "reconstruction")
 
 
 def test_no_samples_and_unknown_losses_are_refused():
@@ -122,10 +110,3 @@ def test_no_samples_and_unknown_losses_are_refused():
         match=r"task.loss='hinge' is unknown. Known: cross_entropy, squared_error, half_squared_error, recon",
     ):
         per_sample_losses(torch.zeros(1, 1), torch.zeros(1), "hinge")
-
-
-def test_a_model_of_another_shape_is_refused():
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        loss_vector(
-            linear((3,), 1), [linear((4,), 1).state_dict()], torch.zeros(1, 3), torch.zeros(1), "squared_error"
-        )

@@ -16,7 +16,6 @@ from florets.strategies.two_phase.client import (
     sample_moments,
     unflatten,
 )
-from florets.task.models.autoencoders import autoencoder
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
 from florets.task.training.loop import train
@@ -98,21 +97,6 @@ def test_buffers_have_no_moments_and_batch_normalisation_uses_its_running_statis
     assert found[0] == pytest.approx(by_autograd(module, estimates[0], x, y, "cross_entropy"), abs=2e-5)
     assert (found[0, :, -1] != 0).any()
     assert (found == 0).all(axis=(0, 1)).sum() >= 9
-
-
-def test_an_autoencoder_has_moments_too():
-    with torch_random(np.random.default_rng(0)):
-        module, x = autoencoder((1, 8, 8), 64), torch.rand(3, 1, 8, 8)
-    size = sum(value.numel() for value in module.state_dict().values())
-    estimate = (0.1 * np.random.default_rng(1).standard_normal((1, size))).astype(np.float32)
-    found = sample_moments(module, estimate, x, torch.zeros(3), "reconstruction")
-    assert found[0] == pytest.approx(by_autograd(module, estimate[0], x, torch.zeros(3), "reconstruction"), abs=2e-5)
-
-
-def test_estimates_of_another_model_are_refused():
-    module, x, y, estimates = draw(*CASES["half"][::2])
-    with pytest.raises(ValueError, match=r"5 values each, but this client's model has 6"):
-        sample_moments(module, estimates[:, :5], x, y, "half_squared_error")
 
 
 def explicit(left: np.ndarray, right: np.ndarray, pairing: str) -> np.ndarray:

@@ -59,12 +59,6 @@ def test_a_term_with_a_graph_does_as_the_optimisers_own_penalty() -> None:
         torch.testing.assert_close(ridge[name], value)
 
 
-def test_terms_add_up() -> None:
-    both = trained(objective=Objective((Ridge(0.1), Ridge(0.2))))
-    for name, value in trained(objective=Objective((Ridge(0.3),))).items():
-        torch.testing.assert_close(both[name], value)
-
-
 def test_a_gradient_has_the_terms_once_whatever_the_chunk() -> None:
     module = mlp((1, 8, 8), 3)
     plain, _ = gradient(module, X, Y, "cross_entropy", None, rng())
@@ -94,28 +88,6 @@ def test_class_weights_by_hand() -> None:
     torch.testing.assert_close(class_weights(labels, "root"), torch.tensor([5 / 6] * 4 + [5 / 3]))
     with pytest.raises(ValueError, match="class_weights='both' must be"):
         class_weights(labels, "both")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("how", ["balanced", "root"])
-def test_class_weights_follow_their_samples_and_are_one_where_classes_are_even(how: str) -> None:
-    labels = torch.randint(0, 4, (30,), generator=torch.Generator().manual_seed(0))
-    order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(class_weights(labels[order], how), class_weights(labels, how)[order])
-    assert torch.equal(class_weights(torch.arange(12) % 3, how), torch.ones(12))
-
-
-def test_weights_go_with_their_samples_into_a_batch() -> None:
-    module, weights = mlp((1, 8, 8), 3), torch.zeros(10)
-    drawn = np.random.default_rng(0).choice(10, size=4, replace=False)
-    weights[drawn] = 1.0
-    found, _ = gradient(module, X, Y, "cross_entropy", 4, rng(), objective=Objective(weights=weights))
-    expected, _ = gradient(module, X, Y, "cross_entropy", 4, rng())
-    assert all(np.array_equal(found[name], expected[name]) for name in found)
-
-
-def test_one_weight_a_sample() -> None:
-    with pytest.raises(ValueError, match=r"weights of shape \(3,\): give one for each of 10 samples"):
-        trained(objective=Objective(weights=torch.ones(3)))
 
 
 def test_frozen_layers_stay_with_their_statistics_and_can_be_trained_again() -> None:

@@ -24,8 +24,8 @@ from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted, evaluate, evaluated, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
-from florets.task.wire import MalformedMessage, codec, kinds, payload_bytes
-from florets.task.wire.replies import Losses, Work, pack_work, read_work, total_work
+from florets.task.wire import MalformedMessage, kinds, payload_bytes
+from florets.task.wire.replies import Work, pack_work, read_work, total_work
 from florets.task.wire.scores import read_evaluation
 
 
@@ -171,16 +171,6 @@ def test_scores_and_counts_of_a_reply_are_read():
 def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
     with pytest.raises(MalformedMessage, match=message):
         read_evaluation(reply(**changes))
-
-
-def test_scores_are_beside_a_test_alone():
-    content = RecordDict(
-        {kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [0.5], kinds.NUM_EXAMPLES: 8, kinds.KEPT: 0})}
-    )
-    assert codec.read(Losses, content, K=1).num_examples == 8
-    content[kinds.SCORES] = ConfigRecord({"auc": 0.5})
-    with pytest.raises(MalformedMessage, match="holds the records"):
-        codec.read(Losses, content, K=1)
 
 
 def test_work_travels_beside_a_reply_and_is_no_traffic():

@@ -132,15 +132,6 @@ def test_a_step_of_the_proximal_term_by_hand():
     assert loss == pytest.approx(first**2, rel=1e-6)
 
 
-def test_frozen_parameters_stay(samples):
-    x, y = samples
-    module = mlp((6,), 3)
-    module[1].requires_grad_(False)
-    frozen = module[1].weight.clone()
-    train(module, x, y, "cross_entropy", Training(0.1, 1, 5), rng(), Objective((Proximal(0.1),)))
-    assert torch.equal(module[1].weight, frozen)
-
-
 def test_the_full_gradient_is_that_of_the_mean_loss_whatever_the_chunk():
     draws = rng(2)
     x = torch.from_numpy(draws.random((11, 1, 12, 12), dtype=np.float32))

@@ -24,14 +24,12 @@ from florets.task.models.mlp import mlp
 from florets.task.randomness import Purpose
 from florets.task.training import loop as training
 from florets.task.training.augmentation import Augmentation
-from florets.task.training.loop import check_optimizer, gradient, train
+from florets.task.training.loop import gradient, train
 from florets.task.training.objective import PLAIN
-from florets.task.training.optimizers import CLASSES
-from florets.task.training.settings import KEYS, Optimizer, Precision, Training
+from florets.task.training.settings import KEYS, Precision, Training
 from florets.task.wire import kinds
 from tests import own_functions
 from tests.method_runs import play
-from tests.test_batching import run
 from tests.test_caps import node, sent  # noqa: F401 - a fixture
 
 FLIP = "tests.own_functions:mirrored"
@@ -159,13 +157,6 @@ def test_every_strategys_training_follows_the_keys(strategy: str, recorded: list
     assert play(*keys).final == first.final
 
 
-@pytest.mark.parametrize("personal", ["ditto", "fedala", "fedproto"])
-def test_a_personal_method_within_groups_follows_the_keys(personal: str, recorded: list[float]) -> None:
-    play("strategy=oracle", f"personal={personal}", *FOLLOWING)
-    assert set(recorded) == {0.5}
-    assert own_functions.BATCHES
-
-
 def test_training_batches_alone_are_changed(recorded: list[float]) -> None:
     """Losses, tests and validation data are not: of all samples that are seen those of training are changed once."""
     play("strategy=ifca", f"train.augment={FLIP}", "train.local_epochs=2", "num_rounds=3", "eval_every=1")
@@ -178,17 +169,6 @@ def test_training_batches_alone_are_changed(recorded: list[float]) -> None:
 SMALL = ("num_clients=6", "task.num_clusters=2", "k=2")
 
 
-def test_clients_are_computed_one_by_one_where_blocks_cannot_follow() -> None:
-    keys = ("strategy=fedavg", "num_rounds=2", "train.batch_size=20", "train.optimizer=adamw")
-    assert np.array_equal(run(1, *keys)[0], run(12, *keys)[0])
-
-
-def test_an_optimiser_of_pytorchs_trains_a_run() -> None:
-    options = ("train.weight_decay=0.01", "train.optimizer_options={betas: [0.8, 0.99]}")
-    adamw, adam = (play("strategy=fedavg", f"train.optimizer={name}", *options) for name in ("AdamW", "adam"))
-    assert adamw.final != adam.final
-
-
 def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> None:
     config = compose([])
     usual = {"learning-rate", "local-epochs", "batch-size", "optimizer", "momentum", "weight-decay"}
@@ -199,13 +179,6 @@ def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> 
     settings = message_settings(config, build_task(config))
     assert settings.keys() >= set(KEYS.values())
     assert Training.received(settings) == config.train
-
-
-def test_the_schema_has_the_optimisers_of_the_loop_in_any_case_of_letters() -> None:
-    assert set(get_args(Optimizer)) == CLASSES.keys()
-    assert compose(["train.optimizer=AdamW"]).train.optimizer == "adamw"
-    for name in CLASSES:
-        check_optimizer(Training(0.1, 1, 1, name))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import nn
@@ -13,7 +12,7 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.models import GradientAveraging, Models, untrained_of
+from florets.strategies.base.models import GradientAveraging, Models
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.one_shot.strategy import OneShot
@@ -21,7 +20,6 @@ from florets.task.layers import untrained_entries
 from florets.task.task import Task
 from florets.task.training.loop import gradient
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.replies import read_update
 from tests.own_functions import flagged, frozen_first, net, thinned
 
 STATISTICS = ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
@@ -46,17 +44,6 @@ def test_buffers_and_frozen_parameters_are_untrained() -> None:
     assert untrained_entries(net((1, 8, 8), 10)) == STATISTICS
     assert untrained_entries(flagged((1, 8, 8), 10)) == ["flag", *STATISTICS]
     assert untrained_entries(frozen_first((1, 8, 8), 10)) == ["1.weight", "1.bias"]
-
-
-def test_messages_name_the_untrained_entries_of_models_that_have_some() -> None:
-    assert untrained_of(configured()[2]) == tuple(STATISTICS)
-    plain = compose([])
-    assert kinds.UNTRAINED not in message_settings(plain, build_task(plain))
-
-
-def test_a_layout_refuses_untrained_entries_that_the_model_lacks() -> None:
-    with pytest.raises(ValueError, match=r"untrained entries \['nowhere'\] are not in the model"):
-        Layout.of(ArrayRecord(net((1, 8, 8), 10).state_dict()), ["nowhere"])
 
 
 def test_running_statistics_make_no_profile() -> None:
@@ -97,24 +84,6 @@ def test_a_gradient_of_batch_normalisation_is_taken_in_train_mode() -> None:
         np.testing.assert_allclose(found[name].numpy(), module.state_dict()[name].numpy(), rtol=1e-6)
 
 
-def test_decimals_of_running_statistics_beside_a_gradient_are_those_of_their_change() -> None:
-    config, task, settings = configured()
-    first = bank.model(build_models(config, task), 0)
-    exact = asked_for_gradient(settings, first)[kinds.ARRAYS]
-    coarse = asked_for_gradient(settings, first, **{kinds.QUANTISE: "round", kinds.QUANTISE_DIGITS: 2})[kinds.ARRAYS]
-    np.testing.assert_allclose(coarse["1.bias"].numpy(), exact["1.bias"].numpy().round(2), atol=1e-6)
-    start, moved = first["2.running_mean"].numpy(), exact["2.running_mean"].numpy()
-    np.testing.assert_allclose(coarse["2.running_mean"].numpy(), start + (moved - start).round(2), atol=1e-6)
-
-
-def test_a_message_that_names_no_untrained_entries_gets_zeros_for_them() -> None:
-    config, task, settings = configured()
-    del settings[kinds.UNTRAINED]
-    found = asked_for_gradient(settings, bank.model(build_models(config, task), 0))
-    update = read_update(found, Layout.of(bank.model(build_models(config, task), 0)), 0)
-    assert not update.vector[Layout.of(found[kinds.ARRAYS]).mask(STATISTICS)].any()  # type: ignore[arg-type]
-
-
 def test_gradients_drop_out_and_the_draw_can_be_repeated() -> None:
     torch.manual_seed(0)
     module = thinned((1, 8, 8), 10)
@@ -149,11 +118,3 @@ def test_gradients_step_and_running_statistics_are_averaged() -> None:
     counters = models.layout.integers
     np.testing.assert_allclose(after[0, statistics & ~counters], 2.0)
     np.testing.assert_array_equal(after[0, counters], 4.0)
-
-
-def test_a_run_that_averages_gradients_moves_the_running_statistics() -> None:
-    _, models = ran("strategy=ifca", "averaging=gradients", "num_rounds=3")
-    trained = [model for model in bank.models(models) if model["2.num_batches_tracked"].numpy() > 0]
-    assert trained
-    for model in trained:
-        assert np.abs(model["2.running_mean"].numpy()).max() > 1e-3

@@ -85,14 +85,6 @@ def test_a_column_that_is_wholly_missing_is_imputed() -> None:
     assert x[0].tolist() == [*found.inputs(new.assign(kind="red")).x[0, :6], 1]
 
 
-def test_codes_of_categories_are_one_whether_they_are_read_as_numbers_or_words() -> None:
-    found = Preprocessing(
-        (), (CategoricalInput("ward", ("1", "2", "3"), False, "1", False),), "y", {"0": ("0",), "1": ("1",)}
-    )
-    for cells in ([1.0, 2.0, 3.0], ["1", "2.0", "3"]):
-        assert found.inputs(pd.DataFrame({"ward": cells})).x.tolist() == np.eye(3).tolist()
-
-
 def test_targets_of_a_regression_are_standardised_and_words_among_them_refused() -> None:
     found = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", {}, target_mean=5.0, target_std=2.0)
     assert found.targets(pd.DataFrame({"y": ["9", 1.0]})).tolist() == [2.0, -2.0]
@@ -121,14 +113,6 @@ def test_a_sites_own_scale_is_needed_where_sites_standardise_alone() -> None:
     np.testing.assert_allclose(scale.mean, new[["age", "dose"]].mean())
     np.testing.assert_allclose(scale.std, new[["age", "dose"]].std(ddof=0))
     assert found.scale_of(new.iloc[:4], 5).mean == tuple(column.mean for column in found.numeric)
-
-
-def test_json_and_back() -> None:
-    found = replace(
-        pooled(records(100, 0)), sites={"a": Scale((1.0, 2.0), (2.0, 4.0))}, units={"age": "years"}, ids=("pid",)
-    )
-    plain = json.loads(json.dumps(found.to_plain(), allow_nan=False))
-    assert Preprocessing.of(plain) == found
 
 
 @pytest.mark.parametrize(

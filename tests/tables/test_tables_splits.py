@@ -1,7 +1,6 @@
 """Splits of tables: stratified, by subject, and equal to scikit-learn's where published splits are."""
 
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -90,22 +89,6 @@ def test_whole_subjects_meet_the_share_that_was_asked_for_and_stay_stratified(sh
             assert labels[test].mean() == pytest.approx(labels.mean(), abs=0.06)
 
 
-def test_few_subjects_have_one_on_either_side() -> None:
-    for subjects in (2, 3, 5):
-        for share in (0.01, 0.99):
-            train, test = split_rows(np.zeros(subjects), np.arange(subjects), share, 0, False)
-            assert (len(test) if share < 0.5 else len(train)) == 1
-
-
-def test_many_subjects_cost_little() -> None:
-    subjects = torch.from_numpy(np.random.default_rng(0).integers(10_000, size=20_000))
-    x, y = torch.zeros(20_000, 1), torch.zeros(20_000, dtype=torch.int64)
-    start, rng = process_time(), np.random.default_rng(0)
-    disjoint_folds(x, y, 5, 1000, rng, subjects)
-    hold_out(ClientData(x, y, x[:1], y[:1], 0, subjects=subjects), rng)
-    assert process_time() - start < 0.7
-
-
 def test_fewer_subjects_than_parts() -> None:
     x, y = torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64)
     one = ClientData(x, y, x, y, 0, subjects=torch.zeros(6, dtype=torch.int64))
@@ -122,14 +105,6 @@ def test_fewer_subjects_than_parts() -> None:
     )
     train, test = split_rows(np.array([0.0, 1, 2, 3, 4, 5]), two, 0.2, 0, False)
     assert {len(train), len(test)} == {1, 5}
-
-
-def test_validation_records_of_a_table_are_stratified() -> None:
-    y = torch.tensor([0] * 80 + [1] * 20)
-    x = torch.arange(100.0).reshape(-1, 1)
-    found = with_validation(ClientData(x, y, x, y, 0), 0.2, np.random.default_rng(0), stratify=True)
-    assert found.y_validation is not None
-    assert found.y_validation.bincount().tolist() == [16, 4]
 
 
 def visits(folder: Path, n: int, seed: int, persons: bool = True, targets: int = 2) -> Path:
