@@ -1,4 +1,4 @@
-"""What clients have of their own within their groups: `PersonalMethod`, and `Method`, as an author writes one."""
+"""`PersonalMethod` and `Method`: training within groups, with something of each client's own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence

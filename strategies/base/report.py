@@ -1,4 +1,4 @@
-"""What a strategy remembers (`State`) and reports: its clients, costs to come, and one report per round."""
+"""A strategy's memory (`State`) and its reports: its clients, costs to come, and one report per round."""
 
 import copy
 import dataclasses
