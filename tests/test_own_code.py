@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from florets.commands.main import main
-from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.item_file import read_item
 from florets.server_app.app import read_run_config
-from florets.server_app.own_code import CODE, changed_files, code_on_disk
+from florets.server_app.own_code import CODE, changed_files
 from florets.server_app.resume import read_resume
 from florets.server_app.run_models import load_run
 from florets.task.fingerprint import file_hashes
@@ -75,22 +74,6 @@ def test_the_files_behind_an_import_path_are_those_that_it_imports_and_nobody_in
     assert {name.partition("/")[0] for name in file_hashes(["flwr.app:Context"])} == {"flwr"}
 
 
-def test_what_a_configuration_names_counts_wherever_it_stands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert code_on_disk(compose(["strategy=clove"])) == {}
-    own = ["task.model=tests.own_functions:net", "strategy=clove", "experiment=quickstart"]
-    assert "tests/own_functions.py" in code_on_disk(compose(own))
-    edit(folder / f"{NAME}.py", "    client_handlers = ('handler_of_a_test:f',)\n")
-    (folder / "handler_of_a_test.py").write_text("")
-    info = folder / "site" / "x-0.1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: x\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(f"[florets.strategies]\nmine = {NAME}:Mine\n")
-    monkeypatch.syspath_prepend(info.parent)
-    for name in ("mine", f"{NAME}:Mine"):
-        found = code_on_disk(compose([f"strategy={name}"]))
-        assert sorted(found) == ["handler_of_a_test.py", f"{HELPER}.py", f"{NAME}.py"]
-
-
 def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = ["-m", "--continue", *SMALL, f"strategy=fedavg,{NAME}:Mine", "num_rounds=1"]
 
@@ -109,20 +92,6 @@ def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: p
     (record,) = folder.rglob(CODE)
     record.unlink()
     assert outcomes() == ["finished before"] * 2
-
-
-def test_an_interrupted_job_that_was_edited_begins_anew(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep = ["-m", "--continue", *GIVEN, "seed=0"]
-    killed(monkeypatch, folder / "results", [*GIVEN, "seed=0"], 2)
-    edit(folder / f"{HELPER}.py")
-    # The folder's name has no `results_dir`.
-    assert main([*sweep, f"results_dir={folder / 'results'}"]) == 0
-    out = capsys.readouterr().out
-    assert "3 rounds in" in out
-    assert f"run again, as its code has changed: {HELPER}.py" in out
-    assert "after round 2" not in "".join(path.read_text() for path in folder.rglob("run.log"))
 
 
 def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(

@@ -85,14 +85,6 @@ def test_a_run_by_import_path_goes_on_only_where_its_code_is_trusted(
     assert results(resumed(folder, "trust=true")) == results(straight(tmp_path / "whole", given))
 
 
-def test_a_run_by_import_path_goes_on_where_its_package_is_installed_by_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    folder = killed(monkeypatch, tmp_path / "killed", [*SMALL, f"strategy={PATH}"], 2)
-    request.getfixturevalue("installed")
-    assert ari_of(resumed(folder)) == 1.0
-
-
 @pytest.mark.parametrize("name", ["mean_groups", PATH])
 def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_path: Path, name: str) -> None:
     found = find_strategy(name)
@@ -104,14 +96,6 @@ def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_pat
     assert folder.relative_to(tmp_path).parts[:2] == ("quickstart", "mean_groups")
     assert main([*SMALL, f"strategy={name}"]) == 0
     assert [path.name for path in (tmp_path / "results" / "quickstart").iterdir()] == ["mean_groups"]
-
-
-@pytest.mark.parametrize("name", ["clove", "florets.strategies.clove.strategy:CLoVE"])
-def test_name_and_path_of_a_built_in_strategy_are_one(name: str) -> None:
-    found = find_strategy(name)
-    assert (found.id, found.trusted, found.folder) == ("clove", True, "clove")
-    config, folder, _ = read_run_config({"strategy": name})
-    assert (config.strategy.name, folder.parts[-2]) == ("clove", "clove")
 
 
 def test_a_package_cannot_take_the_name_of_a_built_in_strategy(

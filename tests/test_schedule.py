@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
-from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_task, message_settings
 from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.ifca.strategy import IFCA
 from florets.task.training.settings import Training
-from florets.task.wire import bank, kinds
+from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, thetas
 
 
@@ -70,15 +68,6 @@ def test_the_servers_step_follows_the_schedule() -> None:
     assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
 
 
-def test_the_runs_schedule_reaches_the_servers_step() -> None:
-    config = compose(["strategy=ifca", "averaging=gradients", "train.schedule=cosine", "num_rounds=8"])
-    task = build_task(config)
-    averaging, settings = build_strategy(config, task).averaging, message_settings(config, task)
-    assert isinstance(averaging, GradientAveraging)
-    rates = [averaging.in_round(settings, server_round).learning_rate for server_round in (1, 5, 9)]
-    assert rates == pytest.approx([0.01, 0.005, 0.0])
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -101,27 +90,3 @@ def test_the_runs_schedule_reaches_the_servers_step() -> None:
 def test_what_does_not_fit_together_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(overrides)
-
-
-def test_a_schedule_may_end_at_zero_and_keeps_its_length_when_a_run_is_extended() -> None:
-    given = ["num_clients=4", "k=2", "task.num_clusters=2", "task.model_options.hidden=[]", "eval_every=9"]
-    config = compose([*given, "num_rounds=3", "train.schedule=cosine", "train.schedule_rounds=1"])
-    task = build_task(config)
-    strategy = build_strategy(config, task)
-    seen = []
-    strategy.start(
-        LocalGrid(app, 4),
-        build_models(config, task),
-        num_rounds=3,
-        train_config=message_settings(config, task),
-        on_round=lambda report, arrays: seen.append((report.replies["error"], arrays)),
-    )
-    assert [errors for errors, _ in seen] == [0, 0, 0]
-    # Without a rate nothing moves; with equal models their averages are equal too.
-    second, third = (bank.unpack(arrays)[0] for _, arrays in seen[1:])
-    np.testing.assert_allclose(second, third, atol=1e-6)
-    assert compose([*given, "num_rounds=8", "train.schedule=cosine"]).train.schedule_rounds == 8
-    linear = ["experiment=mixed_regression/a", "num_rounds=8", "train.schedule=cosine"]
-    assert compose(linear).train.schedule_rounds == 5 + 8
-    with pytest.raises(ConfigError, match=r"takes mu = 1/train\.learning_rate"):
-        compose([*linear, "strategy.local_solver=fedprox"])

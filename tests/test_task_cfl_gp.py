@@ -40,13 +40,6 @@ def images(num: int = 43) -> Dataset:
     return pool(Dataset(x[:30], y[:30], x[30:], y[30:], num_outputs=10))
 
 
-def test_a_pool_holds_all_samples_once_under_both_names() -> None:
-    data = images()
-    assert data.pooled
-    assert len(data.x_train) == 43
-    np.testing.assert_array_equal(data.y_train, data.y_test)
-
-
 def test_blocks_are_cut_in_order_and_dealt_to_neighbouring_clients() -> None:
     data = images()
     angles = [0.0, 15.0, 90.0, 105.0]
@@ -62,16 +55,6 @@ def test_blocks_are_cut_in_order_and_dealt_to_neighbouring_clients() -> None:
         x, y = data.x_train[shard.train], data.y_train[shard.train]
         seen = x if shard.transform is None else shard.transform(x, y)[0]
         np.testing.assert_array_equal(seen, turned(x, y, angle, order=0)[0])
-
-
-def test_the_nearest_pixel_is_taken_unless_told_otherwise() -> None:
-    data = images()
-    for interpolation, blends in (("nearest", False), ("linear", True)):
-        shard = rotation_blocks(data, 2, 1, np.random.default_rng(0), [15.0, 0.0], interpolation=interpolation)[0]  # type: ignore[arg-type]
-        assert shard.transform is not None
-        seen = shard.transform(data.x_train, data.y_train)[0]
-        known = np.isin(seen, np.append(data.x_train, 0.0))
-        assert known.all() != blends
 
 
 @pytest.mark.parametrize(

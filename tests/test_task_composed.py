@@ -132,15 +132,6 @@ def test_labels_are_renamed_by_shifts_and_by_different_permutations():
     assert all(sorted(name) == y.tolist() for name in names)
 
 
-def test_sets_of_labels_cross_with_changes():
-    shards = made(10, 10, labels_per_cluster=2, angles=[0, 90])
-    for cluster, shard in enumerate(shards):
-        assert set(DATA.y_train[shard.train]) == {2 * (cluster // 2), 2 * (cluster // 2) + 1}
-        assert set(DATA.y_test[shard.test]) <= set(DATA.y_train[shard.train])
-        assert (shard.transform is None) == (cluster % 2 == 0)
-    assert len(np.unique(np.concatenate([s.train for s in shards]))) == 400
-
-
 def test_noise_and_blur_are_those_of_the_sample_and_keep_train_and_test_apart():
     x = np.random.default_rng(1).random((400, 1, 8, 8), dtype=np.float32)
     data = replace(DATA, x_train=x, x_test=x[:100])

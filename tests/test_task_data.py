@@ -128,14 +128,6 @@ def test_linear_options_out_of_range_are_named(option, value):
         linear(None, 1, 2, **{option: value})
 
 
-def test_a_data_set_takes_its_class_labels_as_groups():
-    x = np.zeros((3, 2))
-    data = Dataset(x, np.array([0, 1, 1]), x, np.array([1, 0, 0]), num_outputs=2)
-    assert data.group_train.tolist() == [0, 1, 1]
-    assert data.x_train.dtype == np.float32
-    assert data.input_shape == (2,)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

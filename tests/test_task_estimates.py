@@ -12,7 +12,7 @@ from florets.client_app.handlers.estimate import fit_linear_model, least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import feature_rows, in_leading_subspace, local_centres, near_means, num_features
+from florets.strategies.k_fed.client import feature_rows, local_centres, near_means, num_features
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
@@ -34,17 +34,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
     found = least_squares(x, y, intercept)
     np.testing.assert_array_equal(found, np.linalg.lstsq(columns, y, rcond=None)[0])
     np.testing.assert_allclose(found, np.linalg.pinv(columns) @ y, atol=1e-10)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_linear_model_is_fitted(bias: bool) -> None:
-    x = torch.randn(20, 1, 2, 2, generator=torch.Generator().manual_seed(0))
-    y = x.flatten(1) @ torch.tensor([1.0, -2.0, 0.5, 3.0]) + (4.0 if bias else 0.0)
-    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 1, bias=bias))
-    fit_linear_model(module, x, y)
-    np.testing.assert_allclose(module[1].weight.detach(), [[1, -2, 0.5, 3]], atol=1e-5)
-    if bias:
-        np.testing.assert_allclose(module[1].bias.detach(), [4], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -93,18 +82,6 @@ def test_the_start_of_awasthi_and_sheffet_leaves_out_rows_between_two_centres() 
     # None is clearly of the third of these: the rows next to it stand for them, and one row for a centre without any.
     near = near_means(rows, coordinates, np.array([[1.0], [3.0], [3.1], [20.0]]))
     np.testing.assert_allclose(near, [[0.5, 6], [4, 9], [23 / 3, 13 / 3], [10, 3]])
-
-
-def test_the_leading_subspace_keeps_what_it_can_of_the_rows_products() -> None:
-    rows = rng().standard_normal((7, 4)) * [9, 5, 0.1, 0.01]
-    left, values, right = np.linalg.svd(rows, full_matrices=False)
-    projected = left[:, :2] * values[:2] @ right[:2]
-    found = in_leading_subspace(rows, 2)
-    assert found.shape == (7, 2)
-    np.testing.assert_allclose(found @ found.T, projected @ projected.T)
-    whole = in_leading_subspace(rows, 9)
-    assert whole.shape == (7, 4)
-    np.testing.assert_allclose(whole @ whole.T, rows @ rows.T)
 
 
 def plain_awasthi_sheffet(rows: np.ndarray, k: int) -> np.ndarray:
@@ -176,17 +153,6 @@ def asking(*overrides: str) -> tuple[Ask, Layout, bank.Bank]:
 
     layout = Layout.of(bank.model(models, 0))
     return ask, layout, bank.unpack(models)[0]
-
-
-def test_an_estimate_is_training_with_draws_of_its_own() -> None:
-    ask, layout, values = asking("num_rounds=1")
-    first = read_update(ask(kinds.TRAIN_ESTIMATE, **{"local-epochs": 2}), layout, 0)
-    again = read_update(ask(kinds.TRAIN_ESTIMATE, **{"local-epochs": 2}), layout, 0)
-    trained = read_update(ask(kinds.TRAIN, **{"local-epochs": 2}), layout, 0)
-    assert first.vector.tobytes() == again.vector.tobytes()
-    assert first.vector.tobytes() != trained.vector.tobytes()
-    np.testing.assert_allclose(first.train_loss, trained.train_loss, rtol=0.2)
-    assert not np.array_equal(first.vector, values[0])
 
 
 def test_a_least_squares_estimate_is_all_but_the_true_model() -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import mlp
-from florets.task.training.modules import draws, load, named_parameters, normalises, set_mode, state_of
+from florets.task.training.modules import load, named_parameters, normalises, set_mode, state_of
 from florets.task.training.modules import parameters as all_parameters
 
 
@@ -54,15 +54,6 @@ def test_a_model_is_loaded_as_pytorch_loads_it(name: str) -> None:
             assert torch.equal(module.state_dict()[key], value)
 
 
-def test_a_buffer_that_was_replaced_is_the_one_that_is_loaded() -> None:
-    module = Restless()
-    state = {key: value.clone() for key, value in module.state_dict().items()}
-    load(module, state)
-    module(torch.ones(4, 3))
-    load(module, state)
-    assert module.mean.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     module = MODULES[name]()
@@ -101,11 +92,3 @@ def test_a_mode_is_changed_as_pytorch_changes_it(name: str) -> None:
         set_mode(module, False)
         assert not module[-1].training
         load(module, {key: value + 1 for key, value in module.state_dict().items()})
-
-
-def test_which_modules_may_draw() -> None:
-    found = {name: draws(make()) for name, make in MODULES.items()}
-    assert [name for name in found if found[name]] == ["dropout", "own"]
-    hooked = mlp((2,), 3)
-    hooked.register_forward_hook(lambda *_: None)
-    assert draws(hooked)

@@ -74,15 +74,6 @@ def test_moments_are_negative_gradients_of_single_samples(case: str):
         assert moments == pytest.approx(by_autograd(module, estimate, x, y, loss), abs=2e-5)
 
 
-def test_models_are_taken_together_as_far_as_memory_allows(monkeypatch):
-    build, loss, classes = CASES["mlp"]
-    module, x, y, estimates = draw(build, classes, anchors=5)
-    together = sample_moments(module, estimates, x, y, loss)
-    assert together.shape == (5, 5, estimates.shape[1])
-    monkeypatch.setattr(florets.strategies.two_phase.client, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
-    assert np.array_equal(sample_moments(module, estimates, x, y, loss), together)
-
-
 def test_buffers_have_no_moments_and_batch_normalisation_uses_its_running_statistics():
     def build() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
@@ -182,13 +173,6 @@ def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
     step, residual = anchor_step(projected, pairing, StepSettings(stop_below=0.5))
     assert residual == pytest.approx(1.0)
     assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
-
-
-def test_for_a_positive_matrix_the_residual_is_the_papers():
-    projected = np.random.default_rng(1).normal([2.0, 0.0, 0.0], 1.0, (20, 3))
-    moments = moment_matrix(projected, "all")
-    direction = np.linalg.svd(moments)[0][:, 0]
-    assert anchor_step(projected, "all", StepSettings())[1] ** 2 == pytest.approx(direction @ moments @ direction)
 
 
 def test_an_anchors_matrix_is_the_mean_over_its_pairs():

@@ -1,5 +1,6 @@
 """Partitions: counts beside the published figures, equal proportions, and what is refused."""
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -26,7 +27,6 @@ from florets.task.partitions import (
 )
 from florets.task.partitions.label_skew import overlapping_label_sets
 from florets.task.partitions.own import UNKNOWN_CLUSTER
-from florets.task.partitions.shard import deal
 from florets.task.task import Task, TaskSpec
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.
@@ -68,13 +68,6 @@ def no_row_twice(shards):
         if len(np.unique(rows)) != len(rows):
             return False
     return True
-
-
-def test_a_bound_makes_equal_parts_and_no_bound_uses_every_row():
-    rows = np.arange(11)
-    assert [part.tolist() for part in deal(rows, 3, 2)] == [[0, 1], [3, 4], [6, 7]]
-    assert [len(part) for part in deal(rows, 3, 100)] == [3, 3, 3]
-    assert np.concatenate(deal(rows, 3, None)).tolist() == rows.tolist()
 
 
 def test_label_skew_1_has_the_published_figures(like_mnist):
@@ -185,16 +178,6 @@ def test_rotation_turns_by_quarters_counter_clockwise():
     ]
 
 
-def test_other_angles_turn_the_same_way_as_quarter_turns():
-    data = digits(None, 0, 4)
-    shards = rotation(data, 2, 2, rng(), angles=[89.999, 90])
-    x = data.x_train[:20]
-    nearly, exactly = (shard.transform(x, x)[0] for shard in shards)
-    assert nearly.dtype == np.float32
-    # Corners may fall out of an image turned by other than quarter turns.
-    np.testing.assert_allclose(nearly[..., 1:-1, 1:-1], exactly[..., 1:-1, 1:-1], atol=1e-2)
-
-
 def test_a_shared_split_is_the_same_in_every_cluster_and_uses_all_samples():
     shards = rotation(digits(None, 0, 4), 20, 4, rng(), split="shared")
     for client in range(5):
@@ -238,15 +221,6 @@ def test_label_sets_are_found_for_every_seed(seed):
 def test_what_cannot_be_is_refused_with_the_remedy(make, message):
     with pytest.raises(ValueError, match=message):
         make(digits(None, 0, 4))
-
-
-@pytest.mark.parametrize("split", ["shared", "independent"])
-def test_more_clients_than_samples_are_refused_with_the_most_that_there_can_be(split):
-    data = digits(None, 0, 4)
-    told = r"num_clients=1437: cluster 0 has 359 test samples, .* at most 1436, .*composed .*reuse=clients"
-    with pytest.raises(ValueError, match=told):
-        rotation(data, 1437, 4, rng(), split=split)
-    check_shards(rotation(data, 1436, 4, rng(), split=split), data, 1436)
 
 
 def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():
@@ -510,3 +484,23 @@ def test_an_array_of_an_archive_says_whose_a_sample_is(tmp_path):
     np.savez(tmp_path / "train.npz", x=x, y=y, writer=np.arange(3))
     with pytest.raises(ValueError, match="must name one owner for each sample"):
         own(tmp_path, 0, 0, owner="writer")
+
+
+def test_concept_shift_with_more_clusters_draws_different_swaps():
+    shards = concept_shift(digits(None, 0, 0), 12, 6, rng())
+    names = {tuple(s.transform(np.zeros(10), np.arange(10))[1]) for s in shards}
+    assert len(names) == 6
+
+
+def test_label_sets_that_cannot_be_end_with_an_error():
+    with pytest.raises(ValueError, match="no 9 sets of 4 out of 10 labels"):
+        overlapping_label_sets(10, 9, 4, 2, rng())
+
+
+def test_a_client_without_samples_is_refused():
+    data = labels_only([3, 3], [3, 3])
+    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
+    shards[1] = dataclasses.replace(shards[1], test=shards[1].test[:0])
+    told = r"client 1 \(cluster 1\) gets no test sample: the test set's 6 .*Lower num_clients, or .*reuse=clients"
+    with pytest.raises(ValueError, match=told):
+        check_shards(shards, data, 2)

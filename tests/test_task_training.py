@@ -13,7 +13,6 @@ from florets.task.training.loop import gradient, train
 from florets.task.training.losses import mean_loss
 from florets.task.training.modules import torch_random
 from florets.task.training.objective import Objective, Proximal
-from florets.task.training.optimizers import Adam, Sgd
 from florets.task.training.settings import Training
 
 SGD = Training(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
@@ -82,31 +81,6 @@ def test_training_is_a_plain_loop_of_pytorchs(samples, training, theirs):
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        *((lambda p, m=m, w=w: Sgd(p, 0.1, m, w),
-           lambda p, m=m, w=w: OPTIM.SGD(p, 0.1, m, weight_decay=w, fused=True))
-          for m in (0.0, 0.9) for w in (0.0, 0.1)),
-        *((lambda p, w=w: Adam(p, 0.1, w), lambda p, w=w: OPTIM.Adam(p, 0.1, weight_decay=w, fused=True))
-          for w in (0.0, 0.1)),
-    ],
-)  # fmt: skip
-def test_steps_of_sgd_and_adam_have_the_bits_of_pytorchs(ours, theirs):
-    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    models = [module, copy.deepcopy(module)]
-    unused = [nn.Parameter(torch.ones(2)) for _ in models]
-    optimizers = [make([*m.parameters(), own]) for make, m, own in zip((ours, theirs), models, unused, strict=True)]
-    for seed in range(4):
-        for model, optimizer in zip(models, optimizers, strict=True):
-            model.zero_grad()
-            model(torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))).square().sum().backward()
-            optimizer.step()
-    for a, b in zip(*(m.parameters() for m in models), strict=True):
-        assert torch.equal(a, b)
-    assert (unused[0] == 1).all()
-
-
 def test_the_same_generator_gives_the_same_bits_and_leaves_no_trace(samples):
     x, y = samples
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -160,17 +134,6 @@ def test_a_stochastic_gradient_is_that_of_drawn_samples(samples):
     )
 
 
-def test_a_gradient_has_an_entry_for_everything_and_changes_no_parameter(samples):
-    x, y = samples
-    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    found, _ = gradient(module, x, y, "cross_entropy", None, rng())
-    assert found.keys() == before.keys()
-    assert not found["1.running_mean"].any()
-    assert found["1.num_batches_tracked"].dtype == np.int64
-    assert all(torch.equal(before[name], value) for name, value in module.named_parameters())
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -199,26 +162,6 @@ def test_no_samples_and_no_batch_are_refused(samples):
         gradient(mlp((6,), 3), x[:0], y[:0], "cross_entropy", None, rng())
     with pytest.raises(ValueError, match="gradient_batch=0"):
         gradient(mlp((6,), 3), x, y, "cross_entropy", 0, rng())
-
-
-class Tied(torch.nn.Module):
-    """Two layers that are one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = torch.nn.Linear(3, 3, bias=False)
-        self.b = torch.nn.Linear(3, 3, bias=False)
-        self.b.weight = self.a.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.b(torch.relu(self.a(x)))
-
-
-def test_tied_weights_have_their_gradient_under_each_name() -> None:
-    x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
-    arrays, _ = gradient(Tied(), x, y, "cross_entropy", None, np.random.default_rng(0))
-    assert np.abs(arrays["a.weight"]).max() > 0
-    np.testing.assert_array_equal(arrays["a.weight"], arrays["b.weight"])
 
 
 def test_batch_normalisation_trains_where_one_sample_is_left_over() -> None:

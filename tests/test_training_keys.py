@@ -107,18 +107,6 @@ def test_the_built_in_augmentations_mirror_and_move_images() -> None:
     assert not torch.equal(first, other)
 
 
-def test_a_function_of_ones_own_draws_from_seeded_generators_alone() -> None:
-    x, state = torch.ones(4, 3), torch.random.get_rng_state()
-    augment = Augmentation("tests.own_functions:noisy", rng(1))
-    first, second = augment(x), augment(x)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(x, torch.ones(4, 3)), "it changes what it is given, which is a copy"
-    assert not torch.equal(first, second)
-    again = Augmentation("tests.own_functions:noisy", rng(1))
-    assert torch.equal(again(x), first)
-    assert torch.equal(again(x), second)
-
-
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the norms that gradients are clipped to; batches and passes are recorded in `own_functions`."""

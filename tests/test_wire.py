@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 
 from florets.engines.local_grid import as_flowers_process
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
-from florets.task.wire.layout import PackedVector, view_array, write_array
+from florets.task.wire.layout import view_array, write_array
 from florets.task.wire.records import (
-    array,
-    array_record,
     config_record,
     entries,
     filled,
     metric_record,
     new_message,
-    record_dict,
     reply_message,
 )
 from florets.task.wire.replies import read_update
@@ -167,15 +164,6 @@ def test_arrays_are_written_and_viewed_as_flower_does(shape: tuple[int, ...], dt
     assert (view.dtype, view.shape, view.tobytes()) == (values.dtype, values.shape, values.tobytes())
 
 
-def test_an_update_is_added_with_the_bits_of_the_scaled_vector() -> None:
-    parts = (np.float32([[1.5, -0.0], [1e-40, 3e38]]), np.array([7, -2]), np.array([True]), np.empty(0, np.float32))
-    packed = PackedVector(parts, 7)
-    total = np.linspace(-1.0, 1.0, 7)
-    expected = total + packed.unpacked() * 0.3
-    packed.add_scaled(0.3, total)
-    assert total.tobytes() == expected.tobytes()
-
-
 # Flower's records and messages
 
 VALUES: dict[str, Any] = {"a": 1, "b": 2.5, "c": [1, 2], "d": [0.5], "e": []}
@@ -201,18 +189,6 @@ def test_what_flower_refuses_is_refused(value: Any) -> None:
         metric_record({"a": 1, "b": value})
     with pytest.raises(TypeError):
         config_record({"a": 1, "b": value})
-
-
-def test_contents_and_arrays_are_those_that_flower_makes() -> None:
-    values = np.arange(6, dtype=np.float32).reshape(2, 3)
-    theirs = Array(values)
-    ours = array("float32", (2, 3), theirs.data)
-    assert ours == theirs
-    assert ours.object_id == theirs.object_id
-    assert array_record({"w": ours}) == ArrayRecord({"w": theirs})
-    records = {"arrays": array_record({"w": ours}), "metrics": metric_record(VALUES), "config": config_record(CONFIG)}
-    assert record_dict(records) == RecordDict(dict(records))
-    assert record_dict(records).object_id == RecordDict(dict(records)).object_id
 
 
 CONTENT = RecordDict({"config": ConfigRecord({"rate": 0.5})})

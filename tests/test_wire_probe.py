@@ -38,7 +38,7 @@ def test_compression_draws_one_entry_in_so_many() -> None:
     ("layers", "ratio", "message"),
     [
         ([], 0.5, "compression=0.5"),
-        (["last"], 6.1, r"compression=6.1: one in so many of 6 parameters is none; use at most 6"),
+        (["last"], 6.1, r"compression=6.1: one in that many of 6 parameters is none; use at most 6"),
         (["conv"], 1, "no layer of the model is called 'conv'"),
         (["steps"], 1, "hold no"),
     ],

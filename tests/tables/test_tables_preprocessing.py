@@ -57,13 +57,6 @@ def test_inputs_are_those_of_scikit_learns_pipeline_on_the_joined_records() -> N
     assert found.width == prepared.x.shape[1] == 7
 
 
-def test_a_record_alone_has_the_inputs_that_it_has_among_others() -> None:
-    found, new = pooled(records(100, 0)), records(50, 3)
-    whole = found.inputs(new).x
-    for row in range(50):
-        assert np.array_equal(found.inputs(new.iloc[[row]]).x[0], whole[row])
-
-
 def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
     found, new = pooled(records(100, 0)), records(3, 3).assign(kind=["violet", None, "red"])
     prepared = found.inputs(new)
@@ -73,16 +66,6 @@ def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
     assert two.input_names[-1] == "kind=red"
     other = replace(found, categorical=(CategoricalInput("kind", ("green", "red"), True, "red", False),))
     assert other.inputs(new).x[:, 3:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
-
-
-def test_a_column_that_is_wholly_missing_is_imputed() -> None:
-    found = pooled(records(100, 0))
-    new = records(4, 1).assign(
-        dose=math.nan, kind=pd.Series([None] * 4, dtype=object), age=pd.Series([None] * 4, dtype=object)
-    )
-    x = found.inputs(new).x
-    assert x[:, :2].tolist() == [[0, 0]] * 4
-    assert x[0].tolist() == [*found.inputs(new.assign(kind="red")).x[0, :6], 1]
 
 
 def test_targets_of_a_regression_are_standardised_and_words_among_them_refused() -> None:

@@ -40,14 +40,6 @@ def test_without_strata_the_split_is_scikit_learns_own() -> None:
         assert [sorted(part) for part in expected] == [part.tolist() for part in found]
 
 
-def test_few_records_still_have_one_on_either_side() -> None:
-    for n in (2, 3, 5):
-        train, test = split_rows(np.arange(n, dtype=float), None, 0.2, 0, False)
-        assert (len(train), len(test)) == (n - 1, 1)
-    with pytest.raises(ValueError, match="give at least 2"):
-        split_rows(np.zeros(1), None, 0.2, 0, False)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
     y = np.arange(len(SUBJECTS)) % 2
