@@ -100,12 +100,6 @@ def test_a_folder_in_which_something_has_changed_is_written_anew(change: str, tm
     assert list(tmp_path.glob("federations/.*")) == []
 
 
-def test_a_results_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("")
-    with pytest.raises(ConfigError, match=r"results_dir=.*: cannot be written"):
-        florets.run(CLIENTS, results_dir=tmp_path / "results")
-
-
 @pytest.mark.parametrize(
     ("pair", "is_table"), [((True, False), True), (("1", "0"), False), (("1", "0"), True), ((" M", "F "), True)]
 )

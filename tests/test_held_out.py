@@ -200,20 +200,6 @@ def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind:
     assert read.num_examples == len(TASK.client(2).x_train)
 
 
-def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
-    late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
-    strategy = CLoVE(k=2, first_round="evaluate", loss_batch=4, stability_fraction=0.75)
-    strategy.start(late.grid(), models(4.0, 6.0), num_rounds=5)
-    told = {
-        config["server-round"]: config[kinds.LOSS_BATCH]
-        for (kind, _, number), config in zip(late.seen, late.configs, strict=True)
-        if kind == kinds.LOSSES and number == 3
-    }
-    assert told[1] == 4
-    assert told[4] == 0
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
 @pytest.mark.parametrize("batch", [-5, 0.7, 2.5, float("inf"), float("nan"), "few"])
 def test_a_batch_that_is_no_count_is_refused_where_losses_are_taken(ask: Ask, batch: object) -> None:
     with pytest.raises(AssertionError, match="loss-batch="):

@@ -16,9 +16,8 @@ from florets.papers.item_file import read_item
 from florets.server_app.app import read_run_config
 from florets.server_app.own_code import CODE, changed_files
 from florets.server_app.resume import read_resume
-from florets.server_app.run_models import load_run
 from florets.task.fingerprint import file_hashes
-from tests.test_resume import SMALL, killed, resumed, straight
+from tests.test_resume import SMALL, killed, resumed
 
 STRATEGY = """
 from florets.strategies.fedavg.strategy import FedAvg
@@ -115,21 +114,6 @@ def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(
     # It is of two versions from then on, and so not of the one that it ended with either.
     with pytest.raises(ConfigError, match=refusal):
         read_resume([f"resume={run}", "trust=true", "num_rounds=4"], folder)
-
-
-def test_models_of_an_edited_function_are_used_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    shutil.copy(Path(__file__).with_name("own_functions.py"), folder / "net_of_a_test.py")
-    given = [text for text in GIVEN if not text.startswith(("task.model_options", "num_rounds"))]
-    run = straight(folder / "a", [*given, "task.model=net_of_a_test:net", "num_rounds=1"])
-    edit(folder / f"{HELPER}.py")
-    caplog.clear()
-    load_run(run, trust=True)
-    assert not caplog.messages
-    edit(folder / "net_of_a_test.py")
-    load_run(run, trust=True)
-    assert caplog.messages == [
-        f"warning: run={run}: its models are computed by code that has changed since the run: net_of_a_test.py"
-    ]
 
 
 def test_a_table_runs_cells_of_edited_code_again_and_those_of_ours_never(

@@ -12,8 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
 from florets.server_app.resume import read_resume
-from florets.strategies import registry
-from florets.strategies.registry import find_strategy, strategy_class
+from florets.strategies.registry import find_strategy
 from tests.test_resume import killed, results, resumed, straight
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_strategy"
@@ -137,19 +136,3 @@ def test_a_broken_package_does_not_take_the_help_away(
     assert "broken cannot be used: module no_such_module cannot be imported" in " ".join(
         capsys.readouterr().out.split()
     )
-
-
-def test_simulated_clients_find_a_handler_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Flower's processes do, which `florets engine=flwr` starts in another folder."""
-    from florets.task.imported import import_as_caller_did, import_from
-
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(EXAMPLE)])
-    with pytest.raises(registry.UnknownStrategy, match="cannot be imported"):
-        strategy_class(PATH)
-    before = list(sys.path)
-    import_from(EXAMPLE)
-    assert sys.path == [*before, str(EXAMPLE)]
-    sys.path[:] = before
-    import_as_caller_did()
-    assert sys.path == [*before, str(EXAMPLE)]
-    assert strategy_class(PATH).__name__ == "MeanGroups"

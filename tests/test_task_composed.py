@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.task.data import Dataset, linear
+from florets.task.data import Dataset
 from florets.task.partitions import check_shards, composed
 from florets.task.partitions.amounts import apportion
 from florets.task.partitions.changes import Change
@@ -232,14 +232,3 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
 def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, options, message):
     with pytest.raises(ValueError, match=message):
         made(num_clients, num_clusters, **options)
-
-
-def test_tables_have_no_turns_and_regressions_no_labels_to_rename():
-    data = linear(None, 1, 2, d=2, samples_per_cluster=100)
-    with pytest.raises(ValueError, match="needs images"):
-        made(4, 2, data, angles=[0, 90])
-    with pytest.raises(ValueError, match="targets are values"):
-        made(4, 2, data, label_shifts=[0, 1])
-    oblong = replace(DATA, x_train=np.zeros((400, 1, 2, 3)), x_test=np.zeros((100, 1, 2, 3)))
-    with pytest.raises(ValueError, match="cannot make quarter turns"):
-        made(4, 2, oblong, angles=[0, 90])

@@ -199,16 +199,3 @@ def test_exact_fedprox_is_where_many_proximal_steps_end(loss: str, bias: bool, n
     train(stepped, x, y, loss, settings, np.random.default_rng(0), Objective((Proximal(mu),)))
     for one, other in zip(exact.parameters(), stepped.parameters(), strict=True):
         assert one.detach().numpy() == pytest.approx(other.detach().numpy(), abs=2e-4)
-
-
-def test_exact_fedprox_leaves_other_problems_alone():
-    module = mlp((6,), 1)
-    assert exact_proximal(module, torch.randn(4, 6), torch.randn(4), "squared_error", 1.0) is None
-    classes = linear((6,), 3)
-    assert exact_proximal(classes, torch.randn(4, 6), torch.zeros(4, dtype=torch.int64), "cross_entropy", 1.0) is None
-    still = linear((6,), 1)
-    before = still[1].weight.detach().clone()
-    exact_proximal(still, torch.randn(4, 6), torch.randn(4), "squared_error", 1.0, share=0.0)
-    assert torch.equal(before, still[1].weight)
-    with pytest.raises(ValueError, match="proximal_mu=0"):
-        exact_proximal(still, torch.randn(4, 6), torch.randn(4), "squared_error", 0)

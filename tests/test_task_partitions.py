@@ -115,16 +115,6 @@ def test_train_and_test_of_a_cluster_have_the_same_proportions(like_mnist, parti
         assert 0.5 * np.abs(train - test).sum() < 0.03
 
 
-@pytest.mark.parametrize("partition", [label_skew_2, label_skew_3])
-def test_fresh_shares_of_the_test_data_are_those_of_another_draw(like_mnist, partition):
-    same, fresh = (partition(like_mnist, 20, 5, rng(2), test_shares=shares) for shares in ("same", "fresh"))
-    assert cluster_sizes(same, "train") == cluster_sizes(fresh, "train")
-    assert cluster_sizes(same, "test") != cluster_sizes(fresh, "test")
-    apart = [np.abs(np.subtract(*label_shares(fresh, like_mnist, cluster))).sum() / 2 for cluster in range(5)]
-    assert max(apart) > 0.15
-    assert no_row_twice(fresh)
-
-
 def test_label_skew_4_has_the_published_figures(like_mnist):
     whole = label_skew_4(like_mnist, 50, 10, rng())
     assert cluster_sizes(whole, "train") == [3248 + 9 * 181] * 10 == [4877] * 10
@@ -472,18 +462,6 @@ def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
     assert {age % 2 for age in task.client(0).x_train[:, 0].tolist()} == {1.0}
     assert task.cluster_of(1) == UNKNOWN_CLUSTER
     assert task.client_names == {0: "north", 1: "south"}
-
-
-def test_an_array_of_an_archive_says_whose_a_sample_is(tmp_path):
-    x, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 2
-    for part in ("train", "test"):
-        np.savez(tmp_path / f"{part}.npz", x=x, y=y, writer=np.array([7, 7, 8, 8, 9, 9]))
-    data = own(tmp_path, 0, 0, owner="writer")
-    assert data.owners_train.tolist() == ["7", "7", "8", "8", "9", "9"]
-    assert [s.train.tolist() for s in made(3, data=data)] == [[0, 1], [2, 3], [4, 5]]
-    np.savez(tmp_path / "train.npz", x=x, y=y, writer=np.arange(3))
-    with pytest.raises(ValueError, match="must name one owner for each sample"):
-        own(tmp_path, 0, 0, owner="writer")
 
 
 def test_concept_shift_with_more_clusters_draws_different_swaps():

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from florets.task.data import Dataset
@@ -79,19 +78,6 @@ def test_a_description_survives_json_and_equal_ones_have_equal_texts():
 def test_a_description_that_does_not_fit_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         TaskSpec.from_json(json.dumps(change(json.loads(SPEC.to_json()))))
-
-
-def test_clients_have_their_rotated_rows_as_tensors():
-    task = Task(SPEC)
-    plain, turned = task.client(0), task.client(5)
-    assert plain.x_train.shape == (288, 1, 8, 8)
-    assert plain.x_train.is_contiguous(memory_format=torch.channels_last)
-    assert plain.x_train.dtype == torch.float32
-    assert plain.y_train.dtype == torch.int64
-    assert (plain.cluster, turned.cluster, task.cluster_of(19)) == (0, 1, 3)
-    assert torch.equal(torch.rot90(plain.x_train, 1, (2, 3)), turned.x_train)
-    assert torch.equal(plain.y_test, turned.y_test)
-    assert task.client(0) is plain
 
 
 def test_a_client_that_does_not_exist_is_refused():

@@ -12,8 +12,6 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.task.layers import untrained_entries
@@ -92,15 +90,3 @@ def test_gradients_drop_out_and_the_draw_can_be_repeated() -> None:
     module.eval()
     nn.functional.cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
     assert not np.allclose(first["3.weight"], module[3].weight.grad)
-
-
-def test_gradients_step_and_running_statistics_are_averaged() -> None:
-    record = ArrayRecord(net((1, 8, 8), 10).state_dict())
-    models = Models(record, (), STATISTICS)
-    size, statistics = models.layout.size, models.layout.untrained
-    vectors = np.stack([np.full(size, 1.0), np.full(size, 4.0)])
-    after = GradientAveraging(0.5).next_bank(models, vectors, np.array([0, 0]), np.array([2.0, 1.0]))
-    np.testing.assert_allclose(after[0, ~statistics], models.bank[0, ~statistics] - 0.5 * 2.0)
-    counters = models.layout.integers
-    np.testing.assert_allclose(after[0, statistics & ~counters], 2.0)
-    np.testing.assert_array_equal(after[0, counters], 4.0)

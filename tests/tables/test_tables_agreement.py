@@ -84,15 +84,6 @@ def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> 
     assert found.warnings == ()
 
 
-def test_columns_may_be_named_and_come_in_any_order() -> None:
-    declared = Declaration(target="y", columns=("c", "a"))
-    found = agreed(declared, x=frame(30), z=frame(30, 1)[["y", "b", "a", "c"]])
-    assert found.preprocessing is not None
-    assert found.preprocessing.columns == ("c", "a")
-    with pytest.raises(ValueError, match=r"columns names 'd', and no site has such a column"):
-        agreed(Declaration(target="y", columns=("c", "d")), x=frame(30))
-
-
 def test_words_among_numbers_cost_the_site_its_place() -> None:
     sites = {name: frame(30, seed) for seed, name in enumerate("abc")}
     sites["a"]["b"] = pd.Series(["high", "low"] * 15)

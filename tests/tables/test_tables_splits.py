@@ -81,24 +81,6 @@ def test_whole_subjects_meet_the_share_that_was_asked_for_and_stay_stratified(sh
             assert labels[test].mean() == pytest.approx(labels.mean(), abs=0.06)
 
 
-def test_fewer_subjects_than_parts() -> None:
-    x, y = torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64)
-    one = ClientData(x, y, x, y, 0, subjects=torch.zeros(6, dtype=torch.int64))
-    rest, (held, _) = hold_out(one, np.random.default_rng(0))
-    assert len(rest.x_train) == len(held) == 6
-    with pytest.raises(ValueError, match="all records belong to one subject"):
-        with_validation(one, 0.2, np.random.default_rng(0))
-    (fold,) = disjoint_folds(x, y, 2, 3, np.random.default_rng(0), torch.zeros(6, dtype=torch.int64))
-    assert fold.tolist() == list(range(6))
-    # Of two subjects the smaller one is held out, and a rare class needs no fold of its own.
-    two = np.array([0, 0, 0, 0, 0, 1])
-    assert (
-        len(hold_out(ClientData(x, y, x, y, 0, subjects=torch.from_numpy(two)), np.random.default_rng(1))[1][0]) == 1
-    )
-    train, test = split_rows(np.array([0.0, 1, 2, 3, 4, 5]), two, 0.2, 0, False)
-    assert {len(train), len(test)} == {1, 5}
-
-
 def visits(folder: Path, n: int, seed: int, persons: bool = True, targets: int = 2) -> Path:
     """Write a table of several visits of each person."""
     rng = np.random.default_rng(seed)
