@@ -72,7 +72,7 @@ def test_targets_of_a_regression_are_standardised_and_words_among_them_refused()
     found = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", {}, target_mean=5.0, target_std=2.0)
     assert found.targets(pd.DataFrame({"y": ["9", 1.0]})).tolist() == [2.0, -2.0]
     for wrong in ("x", "1_000", "inf", None):
-        with pytest.raises(ValueError, match="the target 'y' of 1 records is no number"):
+        with pytest.raises(ValueError, match="the target 'y' of 1 records is not a number"):
             found.targets(pd.DataFrame({"y": ["9", wrong]}, dtype=object))
 
 
