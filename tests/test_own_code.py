@@ -1,4 +1,4 @@
-"""Edited code of one's own: runs record what they import, other code's results do not count, and the next call reloads."""
+"""Edited code of one's own: a run records what it imports, and the next call uses the new code."""
 
 import importlib
 import json
@@ -163,7 +163,7 @@ measures: [accuracy]
     assert (now[0] == ours, now[1] == mine) == (True, False)
 
 
-STRATEGY_EDITED_MODULES = """
+SHIFTING = """
 from dataclasses import dataclass
 from florets import Plan, Round, Settings, State, Strategy, Update, setting
 from florets.strategies.settings import ManyModels
@@ -187,8 +187,8 @@ MODULES = ("strategy_of_edits", "helper_of_edits", "bystander_of_edits")
 
 
 @pytest.fixture
-def folder_of_edited_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "strategy_of_edits.py").write_text(STRATEGY_EDITED_MODULES)
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "strategy_of_edits.py").write_text(SHIFTING)
     (tmp_path / "helper_of_edits.py").write_text("SHIFT = 1\n")
     (tmp_path / "bystander_of_edits.py").write_text("def net(input_shape, num_outputs): ...\n")
     monkeypatch.chdir(tmp_path)
@@ -199,9 +199,7 @@ def folder_of_edited_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     reload_edited()
 
 
-def test_a_run_after_an_edit_uses_the_new_code(
-    folder_of_edited_modules: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_after_an_edit_uses_the_new_code(edited: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> tuple[list[str], bytes]:
         found = florets.run(
             "quickstart",
@@ -213,7 +211,7 @@ def test_a_run_after_an_edit_uses_the_new_code(
             pictures=False,
             loss_matrix=False,
             quiet=True,
-            results_dir=folder_of_edited_modules / "results",
+            results_dir=edited / "results",
         )
         return (found.folder / "clients.csv").read_text().splitlines(), (
             found.folder / "models.safetensors"
@@ -223,7 +221,7 @@ def test_a_run_after_an_edit_uses_the_new_code(
     assert run() == first
     assert sys.modules["strategy_of_edits"] is module
     # As many letters, within the second: Python's own check would take the compiled code for new.
-    (folder_of_edited_modules / "helper_of_edits.py").write_text("SHIFT = 2\n")
+    (edited / "helper_of_edits.py").write_text("SHIFT = 2\n")
     capsys.readouterr()
     second = run()
     assert "florets: reloaded edited modules: helper_of_edits, strategy_of_edits\n" in capsys.readouterr().err
@@ -234,19 +232,19 @@ def test_a_run_after_an_edit_uses_the_new_code(
     assert module.Shift is sys.modules["strategy_of_edits"].Shift
 
 
-def test_only_what_has_changed_and_its_importers_are_imported_anew(folder_of_edited_modules: Path) -> None:
+def test_only_what_has_changed_and_its_importers_are_imported_anew(edited: Path) -> None:
     note(["strategy_of_edits:Shift", "bystander_of_edits:net", "no path"])
     modules = {name: __import__(name) for name in MODULES}
     assert reload_edited() == []
-    os.utime(folder_of_edited_modules / "helper_of_edits.py", ns=(1, 1))
+    os.utime(edited / "helper_of_edits.py", ns=(1, 1))
     assert reload_edited() == []
-    (folder_of_edited_modules / "helper_of_edits.py").write_text("SHIFT = 30\n")
+    (edited / "helper_of_edits.py").write_text("SHIFT = 30\n")
     assert reload_edited() == ["helper_of_edits", "strategy_of_edits"]
     assert [sys.modules[name] is module for name, module in modules.items()] == [False, False, True]
     # A mistake is reported where the module is used, and mended by the next edit.
-    (folder_of_edited_modules / "helper_of_edits.py").write_text("SHIFT = = 30\n")
+    (edited / "helper_of_edits.py").write_text("SHIFT = = 30\n")
     reload_edited()
     assert "strategy_of_edits" not in sys.modules
-    (folder_of_edited_modules / "helper_of_edits.py").write_text("SHIFT = 4\n")
+    (edited / "helper_of_edits.py").write_text("SHIFT = 4\n")
     reload_edited()
     assert __import__("strategy_of_edits").SHIFT == 4
