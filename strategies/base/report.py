@@ -134,7 +134,7 @@ class Compared:
 
 
 MOST_NUMBERS = 64
-"""Numbers of a client's vector that are kept in a round; longer vectors are projected (`core.sketch`)."""
+"""Numbers of a client's vector that are kept in a round; longer vectors are projected."""
 
 
 @dataclass(frozen=True)

@@ -459,7 +459,7 @@ class DescentState:
 class MomentDescent:
     """Phase 1: the anchors' descent along gradients within the subspaces of all clients' moments.
 
-    Each round is T1 exchanges with many clients (see `two_phase.subspace`) and one with the anchors. The bank is the
+    Each round is T1 exchanges with many clients and one with the anchors. The bank is the
     grouped estimates after every round, so that a round's report has K models.
     """
 
