@@ -15,13 +15,11 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base import strategy as module
-from florets.strategies.base.loop import seldom_collected
-from florets.strategies.base.report import Evaluation
-from florets.strategies.base.state import snapshot
-from florets.strategies.base.strategy import give_back_freed
-from florets.strategies.clove.stability import Histories
+from florets.strategies.base.report import Evaluation, snapshot
+from florets.strategies.clove.strategy import Histories
+from florets.task import device as module
 from florets.task import task as task_module
+from florets.task.device import give_back_freed, seldom_collected
 
 
 @dataclass
@@ -134,11 +132,6 @@ def test_freed_memory_goes_back_before_a_large_step_alone() -> None:
     assert len(last) == PIECE
 
 
-def test_without_such_a_library_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_trim", None)
-    give_back_freed(10**9)
-
-
 def test_the_search_is_seldom_within_the_block_alone() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with seldom_collected():
@@ -146,19 +139,3 @@ def test_the_search_is_seldom_within_the_block_alone() -> None:
         assert gc.get_freeze_count() > frozen
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
-
-
-def test_a_run_that_was_set_to_search_even_less_stays_so() -> None:
-    before = gc.get_threshold()
-    gc.set_threshold(10**6, *before[1:])
-    try:
-        with seldom_collected():
-            assert gc.get_threshold()[0] == 10**6
-    finally:
-        gc.set_threshold(*before)
-    gc.set_threshold(0, *before[1:])
-    try:
-        with seldom_collected():
-            assert gc.get_threshold()[0] == 0
-    finally:
-        gc.set_threshold(*before)
