@@ -1,7 +1,7 @@
-"""Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by what the sites sent."""
+"""Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by the sites' statistics."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from typing import Literal
@@ -101,60 +101,73 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     return [*reasons, *_input_reasons(shifts, rest), *([labels] if labels else [])]
 
 
-def _factors(sites: Mapping[str, Site]) -> dict[str, float]:
-    """Return the sites whose numeric columns are all wider or all narrower by about one factor, with that factor."""
-    found = {}
+@dataclass(frozen=True)
+class _Usual:
+    """A column at the sites that have it: that with the middle mean, that with the middle spread, their number."""
+
+    middle: Moments
+    spread: Moments
+    sites: int
+
+
+def _usual(sites: Mapping[str, Site]) -> dict[str, _Usual]:
+    """Return the references of each column."""
+    columns: dict[str, dict[str, Moments]] = {}
     for key, site in sites.items():
-        ratios = []
         for name, own in site.columns.items():
-            others = {other: one.columns[name] for other, one in sites.items() if name in one.columns}
-            usual = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
-            if " = " not in name and own.variance > 0 and usual.variance > 0:
-                ratios.append(math.log(_wider(own, usual)))
-        if len(ratios) < _MANY:
-            continue
-        middle = median(ratios)
-        near = sum(abs(ratio - middle) < abs(middle) / 2 for ratio in ratios)
-        if abs(middle) > math.log(_RATIO) and near >= _MOST * len(ratios):
-            found[key] = math.exp(middle)
-    return found
+            columns.setdefault(name, {})[key] = own
+    return {
+        name: _Usual(
+            own[_reference({key: (one.mean, one.count) for key, one in own.items()})],
+            own[_reference({key: (one.variance, one.count) for key, one in own.items()})],
+            len(own),
+        )
+        for name, own in columns.items()
+    }
 
 
 def _reference(values: Mapping[str, tuple[float, int]]) -> str:
     """Return the site whose value is in the middle, weighted by records."""
     ordered = sorted(values, key=lambda key: values[key][0])
-    half = sum(records for _, records in values.values()) / 2
-    total = 0.0
-    for key in ordered:
-        total += values[key][1]
-        if total >= half:
-            return key
-    return ordered[-1]
+    records = np.cumsum([values[key][1] for key in ordered])
+    return ordered[int(np.searchsorted(records, records[-1] / 2))]
+
+
+def _factors(sites: Mapping[str, Site]) -> dict[str, float]:
+    """Return the sites whose numeric columns are all wider or all narrower by about one factor, with that factor."""
+    usual, factors = _usual(sites), {}
+    for key, site in sites.items():
+        ratios = [
+            math.log(_wider(own, usual[name].spread))
+            for name, own in site.columns.items()
+            if " = " not in name and own.variance > 0 and usual[name].spread.variance > 0
+        ]
+        middle = median(ratios) if len(ratios) >= _MANY else 0.0
+        near = sum(abs(ratio - middle) < abs(middle) / 2 for ratio in ratios)
+        if abs(middle) > math.log(_RATIO) and near >= _MOST * len(ratios):
+            factors[key] = math.exp(middle)
+    return factors
 
 
 def _shifts(key: str, sites: Mapping[str, Site], quantile: float, labels: Reason | None) -> list[ColumnShift]:
     """Return the columns in which a site departs from the middle one."""
-    found = []
+    shifts, references = [], _usual(sites)
     for name, own in sites[key].columns.items():
-        others = {other: site.columns[name] for other, site in sites.items() if name in site.columns}
-        if len(others) < 2 or own.count < FEW_RECORDS:
+        usual = references[name]
+        middle, scale = usual.middle, math.sqrt(usual.spread.variance)
+        if usual.sites < 2 or own.count < FEW_RECORDS or not scale or not own.variance:
             continue
-        middle = others[_reference({other: (one.mean, one.count) for other, one in others.items()})]
-        spread = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
-        scale = math.sqrt(spread.variance)
-        if not scale or not own.variance:
-            continue
-        shift, ratio = (own.mean - middle.mean) / scale, _wider(own, spread)
+        shift, ratio = (own.mean - middle.mean) / scale, _wider(own, usual.spread)
         error = math.sqrt(own.variance / own.count + middle.variance / middle.count) / scale
-        log_error = math.sqrt(_TAILS / own.count + _TAILS / spread.count)
-        categorical = " = " in name
+        log_error = math.sqrt(_TAILS / own.count + _TAILS / usual.spread.count)
         moves = abs(shift) > max(_SHIFT, quantile * error)
-        widens = not categorical and abs(math.log(ratio)) > max(math.log(_RATIO), quantile * log_error)
+        is_numeric = " = " not in name
+        widens = is_numeric and abs(math.log(ratio)) > max(math.log(_RATIO), quantile * log_error)
         if moves and not widens and labels is not None and _explained(key, name, sites, middle, quantile):
             continue
         if moves or widens:
-            found.append(ColumnShift(name, shift, ratio, _factor(own, middle, ratio) if widens else None))
-    return found
+            shifts.append(ColumnShift(name, shift, ratio, _factor(own, middle, ratio) if widens else None))
+    return shifts
 
 
 def _wider(own: Moments, usual: Moments) -> float:
@@ -192,45 +205,43 @@ def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, 
     return abs(column.mean - middle.mean) <= abs(shares[key] - usual) * apart + quantile * error
 
 
-def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Collection[str]) -> list[Reason]:
-    """Return the reasons of the inputs: columns in another unit, and other distributions."""
-    units = {key: [one for one in found if one.factor is not None] for key, found in shifts.items()}
-    others = {key: [one for one in found if one.factor is None] for key, found in shifts.items()}
-    reasons: list[Reason] = []
-    for kind, by_site in (("unit", units), ("inputs", others)):
-        departing = {key: found for key, found in by_site.items() if found}
-        if departing:
-            columns = _top([one for found in departing.values() for one in found])
-            odd = tuple(key for key in sites if key not in departing)
-            if kind == "inputs" and 0 < len(odd) < len(departing) and (seen := _from_the_other_side(departing)):
-                # The reference is among the few.
-                reasons.append(Reason("inputs", odd, seen))
-            else:
-                reasons.append(Reason(kind, tuple(departing), columns))  # type: ignore[arg-type]
-    return reasons
+def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Collection[str]) -> Iterator[Reason]:
+    """Yield the reasons of the inputs: columns in another unit, and other distributions."""
+    kinds: tuple[Kind, ...] = ("unit", "inputs")
+    for kind in kinds:
+        of_kind = {
+            key: [one for one in own if (one.factor is None) == (kind == "inputs")] for key, own in shifts.items()
+        }
+        departing = {key: own for key, own in of_kind.items() if own}
+        odd = tuple(key for key in sites if key not in departing)
+        reverse = _reversed(departing) if kind == "inputs" and 0 < len(odd) < len(departing) else ()
+        if reverse:
+            # The reference is among the few.
+            yield Reason(kind, odd, reverse)
+        elif departing:
+            yield Reason(kind, tuple(departing), _top([one for own in departing.values() for one in own]))
 
 
-def _from_the_other_side(departing: Mapping[str, Sequence[ColumnShift]]) -> tuple[ColumnShift, ...]:
+def _reversed(departing: Mapping[str, Sequence[ColumnShift]]) -> tuple[ColumnShift, ...]:
     """Return how the reference departs in the columns in which all these sites differ from it in the same way."""
-    by_column: dict[str, list[ColumnShift]] = {}
-    for found in departing.values():
-        for one in found:
-            by_column.setdefault(one.column, []).append(one)
-    common = [
-        ColumnShift(column, -median(one.shift for one in own), 1 / median(one.ratio for one in own))
-        for column, own in by_column.items()
-        if len(own) == len(departing) and len({one.shift > 0 for one in own}) == 1
-    ]
-    return _top(common)
+    columns: dict[str, list[ColumnShift]] = {}
+    for one in (one for own in departing.values() for one in own):
+        columns.setdefault(one.column, []).append(one)
+    return _top(
+        [
+            ColumnShift(column, -median(one.shift for one in own), 1 / median(one.ratio for one in own))
+            for column, own in columns.items()
+            if len(own) == len(departing) and len({one.shift > 0 for one in own}) == 1
+        ]
+    )
 
 
-def _top(found: Sequence[ColumnShift]) -> tuple[ColumnShift, ...]:
+def _top(shifts: Sequence[ColumnShift]) -> tuple[ColumnShift, ...]:
     """Return the columns that differ most, each once."""
     largest: dict[str, ColumnShift] = {}
-    for one in found:
-        if one.column not in largest or one.size > largest[one.column].size:
-            largest[one.column] = one
-    return tuple(sorted(largest.values(), key=lambda one: -one.size))
+    for one in sorted(shifts, key=lambda one: -one.size):
+        largest.setdefault(one.column, one)
+    return tuple(largest.values())
 
 
 def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
