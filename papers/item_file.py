@@ -286,7 +286,7 @@ class ItemReader:
             return []
         names = [str(value) for value in values]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            self._fault(place, f"{twice}: stands twice; keep one.")
+            self._fault(place, f"{twice}: is given twice; keep one.")
         return names
 
     def _text(self, place: str, value: Any) -> str:
@@ -307,7 +307,7 @@ class ItemReader:
         self._known(place, [str(key) for key in values], set(known), "key")
         for key in needed:
             if key not in values:
-                self._fault(place, f"{key} is missing; docs/reproduce.md has a file to begin with.")
+                self._fault(place, f"{key} is missing; docs/reproduce.md has an example.")
 
     def _known(self, place: str, names: Sequence[str], known: set[str], what: str) -> None:
         for name in names:
@@ -351,7 +351,7 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     if scale == "paper":
         return item
     if smaller is None:
-        raise ConfigError([f"scale=small: {name} has one scale alone; leave it out."])
+        raise ConfigError([f"scale=small: {name} has only one scale; leave it out."])
     return smaller
 
 
@@ -363,7 +363,7 @@ def _path_of(name: str, folder: Path = Path()) -> Path:
     if name not in known:
         hint = did_you_mean(name, known) or f" There are: {', '.join(known)}."
         raise ConfigError(
-            [f"{name}: there is no such item.{hint} florets reproduce --list tells of all; or name a .yaml file."]
+            [f"{name}: there is no such item.{hint} florets reproduce --list lists all; or name a .yaml file."]
         )
     return FOLDER / f"{name}.yaml"
 
