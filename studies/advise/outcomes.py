@@ -1,4 +1,4 @@
-"""What the runs of an advice say: groups, each method's results on every client, and the sites' data."""
+"""Results of the runs of an advice: groups, figures of each method on every client, and the sites' data."""
 
 import csv
 import json
