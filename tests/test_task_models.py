@@ -19,7 +19,6 @@ from florets.task.models import (
 )
 from florets.task.models.cnn import pool_and_relu
 from florets.task.task import initial_models
-from florets.task.training.modules import torch_random
 
 
 def num_parameters(module):
@@ -91,32 +90,6 @@ def test_initial_models_differ_and_do_not_depend_on_their_number():
     assert not np.array_equal(many[0]["1.weight"], many[1]["1.weight"])
     other_seed = initial_models(lambda: mlp((4,), 2), 2, "different", 4)
     assert not np.array_equal(few[0]["1.weight"], other_seed[0]["1.weight"])
-
-
-def test_equal_initial_models_are_copies_of_the_first():
-    same = initial_models(lambda: nn.BatchNorm1d(3), 3, "same", 0)
-    assert same[0]["num_batches_tracked"].dtype == np.int64
-    assert all(np.array_equal(same[0][name], model[name]) for model in same for name in same[0])
-    same[0]["weight"][:] = 5
-    assert (same[1]["weight"] == 1).all()
-
-
-@pytest.mark.parametrize("outputs", [1, 10])
-def test_the_start_of_a_linear_model_can_be_chosen(outputs):
-    with torch_random(np.random.default_rng(0)):
-        uniform = linear((400,), outputs, bias=True, start="uniform", scale=3.0)[1]
-        normal = linear((400,), outputs, bias=True, start="normal", scale=2.0)[1]
-        unit = linear((400,), outputs, start="unit")[1]
-        coin = linear((400,), outputs, bias=True, start="bernoulli", scale=0.5)[1]
-    assert 2.9 < uniform.weight.abs().max() <= 3
-    assert normal.weight.norm(dim=1).mean().item() == pytest.approx(2, rel=0.15)
-    assert unit.weight.norm().item() == pytest.approx(1, rel=1e-6)
-    assert not uniform.bias.any()
-    assert not normal.bias.any()
-    assert coin.weight.unique().tolist() == [0.0, 0.5]
-    # Half of 400 fair coins: five standard deviations are 0.125.
-    assert coin.weight.mean().item() == pytest.approx(0.25, abs=0.0625)
-    assert not coin.bias.any()
 
 
 @pytest.mark.parametrize(
