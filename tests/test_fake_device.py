@@ -120,12 +120,10 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
 @pytest.mark.parametrize(
     "keys",
     [
-        ("strategy=clove", "train.batch_size=20"),
-        ("strategy=ifca", "train=sgd", "train.local_steps=10", "train.batch_size=100"),
         ("strategy=clove", "loss_data=held_out", "loss_batch=7", "task.model=linear", "train=sgd"),
         ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
     ],
-    ids=["clove", "ifca", "linear", "convolutions"],
+    ids=["linear", "convolutions"],
 )
 def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     here, reports, _ = run(1, *keys)

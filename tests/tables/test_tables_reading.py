@@ -172,7 +172,7 @@ def frame_of(content: bytes, site: Site | None = None, **declared) -> pd.DataFra
         return read_table(path, Declaration(**declared), site or Site()).frame
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.none() | NUMBERS, SAFE, st.none() | SAFE), min_size=1, max_size=20),
     st.sampled_from(",;\t|"),
@@ -198,7 +198,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(["utf-8", "utf-16", "cp1252", "latin-1"]))
 @example('"\t', "utf-8")
 def test_no_file_breaks_the_reader(text: str, encoding: str) -> None:
