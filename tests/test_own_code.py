@@ -13,7 +13,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.item_file import read_item
+from florets.papers.items import read_item
 from florets.server_app.app import read_run_config
 from florets.server_app.own_code import CODE, changed_files, changed_words, code_on_disk
 from florets.server_app.resume import read_resume
