@@ -238,9 +238,7 @@ def _made(kind: type) -> Any:
     try:
         return kind()
     except TypeError as error:
-        raise ConfigError(
-            [f"tracker={kind.__name__}: is a class that cannot be made without arguments; give an instance of it."]
-        ) from error
+        raise ConfigError([f"tracker={kind.__name__}: is a class that needs arguments; give an instance."]) from error
 
 
 def run_overrides(

@@ -191,7 +191,7 @@ class _Problem:
         # Weights and changes of samples stay what they are.
         mu = replace(self.objective, weights=None, augment=None).proximal_mu
         if mu is None:
-            raise ValueError("a part of the loss can be trained on with a proximal term and no other")
+            raise ValueError("a part of the loss can only be combined with a proximal term")
         objective = replace(self.objective, terms=(Proximal(mu / self.fraction),) if mu else ())
         return replace(self, training=self.training.on_part(self.fraction), objective=objective, fraction=1.0)
 

@@ -14,21 +14,21 @@ from florets.server_app.run_models import RunModels, load_run
 from florets.task.imported import import_from
 
 HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [client=<key>] [unlabelled=true]
-  Say which of a finished run's models fits data with their targets, and how well. CLoVE's frozen clusters, the
-  groups of a discovery or those of FLUX decide where the run has them, else the lowest loss; for FedEM and FedRC the
-  share of each model is printed. save= writes that model alone (.safetensors), and for tables next to it how
-  they become its inputs (.preprocessing.json). unlabelled=true: the data have no targets; for runs of FLUX.
+  Say which of a finished run's models fits data with targets, and how well. CLoVE's frozen clusters or the groups of
+  discovery or FLUX decide if the run has them, otherwise the lowest loss; for FedEM and FedRC the share of each
+  model is printed. save= writes that model (.safetensors), and for tables how they become its inputs
+  (.preprocessing.json). unlabelled=true: the data have no targets; for runs of FLUX.
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
-  Write that model's predictions for new inputs, or those of the model of one of the run's clients: its own where
-  the run has personal models, else its group's. A row has the record's ids, the class with its probability and that
+  Write predictions for new inputs, by a model or by that of one of the run's clients: its own if the run has
+  personal models, otherwise its group's. A row has the record's ids, the class with its probability and that
   of each class, or the value in its unit, and how many cells were missing or of an unknown category.
 
 data is a table as the sites have it (.csv, .tsv, ..., one record is enough; for assign with the target), a .npz
-archive (x, and y for assign), or a folder of images (for assign: one folder for each class). The run says how it is
-read. Where a table has other names, units or missing marks, node.toml in its folder, or <name>.toml next to
-<name>.csv, says so: rename, scale, missing, drop. In a run with task.table.standardise=site client=<key> also says
-whose scale holds; a new site with 30 records or more has its own. Of archives and images these keys say otherwise:
+archive (x, and y for assign), or a folder of images (for assign: one folder for each class). It is read as in
+the run. If a table has other names, units or missing marks, declare them in node.toml in its folder, or in
+<name>.toml next to <name>.csv: rename, scale, missing, drop. In a run with task.table.standardise=site client=<key>
+also selects the scale; a new site with 30 records or more has its own. For archives and images, override with:
 classes=[<first>,...] image_size=<pixels> grayscale=true depth=<bits>
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 

@@ -10,16 +10,16 @@ from florets.reports.console import say
 from florets.server_app.given_keys import key_texts
 
 HELP = """florets extend run=<folder> data_dir=<folder> [num_rounds=<n>] [to=<new folder>] [prepare=true] [<key>=..]
-  Go on from a finished run with its sites' new data, and with new sites, in a new folder; the earlier results stay as
-  they are. The run starts from the earlier models, groups and strategy state. Tables become inputs as before; a
+  Continue a finished run with its sites' new data, and with new sites, in a new folder; the earlier results are
+  kept. The run starts from the earlier models, groups and strategy state. Tables become inputs as before; a
   category that no site had then counts as unknown. A new site is placed as a newcomer in the next round. Sites with
   the same names are the same clients; one that is missing keeps its group and sits out.
 
 num_rounds= is the number of further rounds (by default as many as before); their numbers continue. to= names the new
 folder, by default <name>-extended next to the earlier one; parent.json in it names the earlier run.
-prepare=true only writes the folder and prints the commands that start the run: for real nodes, whose data are in no
+prepare=true only writes the folder and prints the commands that start the run: for real nodes, which have no
 data_dir. trust=true permits importing functions that the run names by import paths.
-The keys that resume may change can be given as well: workers, device, min_clients, round_timeout and others."""
+Keys that resume may change can be given as well: workers, device, min_clients, round_timeout and others."""
 
 _PREPARE = "prepare=true"
 

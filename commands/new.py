@@ -9,10 +9,10 @@ from pathlib import Path
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
 
-HELP = """florets new: a folder to start from, which runs as it is.
+HELP = """florets new: a folder to start from that runs as it is.
 
 Usage
-  florets new strategy <name>   one file: settings, state, who trains what
+  florets new strategy <name>   one file: settings, state and plan
   florets new data <name>       one file: a data set, its partition, a model
   florets new project <name>    a package of both, with a preset, that can be
                                 installed and is a Flower app as well

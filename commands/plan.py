@@ -26,8 +26,8 @@ HELP = """florets plan [experiment=<preset>] [key=value ...] [--json]
   Estimate what a run sends and what memory it needs, before it is run. Nothing is trained and nothing is written.
 
   Bytes are those of the models, without settings, losses and what Flower adds, in a run in which every client
-  replies. A round sends each participant one model, or all K where it chooses among them by their losses (IFCA in
-  each round, CLoVE until its clusters are stable): a line says what that adds up to. Memory comes on top of what
+  replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
+  each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of what
   Python, PyTorch and Flower take. --json prints the same for programs."""
 
 _ADAM_COPIES = 4

@@ -31,7 +31,7 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
   scale=small      fewer seeds, rows or rounds; the table says what was cut
   n_jobs=4         cells at a time, each in its own process (workers=2: each with 2 processes for its clients)
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
-  seeds=5          the first 5 seeds alone; the screen shows what was asked for, the files all there is
+  seeds=5          the first 5 seeds alone; the screen shows these, the files everything
   stored=DIR       cells that are stored in a page's folder, such as papers/clove, count as finished
 
 Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and plots where the item

@@ -7,16 +7,16 @@ from florets.server_app.given_keys import key_texts
 
 HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] [n_jobs=1] [<key>=<value> ...]
   Run an experiment with different settings, and name the best by its validation figure (`measure`), never by test
-  data: on the last line, and in best.yaml in the sweep's folder. Without task.validation_fraction a fifth of each
+  data, on the last line and in best.yaml in the sweep's folder. Without task.validation_fraction a fifth of each
   client's training records is held out.
 
   train.learning_rate=0.01,0.03,0.1                      one of these
   'train.learning_rate=tag(log,interval(0.001,0.1))'     a number from an interval, on a logarithmic scale
   'train.local_epochs=interval(1,5)'                     an integer from 1 to 5
 
-  sampler=tpe      proposes by what the earlier trials gave (Optuna, the extra `tune`)
+  sampler=tpe      learns from earlier trials (Optuna, the extra `tune`)
   sampler=random   draws at random (Optuna)
-  sampler=grid     all combinations, with several seeds too: the mean over them counts
+  sampler=grid     all combinations; with several seeds their mean counts
   n_jobs=4         trials at a time, in separate processes (the extra `sweep`)"""
 
 _OWN = ("trials", "sampler", "n_jobs")

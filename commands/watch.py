@@ -19,12 +19,12 @@ _LAST_SECONDS = 5.0
 """Seconds for which the end of a run is served to a page that has not asked for it yet."""
 
 HELP = """florets watch <folder> [port=<number>] [until_end=true]
-  Serve a page for this machine's browser that refreshes itself while the run in the folder goes on: curves of ARI and
-  accuracy, who is in which group and who moved, each client's losses, replies, the time that is left. The run may not
-  have begun yet, be going on, or be finished. Ctrl-C ends the command.
+  Serve a page for this machine's browser that refreshes itself while the run in the folder is in progress: curves of
+  ARI and accuracy, who is in which group and who moved, each client's losses, replies, the remaining time. The run
+  may start later or be finished already. Ctrl-C ends the command.
 
-  port=0        where it listens, on 127.0.0.1 alone; 0: a free port
-  until_end     true: end with the run, with exit code 0, or 1 where the run ended early"""
+  port=0        port on 127.0.0.1; 0: a free one
+  until_end     true: end with the run: exit code 0, or 1 if the run ended early"""
 
 
 def main(arguments: Sequence[str]) -> int:

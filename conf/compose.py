@@ -230,7 +230,7 @@ def follow(
         for key, neutral in GRADIENTS_ONLY.items():
             if key in explicit and values.get(key) != neutral:
                 remedy = "add that, or leave it out" if able else f"strategy {strategy} has none; leave it out"
-                problems.append(f"{key}={show(values[key])}: has an effect only with averaging=gradients; {remedy}.")
+                problems.append(f"{key}={show(values[key])}: only has an effect with averaging=gradients; {remedy}.")
             else:
                 values[key] = neutral
     return problems

@@ -36,7 +36,7 @@ def require(extra: str, what: str) -> None:
         If one of its packages is not installed.
     """
     if missing := [package for package, module in _BRINGS[extra].items() if not _is_installed(module)]:
-        raise ConfigError([f'{what}: needs {" and ".join(missing)}; pip install "florets[{extra}]" brings it.'])
+        raise ConfigError([f'{what}: needs {" and ".join(missing)}; pip install "florets[{extra}]" installs it.'])
 
 
 def _is_installed(module: str) -> bool:

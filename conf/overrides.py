@@ -47,7 +47,7 @@ def parse_overrides_string(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise ConfigError([f"overrides={text!r}: {error}; each quote needs its partner."]) from error
+        raise ConfigError([f"overrides={text!r}: {error}; close every quote."]) from error
 
 
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:

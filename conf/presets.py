@@ -142,7 +142,8 @@ def _read(text: str) -> dict[str, Any]:
         raise ValueError("it holds a list")
     # Names of classes stay as they are written: to YAML no, 01, 1e3 or true is no text.
     for places in (("task", "data_options"), ("data_options",)) if "classes" in text else ():
-        options, written = values, yaml.load(text, yaml.BaseLoader)
+        options: Any = values
+        written = yaml.load(text, yaml.BaseLoader)
         for place in places:
             options, written = options.get(place), written.get(place)
             if not isinstance(options, dict):

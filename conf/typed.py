@@ -47,7 +47,7 @@ def read_strategy(name: str, problems: list[str]) -> type[Settings] | None:
         )
         return None
     if ":" in name and (wrong := list(_wrong_defaults(settings))):
-        problems += [f"strategy={name}: {settings.__name__}.{line}; mend the strategy." for line in wrong]
+        problems += [f"strategy={name}: {settings.__name__}.{line}; correct the strategy." for line in wrong]
         return None
     return settings
 

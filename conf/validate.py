@@ -80,11 +80,11 @@ def _own(settings: Settings, method: str, *given: Config) -> list[str]:
     # It may be anybody's code.
     except Exception as error:
         raise ConfigError(
-            [f"strategy: {name} failed with {type(error).__name__}: {error}; mend the strategy."]
+            [f"strategy: {name} failed with {type(error).__name__}: {error}; correct the strategy."]
         ) from error
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ConfigError(
-            [f"strategy: {name} returned {lines!r}, and must return a list of strings; mend the strategy."]
+            [f"strategy: {name} returned {lines!r}, and must return a list of strings; correct the strategy."]
         )
     return lines
 

@@ -188,7 +188,7 @@ class Federation:
         done = self.flwr("run", str(app), CONNECTION, "--run-config", settings, "--format", "json")
         answer = _json(done.stdout)
         if not answer.get("run-id"):
-            raise DeploymentError(f"Flower did not take the run: {(done.stdout + done.stderr).strip()[-2000:]}")
+            raise DeploymentError(f"Flower rejected the run: {(done.stdout + done.stderr).strip()[-2000:]}")
         return str(answer["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
@@ -202,7 +202,7 @@ class Federation:
         done = self.flwr("ls", CONNECTION, "--run-id", run_id, "--format", "json")
         runs = _json(done.stdout).get("runs")
         if not runs:
-            raise DeploymentError(f"`flwr ls` gave no answer: {done.stdout}{done.stderr}")
+            raise DeploymentError(f"`flwr ls` did not answer: {done.stdout}{done.stderr}")
         return str(runs[0]["status"]), str(runs[0].get("status-details", ""))
 
     def online(self) -> int:

@@ -73,8 +73,8 @@ def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resum
         if trackers:
             raise ConfigError(
                 [
-                    f"tracker={type(trackers[0]).__name__}: an object cannot go into Flower's processes; name its "
-                    "class as package.module:Class, or use engine=local."
+                    f"tracker={type(trackers[0]).__name__}: an object cannot be passed to Flower's processes; name "
+                    f"its class as package.module:Class, or use engine=local."
                 ]
             )
         from florets.engines import flower_run
@@ -91,7 +91,7 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     # Clients in this process share what they keep between messages.
     if not _running.acquire(blocking=False):
         raise ConfigError(
-            ["a run is going on in another thread of this process; wait for it, or use another process."]
+            ["a run is in progress in another thread of this process; wait for it, or use another process."]
         )
     try:
         with _grid(config) as grid:

@@ -143,7 +143,7 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
         started = superlink.flwr(*command, "--format", "json", capture=True)
         run_id = _run_id(started.stdout)
         if run_id is None:
-            raise FlowerRunError(f"Flower did not take the run: {(started.stdout + started.stderr).strip()[-2000:]}")
+            raise FlowerRunError(f"Flower rejected the run: {(started.stdout + started.stderr).strip()[-2000:]}")
         try:
             superlink.flwr("log", run_id, NAME, "--stream")
             status, details = _final_status(superlink, run_id)
@@ -180,6 +180,6 @@ def _status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
         (run,) = json.loads(listed.stdout)["runs"]
     except (json.JSONDecodeError, KeyError, ValueError) as error:
         raise FlowerRunError(
-            f"`flwr ls` gave no answer about run {run_id}: {listed.stdout}{listed.stderr}"
+            f"`flwr ls` did not answer about run {run_id}: {listed.stdout}{listed.stderr}"
         ) from error
     return str(run["status"]), str(run.get("status-details", ""))

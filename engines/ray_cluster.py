@@ -104,7 +104,7 @@ def check_alive(address: str, given: str, remedy: str) -> None:
         if code == grpc.StatusCode.UNAUTHENTICATED:
             return
         reason = (
-            "what answers there is no Ray head node"
+            "the process at that address is not a Ray head node"
             if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
             else "nobody answers there"
         )

@@ -167,7 +167,7 @@ def read_item(path: Path, name: str, scale: str = "paper") -> Item:
     if scale == "paper":
         return item
     if item.small is None:
-        raise ConfigError([f"scale=small: {name} has one scale alone; leave it out."])
+        raise ConfigError([f"scale=small: {name} has only one scale; leave it out."])
     return _smaller(item, item.small)
 
 
@@ -213,7 +213,7 @@ def _path_of(name: str, folder: Path = Path()) -> Path:
     if name not in known:
         hint = did_you_mean(name, known) or f" There are: {', '.join(known)}."
         raise ConfigError(
-            [f"{name}: there is no such item.{hint} florets reproduce --list tells of all; or name a .yaml file."]
+            [f"{name}: there is no such item.{hint} florets reproduce --list lists all; or name a .yaml file."]
         )
     return FOLDER / f"{name}.yaml"
 
@@ -362,7 +362,7 @@ class _Reader:
         self._known(place, map(str, values), known or declared, "key")
         for key in needed:
             if key not in values:
-                self._fault(place, f"{key} is missing; docs/reproduce.md has a file to begin with.")
+                self._fault(place, f"{key} is missing; docs/reproduce.md has an example.")
         hints = type_hints(kind)
         return {
             key: self._value(hints[key], value, f"{place}.{key}".lstrip("."), declared[key].metadata.get("least", 1))
@@ -481,7 +481,7 @@ class _Reader:
             return []
         names = [str(value) for value in values]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            self._fault(place, f"{twice}: stands twice; keep one.")
+            self._fault(place, f"{twice}: is given twice; keep one.")
         return names
 
     def _text(self, place: str, value: Any) -> str:

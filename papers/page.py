@@ -151,8 +151,9 @@ def remake(words: Sequence[str], caller: Path) -> int:
     if wrong := [word for word in given if word.partition("=")[0] not in _FOLDERS]:
         raise ConfigError(
             [
-                f"{word}: only {' and '.join(_FOLDERS)} may follow a page's name."
-                f"{did_you_mean(word.partition('=')[0], _FOLDERS)} What makes another table belongs into its block."
+                f"{word}: only {' and '.join(_FOLDERS)} may follow a page's "
+                f"name.{did_you_mean(word.partition('=')[0], _FOLDERS)} Keys that make another table belong in its "
+                f"block."
                 for word in wrong
             ]
         )
@@ -181,7 +182,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
         say(line)
     say(f"Page: {path}")
     if not folder.is_dir():
-        say(f"No cell is stored: there is no folder {folder}, and none is finished in results_dir.")
+        say(f"No cell is stored: no folder {folder}, and none is finished in results_dir.")
     return 0
 
 
@@ -278,7 +279,7 @@ class PagePictures:
             reason = f"the curves of {counted(lost, 'run')} are not here" if lost else ""
             lines_of = store.get
         if reason:
-            return f"its plot is that of before, as {reason}"
+            return f"its plot is the previous one, because {reason}"
         drawn = list(pictures(table, lines_of))
         # Pictures of other rows than are shown now would stand beside the new ones.
         for path in self._folder.glob(f"{name}*.png"):

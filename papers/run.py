@@ -83,7 +83,7 @@ def _look(config: Config) -> _Look:
     )
 
 
-ENDED = "its process ended before it did: killed, or out of memory"
+ENDED = "its process ended early: killed, or out of memory"
 BUSY = "another process runs it"
 
 

@@ -252,7 +252,7 @@ _PAGE = """{% extends "page" %}
 {% call section("Clusters") %}{{ table(clusters, "full") }}{% endcall %}
 {% call folded("Settings of the task") %}<pre>{{ config }}</pre>{% endcall %}
 {% endblock %}
-{% block footer %}Written by Florets. The numbers behind this page are in partition.csv, beside it.{% endblock %}
+{% block footer %}Written by Florets. The numbers behind this page are in partition.csv, next to it.{% endblock %}
 """
 
 

@@ -259,20 +259,21 @@ def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> 
             return "", False
         if num_models == 1:
             return "One model serves all clients, and this task has no groups.", True
-        return f"{num_models} clusters found, and this task has no groups.", False
+        return f"{num_models} clusters; this task has no groups.", False
     if summary.final_ari == 1:
         words = stability_words(summary)
         since = f"; the clustering is {words}" if words else ""
         of = f"{counted(len(truth), 'true cluster')} of {counted(placed, 'client')}"
         return f"The {of} are recovered exactly{since}.", True
     if num_models == 1:
-        return f"One model serves all clients: the {len(truth)} true clusters are not told apart.", False
+        return f"One model serves all clients: the {len(truth)} true clusters are not separated.", False
     if num_models == placed:
-        return f"Each client has a model of its own: the {len(truth)} true clusters are not used.", False
+        return f"Each client has its own model: the {len(truth)} true clusters are not used.", False
     some = ari_words(vars(summary), "final_")
     return (
-        f"{num_models} clusters found where {len(truth)} are true; adjusted Rand index {summary.final_ari:.2f}"
-        f"{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than chance).",
+        f"{num_models} clusters, {len(truth)} true ones; adjusted Rand index "
+        f"{summary.final_ari:.2f}{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than "
+        f"chance).",
         False,
     )
 

@@ -73,7 +73,7 @@ def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:
     """
     given = {name: value for name, value in run_config.items() if name != "advise"}
     if named := [name for name in (*_INTERNAL, "resume") if given.get(name)]:
-        raise ConfigError([f"{name}: does not go with advise=true; leave it out." for name in named])
+        raise ConfigError([f"{name}: cannot be combined with advise=true; leave it out." for name in named])
     question = Question.of(run_config_overrides(given))
     check_own_clients(question.base)
     _, folder = answer(question, lambda config, place: run_experiment(grid, config, place, by_flower=True))
@@ -107,7 +107,7 @@ def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:
 def _read_resume(run_config: Mapping[str, Any], folder: Path) -> Config:
     if not folder.is_absolute():
         raise ConfigError(
-            [f"resume={folder}: must be an absolute path; the app's working directory is that of the SuperLink."]
+            [f"resume={folder}: must be an absolute path, because the app's working directory is the SuperLink's."]
         )
     if text := str(run_config.get("config-json", "")):
         return config_from_json(text)
@@ -171,5 +171,5 @@ def _end_those_at_work() -> None:
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if " ".join(process.cmdline()).startswith(_AT_WORK):
-                log.warning("a client still hangs at the end of the run: its process %d is ended", process.pid)
+                log.warning("a client still hangs at the end of the run: ending its process %d", process.pid)
                 process.kill()

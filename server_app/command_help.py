@@ -29,46 +29,45 @@ Usage
                                                 validation data (extra "tune")
   florets discover <keys>                       do these clients form groups?
   florets advise <keys>                         should these clients be grouped,
-                                                and what should they use
-  florets reproduce <item>                      a table of runs, stopped and
-                                                continued; --list names them all
+                                                and which method fits
+  florets reproduce <item>                      a table of many runs;
+                                                --list names all
   florets resume=<folder>                       continue an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
-  florets plan experiment=<preset>              what a run sends, needs and
-                                                takes, before it is run
-  florets new strategy|data|project <name>      a skeleton with a test, to write
-                                                one's own from
-  florets watch <folder>                        a page that shows a run while it
-                                                goes on
+  florets plan experiment=<preset>              what a run will send, and the
+                                                memory that it needs
+  florets new strategy|data|project <name>      a skeleton of your own, with a
+                                                test
+  florets watch <folder>                        a page that shows a run in
+                                                progress
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
-  florets extend run=<folder> data_dir=<new>    go on with other data
+  florets extend run=<folder> data_dir=<new>    continue a run with new data
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
   -q, --quiet     one plain line per round instead of a progress bar
   --cfg           print the configuration that would run and exit
-  --config-dir    folder of presets of your own: experiment/<name>.yaml in it
+  --config-dir    folder with your own presets: experiment/<name>.yaml
   --continue      for a sweep: keep finished jobs, continue stopped ones;
                   jobs whose code was edited are run again
   --debug         show Python's traceback on errors
   --version       print the version and exit
-  -h, --help      this text, with strategy=<module>:<Class> also its keys;
-                  of advise, assign, check, discover, export, extend, new,
-                  plan, predict, reproduce, show-partition, tune and watch,
-                  theirs
+  -h, --help      this text; with strategy=<module>:<Class> also its keys;
+                  after advise, assign, check, discover, export, extend,
+                  new, plan, predict, reproduce, show-partition, tune or
+                  watch: help on that command
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
 'task.data_options={noise: 1}' replaces all of them.
-Code that a preset or a saved run names by an import path is used only with
-trust=true.
+Code that a preset or a saved run names by an import path needs trust=true.
 Below, [a | b | c] gives a key's choices, the default first.
 Results: <results_dir>/<experiment>/<strategy>/<other keys>/seed-<seed>/;
-of sweeps <results_dir>/sweeps/.
+for sweeps: <results_dir>/sweeps/.
 Exit code: 0 success; 1 a run or a job of a sweep failed; 2 the
-configuration was refused before any training."""
+configuration was refused before training."""
 
 
 def help_text(width: int = 110, own: str | None = None) -> str:

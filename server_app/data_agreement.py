@@ -277,7 +277,7 @@ def saved_data(config: Config, folder: Path) -> OwnData:
     config = replace(config, task=saved_config(folder, trust=True).task)
     preprocessing = read_preprocessing(folder)
     if preprocessing is None and _had_tables(folder):
-        raise ConfigError([f"{folder / PREPROCESSING} is missing: the run cannot go on without it; run it again."])
+        raise ConfigError([f"{folder / PREPROCESSING} is missing: the run cannot continue without it; run it again."])
     return OwnData(config, table_of(config, preprocessing))
 
 

@@ -114,7 +114,7 @@ class Recorder:
             raise
         self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
         if done_rounds is not None:
-            self.note(f"going on after round {done_rounds} in {self.folder}")
+            self.note(f"continuing after round {done_rounds} in {self.folder}")
         if replaced:
             self.note(f"replaced the results of an earlier run in {self.folder}")
 

@@ -70,7 +70,7 @@ def read_resume(overrides: Sequence[str], caller: Path) -> tuple[Config, Path] |
     for entry in given.values():
         if entry.key not in CHANGEABLE or entry.key == "results_dir":
             allowed = ", ".join(key for key in CHANGEABLE if key != "results_dir")
-            problems.append(f"{entry.text}: cannot be changed in the middle of a run; beside resume go {allowed}.")
+            problems.append(f"{entry.text}: cannot be changed during a run; with resume you may give {allowed}.")
     if problems:
         raise ConfigError(problems)
     if "data_dir" in given:
@@ -146,8 +146,8 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     if asked < done:
         raise ConfigError(
             [
-                f"num_rounds={asked}: the run in {folder} has come to its end with num_rounds={done}, and rounds "
-                f"cannot be undone; leave num_rounds out, or give more to go on."
+                f"num_rounds={asked}: the run in {folder} has finished with num_rounds={done}, and rounds cannot be "
+                f"undone; leave num_rounds out, or give more to go on."
             ]
         )
     if asked > done:
@@ -181,7 +181,7 @@ def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     if checkpoint is None:
         if saved_config(folder, trust=True).checkpoint_every == 0:
             raise CheckpointError(
-                f"the run in {folder} was made with checkpoint_every=0: there is nothing to go on from; run it again"
+                f"the run in {folder} was made with checkpoint_every=0: there is nothing to resume; run it again"
             )
         return None
     different = list(_differences(_renamed(checkpoint.config), as_plain(config)))

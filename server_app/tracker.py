@@ -84,7 +84,7 @@ class RunEnd:
 
 
 class Tracker(Protocol):
-    """What a run calls as it goes on; whatever an implementation raises, the run goes on without it."""
+    """What a run calls as it goes on; whatever an implementation raises, the run continues without it."""
 
     def on_start(self, run: RunStart) -> None:
         """Begin, before the first round."""

@@ -61,8 +61,8 @@ def _make(name: str) -> Tracker:
     except Exception as error:  # it is anybody's code
         raise ConfigError(
             [
-                f"tracker={name}: cannot be made without arguments ({type(error).__name__}: {error}); correct the "
-                f"class."
+                f"tracker={name}: cannot be created without arguments ({type(error).__name__}: {error}); correct "
+                f"the class."
             ]
         ) from error
     return _checked(name, made)
@@ -133,7 +133,7 @@ class Tracking:
             if name not in self._failed:
                 reason = " ".join(str(error).split())[:300]
                 self._recorder.warn(
-                    f"tracker={name} failed ({type(error).__name__}: {reason}); the run goes on without it"
+                    f"tracker={name} failed ({type(error).__name__}: {reason}); the run continues without it"
                 )
             self._failed.add(name)
 

@@ -60,19 +60,19 @@ class RunKeys:
     )
     personal: PersonalName | None = setting(
         None,
-        "what clients have of their own within their groups: as that strategy, or an intercept; null: none",
+        "personal models within groups: those of that strategy, or an intercept; null: none",
     )
     personal_options: dict[str, Any] = setting({}, "settings of that method, such as {proximal_lambda: 0.1}")
     eval_every: int = setting(
         1, "rounds between evaluations on test data; the last round is always evaluated", least=1
     )
     eval_clients: Literal["all", "participants"] = setting(
-        "all", "who tests: all clients with a model, or the round's"
+        "all", "which clients test: all with a model, or the round's participants"
     )
     fine_tune_epochs: float = setting(
         0.0,
-        "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it tests; "
-        "reported beside the plain figure. Costs as much as training: raise eval_every. 0: none",
+        "local epochs for which each client, at every evaluation, also fine-tunes a copy of the model that it "
+        "tests; reported in addition. Costs as much as training: raise eval_every. 0: none",
         least=0,
     )
     statistics: bool = setting(
@@ -82,7 +82,7 @@ class RunKeys:
     )
     min_clients: int | None = setting(
         None,
-        "clients needed to start; null: num_clients. Of nodes with data of their own it is the only count",
+        "clients needed to start; null: num_clients. For nodes with their own data it is the only count",
         least=1,
     )
     quorum: float = setting(
@@ -113,8 +113,8 @@ class RunKeys:
 class Experiment(RunKeys):
     """The keys of a run, which `Settings.problems` is given."""
 
-    k: int | Literal["auto"] = setting(4, "number K of models; auto finds it (clove, cfl_gp)")
-    k_max: int = setting(10, "largest K that k=auto may find, and the number of models then")
+    k: int | Literal["auto"] = setting(4, "number K of models; auto determines it (clove, cfl_gp)")
+    k_max: int = setting(10, "largest K that k=auto may choose, and the number of models then")
     num_clients: int = setting(20, "clients of the federation", least=1)
     num_rounds: int = setting(
         10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them", least=1

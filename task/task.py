@@ -15,12 +15,13 @@ from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
 from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
-from florets.task.drift import Drift, ShardsByRound, Version
+from florets.task.drift import ShardsByRound, Version
 from florets.task.layers import body_and_head
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
+from florets.task.settings import Drift
 from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random

@@ -347,7 +347,7 @@ def test_an_app_on_nodes_answers_as_the_command_does(tmp_path: Path, monkeypatch
     folder = advise_nodes(LocalGrid(client_app, 6), run_config)
     assert (folder / "advice.html").is_file()
     for key in ("resume", "config-json"):
-        with pytest.raises(ConfigError, match="does not go with advise=true"):
+        with pytest.raises(ConfigError, match="cannot be combined with advise=true"):
             advise_nodes(LocalGrid(client_app, 6), {**run_config, key: "x"})
 
 

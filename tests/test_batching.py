@@ -29,7 +29,7 @@ from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
-from florets.task.training.linear import LinearNames, linear_names, linear_updates
+from florets.task.training.linear import linear_names, linear_updates
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
 from florets.task.training.networks import Dense, Mapped, network_of
@@ -79,27 +79,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport]]:
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param(("strategy=clove", "train.batch_size=20", "num_rounds=5"), marks=pytest.mark.slow),
-        pytest.param(
-            ("strategy=ifca", "experiment=digits_label_skew", "num_clients=15", "num_rounds=5", "train=sgd"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("strategy=fedavg", "train.batch_size=45", "train.local_epochs=1.5", "num_rounds=5", "eval_every=2"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            (
-                "strategy=ifca",
-                "train=sgd",
-                "train.local_steps=10",
-                "train.batch_size=100",
-                "num_clients=60",
-                "task.model_options.hidden=[20,8]",
-                "num_rounds=5",
-            ),
-            marks=pytest.mark.slow,
-        ),
         ("strategy=clove", "loss_data=held_out", "task.validation_fraction=0.2", "num_rounds=2", "train=sgd"),
         ("strategy=ifca", "task.model=linear", "task.model_options={bias: true}", "num_rounds=2", "train=sgd"),
         ("strategy=clove", "loss_batch=9", "num_rounds=3"),
@@ -245,19 +224,6 @@ def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool
     as_alone(linear_updates(names, shares, loss, settings), module, start, parts, loss, settings)
 
 
-def test_a_linear_models_full_steps_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = ("strategy=fedavg", "task.model=linear", "num_rounds=1", "train=sgd", "train.batch_size=1000")
-    alone, sizes = run(1, *keys)[0], []
-
-    def seen(names: LinearNames, shares: Sequence[Share], loss: str, settings: Training) -> list[Trained]:
-        sizes.append(len(shares))
-        return linear_updates(names, shares, loss, settings)
-
-    monkeypatch.setattr(batching, "linear_updates", seen)
-    np.testing.assert_allclose(run(5, *keys)[0], alone, rtol=0, atol=1e-5)
-    assert sizes == [5, 5, 2]
-
-
 def test_one_clients_infinite_inputs_stay_its_own() -> None:
     module = mlp((4,), 3, [5])
     start, network = dict(module.state_dict()), network_of(module)
@@ -287,27 +253,6 @@ def test_joined_losses_and_tests_are_those_of_each_client(module: torch.nn.Modul
         alone = evaluated(module, x, y, "cross_entropy")
         assert (test.accuracy, test.scores.values) == (alone.accuracy, alone.scores.values)
         assert test.loss == pytest.approx(alone.loss, rel=1e-5, abs=1e-6)
-
-
-@pytest.mark.parametrize("most", [1, 50, 10**6])
-def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = mlp((4,), 3, [5])
-    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
-    parts, network = clients((4,), "cross_entropy", 3), network_of(module)
-    assert isinstance(network, Dense)
-    assert network.first is not None
-    # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
-    monkeypatch.setattr("florets.task.training.full_steps._LEAST_ROWS", most)
-    monkeypatch.setattr("florets.task.training.full_steps._MULTIPLICATIONS", 0)
-    monkeypatch.setattr("florets.task.training.full_steps._CHUNK", 30)
-    losses, firsts = losses_and_first_outputs(
-        network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
-    )
-    for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
-        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
-        chosen = states[int(np.argmin(row))]
-        said = torch.nn.functional.linear(x, chosen[network.first.weight], chosen[str(network.first.bias)])
-        np.testing.assert_allclose(first, said, 1e-5, 1e-6)
 
 
 def test_which_modules_are_stacked() -> None:
@@ -446,3 +391,24 @@ def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
         compose([*SMALL, "batch_clients=0"])
     with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):
         run_experiment(Mock(spec=Grid), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("most", [1, 50, 10**6])
+def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = mlp((4,), 3, [5])
+    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
+    parts, network = clients((4,), "cross_entropy", 3), network_of(module)
+    assert isinstance(network, Dense)
+    assert network.first is not None
+    # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
+    monkeypatch.setattr("florets.task.training.full_steps._LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.full_steps._MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.full_steps._CHUNK", 30)
+    losses, firsts = losses_and_first_outputs(
+        network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
+    )
+    for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
+        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
+        chosen = states[int(np.argmin(row))]
+        said = torch.nn.functional.linear(x, chosen[network.first.weight], chosen[str(network.first.bias)])
+        np.testing.assert_allclose(first, said, 1e-5, 1e-6)

@@ -15,9 +15,6 @@ from florets.client_app import app as deadline
 from florets.client_app import caps
 from florets.client_app.app import app
 from florets.client_app.session import session
-from florets.conf.compose import compose
-from florets.conf.presets import choices
-from florets.conf.run_config import task_spec
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.fedala.messages import TRAIN_MIXED
@@ -207,13 +204,3 @@ def test_the_page_has_every_cap_with_its_default() -> None:
         for key, most in re.findall(r"^\| `(max-[a-z-]+)` \| ([0-9,]+) \|", page, re.M)
     }
     assert stated == {cap.key: cap.most for cap in caps.ALL}
-
-
-@pytest.mark.parametrize("experiment", choices("experiment"))
-def test_no_preset_comes_near_a_cap(experiment: str) -> None:
-    """With every strategy's own number of folds, clusters and so on by default, for they are far below."""
-    config = compose([f"experiment={experiment}"])
-    limits = caps.Limits({})
-    limits.check_task(TaskSpec(**task_spec(config)))
-    settings = {**config.train.record(), kinds.FINE_TUNE_EPOCHS: config.fine_tune_epochs}
-    limits.check_message(RecordDict(), {key: 10 * value for key, value in settings.items() if key in caps.SETTINGS})

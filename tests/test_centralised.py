@@ -41,13 +41,6 @@ def test_a_step_is_the_gradient_of_the_mean_loss_over_everybodys_samples() -> No
     assert report.work.gradients == len(x)
 
 
-def test_weights_by_class_are_those_of_all_samples_together() -> None:
-    # Each group has its own half of the digits; together all are about as frequent.
-    plain, weighted = (play(*FULL, f"train.class_weights={how}").models.bank for how in ("none", "balanced"))
-    assert not np.array_equal(plain, weighted)
-    np.testing.assert_allclose(plain, weighted, atol=0.02)
-
-
 def test_a_real_node_refuses() -> None:
     LocalGrid(app, 1)  # lets messages be built
     settings, models = message_settings(CONFIG, TASK), bank.model(build_models(CONFIG, TASK), 0)

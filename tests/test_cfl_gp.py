@@ -20,13 +20,11 @@ from florets.server_app.build import build_models, build_strategy, build_task, m
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.loop import Earlier
 from florets.strategies.base.report import ADVICE, RoundReport
-from florets.strategies.cfl_gp import profile as profile_module
 from florets.strategies.cfl_gp import spectral
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.profile import GradientProfile, mixing, relative_distances
 from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.cfl_gp.strategy import CFLGP
-from florets.strategies.core.cluster import cluster
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
@@ -123,16 +121,6 @@ def test_with_model_averaging_the_models_change_is_the_feature() -> None:
     assert max(steps(arrays)) == 3
 
 
-def test_clusters_keep_the_models_of_most_of_their_clients() -> None:
-    clients = FakeClients([0.0, 0.1, 0.2, 10.0, 10.1, 10.2])
-    _, reports, _ = play(clients, models(4.0, 6.0), 12)
-    found = [report.assignment for report in reports[1:]]
-    assert all(assignment == found[0] for assignment in found)
-    before, after = reports[0].assignment, reports[1].assignment
-    kept = sum(before[key] == after[key] for key in before)
-    assert kept >= 3  # With the two models exchanged, the other 6 - kept would have kept theirs.
-
-
 def test_clustering_stops_once_it_is_unchanged_for_a_share_of_the_rounds() -> None:
     clients = FakeClients(TWO_GROUPS)
     _, reports, _ = play(clients, models(4.0, 6.0), 10, stop_unchanged=0.3)
@@ -140,20 +128,6 @@ def test_clustering_stops_once_it_is_unchanged_for_a_share_of_the_rounds() -> No
     assert [report.phase for report in reports] == ["clustering"] * 5 + ["stable"] * 5
     assert probed(clients, 10) == [2, 4]
     assert clients.asked(kinds.TRAIN, 7) == [0, 1, 2, 3]
-
-
-def test_rounds_without_clustering_alone_do_not_stop_it() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    _, reports, _ = play(clients, models(4.0, 6.0), 10, period=4, stop_unchanged=0.1)
-    assert [report.phase for report in reports] == ["clustering"] * 6 + ["stable"] * 4
-
-
-def test_a_clustering_that_did_not_hear_everybody_anew_does_not_stop_it() -> None:
-    faults = {(kind, 4, 3): lost for kind in (kinds.TRAIN, TRAIN_PROBE)}
-    clients = FakeClients(TWO_GROUPS, faults=faults)
-    _, reports, _ = play(clients, models(4.0, 6.0), 10, stop_unchanged=0.3)
-    # Unchanged since round 2, but with three vectors of four clients; round 6 brings four more.
-    assert [report.phase for report in reports] == ["clustering"] * 6 + ["stable"] * 4
 
 
 def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
@@ -210,14 +184,6 @@ def test_a_client_that_comes_after_the_stop_takes_the_model_with_the_lowest_loss
     assert reports[6].assignment["3"] == reports[6].assignment["2"]
     assert clients.asked(kinds.TRAIN, 7) == [0, 1, 2, 3]
     assert clients.asked(kinds.LOSSES, 8) == []
-
-
-def test_a_newcomer_whose_losses_are_lost_sits_the_round_out() -> None:
-    faults = {(kind, r, 3): lost for r in (1, 2) for kind in (kinds.TRAIN, TRAIN_PROBE)}
-    clients = FakeClients(TWO_GROUPS, faults={**faults, (kinds.LOSSES, 3, 3): lost})
-    _, _, _ = play(clients, models(4.0, 6.0), 4, cluster_rounds=2)
-    assert clients.asked(kinds.TRAIN, 3) == [0, 1, 2]
-    assert clients.asked(kinds.TRAIN, 4) == [0, 1, 2, 3]
 
 
 def test_a_malformed_profile_vector_costs_that_clients_reply_alone() -> None:
@@ -294,13 +260,6 @@ def test_clients_are_told_what_to_leave_out() -> None:
     assert all(config[kinds.PROFILE_LAYERS] == ["theta"] and config[kinds.PROFILE_SEED] == 7 for config in probes)
 
 
-def test_the_time_of_clustering_counts_for_itself_and_not_for_the_averaging_around_it() -> None:
-    _, reports, _ = play(FakeClients(TWO_GROUPS), models(4.0, 6.0), 2)
-    seconds = reports[1].seconds
-    assert seconds["cluster"] > 0
-    assert sum(value for part, value in seconds.items() if part != "total") <= seconds["total"]
-
-
 def play_cfl_gp_digits(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayRecord]:
     """ARI of every round, the rounds' reports and the last models."""
     rounds = [] if any(given.startswith("num_rounds=") for given in overrides) else ["num_rounds=6"]
@@ -332,16 +291,6 @@ def play_cfl_gp_digits(*overrides: str) -> tuple[list[float | None], list[RoundR
 @pytest.mark.slow
 def test_the_groups_are_found_in_all_variants(settings: tuple[str, ...]) -> None:
     assert play_cfl_gp_digits(*settings)[0][-1] == 1.0
-
-
-@pytest.mark.slow  # Golden runs hold both to the bit.
-@pytest.mark.parametrize("averaging", ["gradients", "models"])
-def test_equal_seeds_give_equal_models_to_the_bit(averaging: str) -> None:
-    def models(seed: int) -> dict[str, bytes]:
-        given = (f"averaging={averaging}", "strategy.fraction_train=0.5", "num_rounds=4", f"seed={seed}")
-        return {name: array.data for name, array in play_cfl_gp_digits(*given)[2].items()}
-
-    assert models(3) == models(3) != models(4)
 
 
 def test_the_own_model_is_not_sent_twice_and_compression_shortens_the_replies() -> None:
@@ -381,23 +330,6 @@ def test_the_features_are_those_of_the_svd(num_blocks, num_clients, length, seed
         np.testing.assert_allclose(np.abs(features), np.abs(projected), atol=1e-3)
 
 
-def test_features_of_well_separated_directions_are_the_svds_to_a_millionth():
-    rng = np.random.default_rng(0)
-    left = np.linalg.qr(rng.standard_normal((60, 6)))[0]
-    right = np.linalg.qr(rng.standard_normal((6, 6)))[0]
-    made = (left * np.array([32.0, 16.0, 8.0, 4.0, 2.0, 1.0])) @ right.T
-    blocks = [part.T.astype(np.float32) for part in np.split(made, 3)]
-    dense = np.concatenate([block.T for block in blocks]).astype(np.float64)
-    u, values, _ = np.linalg.svd(dense, full_matrices=False)
-    gram = filled(blocks).gram(np.arange(6))
-    np.testing.assert_allclose(singular_values(gram, 6), values, rtol=0, atol=1e-6)
-    for count in range(1, 7):
-        features, projected = spectral_features(gram, count), dense.T @ u[:, :count]
-        np.testing.assert_allclose(features @ features.T, projected @ projected.T, rtol=0, atol=1e-6)
-        # With nothing between them but signs, the features themselves agree as well.
-        np.testing.assert_allclose(np.abs(features), np.abs(projected), rtol=0, atol=1e-6)
-
-
 def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():
     profile = GradientProfile.empty(2, 2)
     profile.add_clients(3)
@@ -409,24 +341,6 @@ def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():
     np.testing.assert_array_equal(profile.blocks[0], np.zeros((3, 2)))
     np.testing.assert_allclose(profile.gram(np.arange(3)), [[13, 35, 15], [35, 98, 35], [15, 35, 25]])
     np.testing.assert_allclose(profile.gram(np.array([2, 0])), [[25, 15], [15, 13]])
-
-
-def test_without_a_running_mean_the_last_vector_stays():
-    profile = GradientProfile.empty(1, 2, running_mean=False)
-    profile.add_clients(1)
-    for vector in ([1.0, 2.0], [3.0, 4.0]):
-        profile.refresh(0, np.array([0]), [np.array(vector)])
-    np.testing.assert_array_equal(profile.blocks[0], [[3, 4]])
-    np.testing.assert_allclose(profile.gram(np.array([0])), [[25]])
-
-
-def test_new_clients_leave_what_is_known_alone_and_are_known_by_their_first_vector():
-    profile = filled([np.array([[1.0, 2.0]])])
-    profile.add_clients(1)
-    np.testing.assert_array_equal(profile.known, [True, False])
-    profile.refresh(0, np.array([1]), [np.array([2.0, 0.0])])
-    np.testing.assert_array_equal(profile.known, [True, True])
-    np.testing.assert_allclose(profile.gram(np.arange(2)), [[5, 2], [2, 4]])
 
 
 def test_clients_are_compared_in_the_blocks_that_both_have():
@@ -457,23 +371,6 @@ def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_
     np.testing.assert_allclose(mixing(np.full((3, 3), 0.5), has), [[1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]])
 
 
-def test_inner_products_with_imputation_are_those_of_the_dense_matrices():
-    rng = np.random.default_rng(0)
-    profile = GradientProfile.empty(3, 5)
-    profile.add_clients(30)
-    for block in range(3):
-        rows = np.flatnonzero(rng.random(30) < 0.7)
-        profile.refresh(block, rows, list(rng.standard_normal((len(rows), 5))))
-    has = profile.counts > 0
-    distances = relative_distances(profile.grams, has)
-    expected = sum(
-        mixing(distances, own) @ gram @ mixing(distances, own).T
-        for gram, own in zip(profile.grams, has.T, strict=True)
-    )
-    some = rng.permutation(30)[:20]
-    np.testing.assert_allclose(profile.gram(some), expected[np.ix_(some, some)], atol=1e-12)
-
-
 def test_a_block_that_a_client_without_a_like_lacks_counts_as_the_mean_of_the_others():
     # Nobody has a block in common with client 2. Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts
     # as 3. Block 1: only client 2, so 5 for all.
@@ -484,13 +381,6 @@ def test_a_block_that_a_client_without_a_like_lacks_counts_as_the_mean_of_the_ot
     completed = np.array([[2.0, 5.0], [4.0, 5.0], [3.0, 5.0]])
     np.testing.assert_allclose(profile.gram(np.arange(3)), completed @ completed.T)
     np.testing.assert_allclose(profile.gram(np.array([2])), [[34.0]])
-
-
-def test_the_inner_products_do_not_depend_on_how_many_columns_are_taken_at_a_time(monkeypatch):
-    block = np.random.default_rng(0).standard_normal((5, 23)).astype(np.float32)
-    whole = filled([block]).gram(np.arange(5))
-    monkeypatch.setattr(profile_module, "CHUNK_ENTRIES", 10)
-    np.testing.assert_allclose(filled([block]).gram(np.arange(5)), whole, rtol=1e-12)
 
 
 def test_vectors_that_diverged_stay_finite():
@@ -534,20 +424,6 @@ def test_the_sign_of_a_feature_is_settled():
     np.testing.assert_array_equal(spectral_features(np.zeros((3, 3)), 2), np.zeros((3, 2)))
 
 
-def test_clients_are_not_told_apart_by_when_they_took_part():
-    rng = np.random.default_rng(0)
-    truth = np.repeat(np.arange(4), 10)
-    common, centres = 3 * rng.standard_normal((4, 300)), rng.standard_normal((4, 4, 300))
-    profile = GradientProfile.empty(4, 300)
-    profile.add_clients(40)
-    for step in range(12):
-        block, present = step % 4, np.sort(rng.choice(40, 20, replace=False))
-        vectors = common[block] + centres[block, truth[present]] + rng.standard_normal((20, 300))
-        profile.refresh(block, present, list(vectors))
-    features = spectral_features(profile.gram(np.arange(40)), 4)
-    assert adjusted_rand_index(truth, cluster(features, 4, "kmeans", rng)) == 1.0
-
-
 def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     gram = groups(40, 3, 1.0, 5)
     exact, values = spectral_features(gram, 3), singular_values(gram, 3)
@@ -559,15 +435,6 @@ def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytes
 
 
 SHORT = ("strategy=cfl_gp", "num_rounds=6", "strategy.stop_unchanged=0")
-ITEM = """
-title: Features
-seeds: 1
-overrides: [num_rounds=4, strategy.stop_unchanged=0, "strategy.spectrum_rounds=[2,4]", checkpoint_every=0]
-rows: {one: {label: a row, overrides: []}, other: {label: another, overrides: [strategy.compression=10]}}
-columns: {cfl_gp: {overrides: [strategy=cfl_gp]}}
-measures: [ari]
-plot: {kind: KIND}
-"""
 
 
 def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
@@ -626,16 +493,6 @@ def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> N
         r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
         str(words),
     )
-
-
-@pytest.mark.slow
-@pytest.mark.pictures
-@pytest.mark.parametrize("kind", ["features", "singular_values"])
-def test_an_item_draws_what_its_runs_have_kept(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "item.yaml").write_text(ITEM.replace("KIND", kind))
-    assert main(["reproduce", str(tmp_path / "item.yaml"), f"results_dir={tmp_path}"]) == 0
-    (plot,) = (tmp_path / "reproduce").glob("item/**/plot.png")
-    assert plot.read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow

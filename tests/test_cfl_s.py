@@ -9,10 +9,9 @@ import pytest
 
 from florets.conf.compose import compose
 from florets.server_app.run_models import load_run
-from florets.strategies.base.averaging import GradientAveraging
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_s.bipartition import Halves, Norms, bipartition
-from florets.strategies.cfl_s.strategy import CFLS, Split, Tree
+from florets.strategies.cfl_s.strategy import CFLS, Tree
 from florets.strategies.core.cosine import cosines
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
@@ -120,15 +119,6 @@ def test_a_member_that_was_away_keeps_a_model_until_its_place_is_known() -> None
     assert after["4"] == after["0"] != after["6"] == after["2"]
 
 
-def test_with_few_participants_all_clients_come_to_their_groups() -> None:
-    targets = [*NESTED, -18.0, -21.0, -3.0, -6.0, 6.0, 3.0, 21.0, 18.0]
-    seen = play(cfl_s(fraction_train=0.6, seed=1), FakeClients(targets), 16, 0.0)
-    groups = nested_groups(dict(seen[-1].assignment))
-    for keys in groups.values():
-        found = [targets[int(key)] for key in keys]
-        assert max(found) - min(found) <= 4
-
-
 def test_layers_that_all_clusters_share_count_neither_in_the_test_nor_in_the_split() -> None:
     parts: dict[str, Any] = {}
     for shared in ("", "1", "3"):
@@ -138,25 +128,6 @@ def test_layers_that_all_clusters_share_count_neither_in_the_test_nor_in_the_spl
     # In round 1 all train alike: the squares of what counts without one layer and without the other are all of it.
     assert parts["1"] ** 2 + parts["3"] ** 2 == pytest.approx(parts[""] ** 2)
     assert min(parts["1"], parts["3"]) > 0.01
-
-
-def test_gradients_are_split_as_models_are() -> None:
-    strategy = cfl_s(averaging=GradientAveraging(0.25))
-    seen = play(strategy, FakeClients(NESTED), 6, 0.0)
-    groups = sorted(map(sorted, nested_groups(dict(seen[-1].assignment)).values()))
-    assert groups == [["0", "4"], ["1", "5"], ["2", "6"], ["3", "7"]]
-
-
-def test_a_copy_of_the_state_shares_what_never_changes() -> None:
-    from copy import deepcopy
-
-    strategy = cfl_s()
-    play(strategy, FakeClients(NESTED), 1, 0.0)
-    copy = deepcopy(strategy.state)
-    (split,) = [node for node in copy.tree.nodes if isinstance(node, Split)]
-    assert split is strategy.state.tree.nodes[0]
-    copy.tree.places["0"] = 99
-    assert strategy.state.tree.places["0"] != 99
 
 
 def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
@@ -241,18 +212,6 @@ def test_no_other_bipartition_has_a_smaller_largest_similarity_across(seed: int)
     assert bipartition(updates, "single").across == pytest.approx(min(across), abs=1e-12)
 
 
-@pytest.mark.parametrize("linkage", ["single", "complete"])
-def test_permuting_the_clients_permutes_the_halves_and_nothing_else(linkage: str) -> None:
-    rng = np.random.default_rng(2)
-    updates, order = rng.normal(size=(9, 5)), rng.permutation(9)
-    plain, moved = bipartition(updates, linkage), bipartition(updates[order], linkage)
-    expected = plain.groups[order]
-    assert moved.groups.tolist() == np.abs(expected - expected[0]).tolist()
-    assert (moved.across, moved.within) == pytest.approx((plain.across, plain.within))
-    norms, others = Norms.of(updates), Norms.of(updates[order])
-    assert (others.mean, others.median, others.largest) == pytest.approx((norms.mean, norms.median, norms.largest))
-
-
 def test_clients_keep_their_places_through_successive_splits() -> None:
     start, directions = Models(models(1.0)), np.array([[1.0, 0.0], [0.0, 1.0]])
     tree = Tree()
@@ -270,8 +229,3 @@ def test_clients_keep_their_places_through_successive_splits() -> None:
     assert sorted(tree.clusters) == [0, 1, 2, 3]
     tree.places["e"] = waiting.nearest(np.array([1.0, 5.0]))
     assert tree.model(tree.place("e")) == 2
-
-
-def test_a_client_joins_the_half_that_is_nearest_by_its_angle() -> None:
-    split = Split(Models(models(1.0)), np.array([[1.0, 0.0], [0.6, 0.8]], dtype=np.float32), (5, 7))
-    assert [split.nearest(np.array(update)) for update in ([9.0, 1.0], [0.1, 0.1], [-1.0, 0.1])] == [5, 7, 7]

@@ -1,25 +1,28 @@
-"""The real ClientApp: each handler on a small task, against plain PyTorch."""
+"""The real ClientApp: each handler on a small task, against plain PyTorch, and the deadline of a node's process."""
 
+import faulthandler
+import os
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
-from florets.client_app.app import app
-from florets.client_app.session import client_key, session
+from florets.client_app.app import _HANDLERS, app, within_deadline
+from florets.client_app.session import session
 from florets.conf.compose import compose
-from florets.engines.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid, as_flowers_process
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
-from florets.strategies.flexcfl.messages import LABELS, LabelCounts
-from florets.strategies.two_phase.messages import MOMENT_DESCENT, TRAIN_SOFT, AnchorUpdate, read_soft_update
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, codec, is_stable, kinds
+from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
 from florets.task.wire.scores import read_evaluation
@@ -49,29 +52,6 @@ def plain_losses(node: int) -> list[float]:
     return losses
 
 
-@pytest.mark.slow
-def test_an_anchors_step_leaves_buffers_alone_even_if_its_basis_leans_on_them() -> None:
-    config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:net"])
-    task = build_task(config)
-    start = ArrayRecord(task.build_model().state_dict())
-    layout = Layout.of(start)
-    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((layout.size, 2)))[0].astype(np.float32)
-    settings = {kinds.SERVER_ROUND: 1, kinds.PAIRING: "all", kinds.STEP_ALPHA: 1.0, kinds.STEP_BETA: 0.1}
-    content = RecordDict(
-        {
-            kinds.CONFIG: ConfigRecord({**message_settings(config, task), **settings}),  # type: ignore[dict-item]
-            kinds.ARRAYS: start,
-            kinds.BASES: ArrayRecord({kinds.BASIS: Array(basis)}),
-        }
-    )
-    (reply,) = LocalGrid(app, 4).send_and_receive([message_to(content, 2, MOMENT_DESCENT)])
-    assert not reply.has_error(), reply.error.reason
-    moved = codec.read(AnchorUpdate, reply.content, layout=layout, model=0).vector != layout.flatten(start)
-    buffers = layout.mask(["2.running_mean", "2.running_var", "2.num_batches_tracked"])
-    assert not moved[buffers].any()
-    assert moved[~buffers].all()
-
-
 def test_hello_tells_key_examples_true_cluster_and_code(ask: Ask) -> None:
     hello = codec.read(Introduction, ask(kinds.HELLO, None, node=5))
     assert (hello.key, hello.cluster, hello.num_partitions, hello.device) == ("3", 3, 4, "cpu")
@@ -92,15 +72,6 @@ def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) 
     assert kinds.STABLE not in ask(kinds.TRAIN, one).metric_records[kinds.METRICS]
 
 
-def test_layers_that_a_message_freezes_stay_as_they_were_sent(ask: Ask) -> None:
-    one = bank.model(BANK, 0)
-    head = [name for name in one if name.startswith("3.")]
-    moved = read_update(ask(kinds.TRAIN, one, **{kinds.FROZEN: ["3"]}), LAYOUT, 0).vector != LAYOUT.flatten(one)
-    assert head
-    assert not moved[LAYOUT.mask(head)].any()
-    assert moved[~LAYOUT.mask(head)].any()
-
-
 def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) -> None:
     assert codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), K=3).kept
     kept = ask(kinds.TRAIN, None, **{kinds.BANK: "round 7", kinds.MODEL_INDEX: 2})
@@ -119,29 +90,6 @@ def test_models_that_are_not_kept_are_never_replaced_by_others(ask: Ask, monkeyp
     monkeypatch.setattr(session, "_kept", None)
     with pytest.raises(AssertionError, match="no longer has the models of this round"):
         ask(kinds.TRAIN, None, **train)
-
-
-def test_a_node_whose_messages_go_to_several_processes_keeps_nothing() -> None:
-    context = Context(1, 2, {"partition-id": 0, "num-partitions": 4}, RecordDict(), {})
-    assert not session.keep(ConfigRecord({kinds.BANK: "round 9"}), BANK, context)
-    context.node_config[kinds.ONE_PROCESS] = True
-    assert session.keep(ConfigRecord({kinds.BANK: "round 9"}), BANK, context)
-    assert not session.keep(ConfigRecord(), BANK, context)
-
-
-@pytest.mark.parametrize(
-    ("history", "rounds", "stable"),
-    [
-        ([], 3, False),
-        ([1, 1], 3, False),
-        ([1, 1, 1], 3, True),
-        ([1, 2, 1], 3, False),
-        ([1], 1, True),
-        ([1], 0, False),
-    ],
-)
-def test_stability_needs_enough_equal_assignments(history: list[int], rounds: int, stable: bool) -> None:
-    assert is_stable(history, rounds) is stable
 
 
 def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:
@@ -166,33 +114,6 @@ def test_a_gradient_is_that_of_the_mean_loss(ask: Ask) -> None:
     np.testing.assert_allclose(update.vector, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("how", "power"), [("balanced", 1.0), ("root", 0.5)])
-def test_classes_are_weighed_by_the_clients_own_counts(ask: Ask, how: str, power: float) -> None:
-    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0, "class-weights": how}
-    update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), **settings), LAYOUT, 0)
-    module, data = TASK.build_model(), TASK.client(0)
-    module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
-    weights = torch.bincount(data.y_train, minlength=10).clamp(min=1).to(torch.float32).pow(-power)
-    # PyTorch divides by the sum of the weights.
-    torch.nn.functional.cross_entropy(module(data.x_train), data.y_train, weight=weights).backward()  # type: ignore[no-untyped-call]
-    expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
-    np.testing.assert_allclose(update.vector, expected, atol=1e-6)
-
-
-def test_weighed_classes_are_trained_on_in_parts_too(ask: Ask) -> None:
-    settings = {"class-weights": "balanced", "optimizer": "sgd", kinds.SERVER_ROUND: 1}
-    one = bank.model(BANK, 0)
-    # Two equal models share a client: each takes steps half as long.
-    twice = ArrayRecord({f"{index}/{name}": array for index in range(2) for name, array in one.items()})
-    soft = ask(TRAIN_SOFT, twice, **settings, **{kinds.TEMPERATURE: 1.0})
-    found = read_soft_update(soft, LAYOUT, np.stack([LAYOUT.flatten(one)] * 2)).vectors[0]
-    rate = {"learning-rate": SETTINGS["learning-rate"] / 2}
-    half = read_update(ask(kinds.TRAIN, one, **settings, **rate), LAYOUT, 0).vector
-    plain = read_update(ask(kinds.TRAIN, one, **{"optimizer": "sgd"}, **rate), LAYOUT, 0).vector
-    np.testing.assert_allclose(found, half, atol=1e-7)
-    assert np.abs(half - plain).max() > 1e-6
-
-
 def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:
     update = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
     assert update.model == int(np.argmin(plain_losses(2)))
@@ -208,32 +129,8 @@ def test_evaluation_uses_the_test_set(ask: Ask) -> None:
     assert read.accuracy is not None
 
 
-def test_labels_are_counted_on_the_training_set(ask: Ask) -> None:
-    counts = codec.read(LabelCounts, ask(LABELS, None), C=TASK.num_outputs).counts
-    assert counts.tolist() == [int((TASK.client(2).y_train == label).sum()) for label in range(10)]
-
-
-def test_what_came_before_in_the_process_changes_nothing(ask: Ask) -> None:
-    first = ask(kinds.LOSSES, BANK)[kinds.METRICS]
-    ask(kinds.TRAIN, bank.model(BANK, 1), node=3)
-    ask(kinds.EVALUATE, bank.model(BANK, 2), node=4)
-    assert ask(kinds.LOSSES, BANK)[kinds.METRICS] == first
-
-
-def test_models_sent_by_reference_are_not_changed_by_training(ask: Ask) -> None:
-    before = {name: array.data for name, array in BANK.items()}
-    ask(kinds.TRAIN_SELECT, BANK)
-    assert {name: array.data for name, array in BANK.items()} == before
-
-
 def context(**node_config: bool | int | float | str) -> Context:
     return Context(run_id=1, node_id=2, node_config=dict(node_config), state=RecordDict(), run_config={})
-
-
-def test_keys_sort_like_partition_ids() -> None:
-    assert client_key(context(**{"partition-id": 7, "num-partitions": 125})) == "007"
-    assert client_key(context(**{"partition-id": 7, "client-id": "ward-3"})) == "ward-3"
-    assert client_key(context()) == kinds.NO_KEY
 
 
 def test_a_node_that_is_not_simulated_never_opens_a_folder_that_the_server_names() -> None:
@@ -263,18 +160,6 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
     ours = FedAvg().start(LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS)
     np.testing.assert_allclose(LAYOUT.flatten(bank.model(ours.arrays, 0)), LAYOUT.flatten(stock.arrays), atol=1e-6)
     assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0
-
-
-def test_orthonormal_models_keep_their_running_statistics() -> None:
-    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.own_functions:net"])
-    for arrays in bank.models(build_models(config, build_task(config))):
-        np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
-
-
-def test_a_function_of_ones_own_that_fails_is_named() -> None:
-    task = build_task(compose(["task.model=tests.own_functions:broken"]))
-    with pytest.raises(ValueError, match=r"model 'tests.own_functions:broken' failed with TypeError: boom"):
-        task.check()
 
 
 @pytest.mark.parametrize("kind", [kinds.TRAIN_SELECT, kinds.LOSSES, kinds.TRAIN, kinds.EVALUATE])
@@ -307,3 +192,65 @@ def test_wrong_settings_are_named_however_often_others_were_read() -> None:
     for value in (True, [1.0], "1", float("nan"), 0):
         with pytest.raises(ValueError, match="has local_epochs="):
             Training.received({**config, "local-epochs": value})
+
+
+def test_orthonormal_models_keep_their_running_statistics() -> None:
+    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.own_functions:net"])
+    for arrays in bank.models(build_models(config, build_task(config))):
+        np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
+
+
+CONTEXT = Context(1, 2, {}, RecordDict(), {})
+
+
+def handle(seconds: float, ttl: float = 0.1) -> Any:
+    def answer(message: Any, context: Any) -> Any:
+        time.sleep(seconds)
+        return "answer"
+
+    message = SimpleNamespace(metadata=SimpleNamespace(ttl=ttl))
+    return within_deadline(cast(Any, message), CONTEXT, answer)
+
+
+def test_every_handler_is_held_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert app._mods == [within_deadline]
+    as_flowers_process()
+    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
+    deadlines: list[float] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: deadlines.append(seconds))
+    for kind in _HANDLERS:
+        # Without settings no client can answer.
+        with pytest.raises(ValueError, match="has no 'config'"):
+            app(Message(RecordDict(), 7, kind, ttl=5.0), CONTEXT)
+    assert deadlines == [5.0] * len(_HANDLERS)
+
+
+def test_a_nodes_process_that_hangs_is_ended(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/anywhere/flwr-clientapp", "--token", "x"])
+    pid = os.fork()
+    if pid == 0:
+        try:
+            handle(20)
+        finally:
+            os._exit(2)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFEXITED(status)
+    assert os.WEXITSTATUS(status) == 1
+    # The node's owner reads where it hung.
+    said = capfd.readouterr().err
+    assert "Timeout (" in said
+    assert "in answer" in said
+
+
+@pytest.mark.parametrize("ttl", [0.1, 3600.0, float("inf")])
+def test_a_client_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch, ttl: float) -> None:
+    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
+    assert handle(0, ttl) == "answer"
+    time.sleep(0.2)
+
+
+def test_a_process_that_is_not_one_messages_alone_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda *_, **__: pytest.fail("a deadline was set"))
+    assert handle(0) == "answer"

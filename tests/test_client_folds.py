@@ -90,10 +90,6 @@ def test_the_common_model_is_another_one_where_training_has_gone_on(ask: Ask) ->
     np.testing.assert_allclose(update.rows, by_hand(OTHER), atol=2e-5)
 
 
-def test_a_trained_model_is_trained_on_in_smaller_steps(ask: Ask) -> None:
-    np.testing.assert_allclose(rows_of(ask, fold_rate=0.001), by_hand(MODEL, 0.001), atol=2e-4)
-
-
 @pytest.mark.parametrize(("asked", "rows"), [(True, 1), (False, 3)])
 def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, asked: bool, rows: int
@@ -104,17 +100,6 @@ def test_records_of_one_class_are_one_row_where_the_server_asks_for_that(
     assert len(rows_of(ask, fold_classes=asked)) == rows
 
 
-def test_one_fold_alone_is_all_of_the_data(ask: Ask) -> None:
-    rows = rows_of(ask, 1, num_folds=1)
-    data, module = TASK.client(0), TASK.build_model()
-    state = {name: torch.from_numpy(array.numpy().copy()) for name, array in MODEL.items()}
-    everything = [np.arange(len(data.x_train))]
-    change = fold_changes(
-        module, state, data.x_train, data.y_train, "cross_entropy", everything, ON_FOLDS, np.random.default_rng(0)
-    )
-    np.testing.assert_allclose(rows, change / np.linalg.norm(change), atol=2e-5)
-
-
 @pytest.mark.parametrize("upload", ["projection", "signs"])
 def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     form = RowForm(upload, 40, SIZE)  # type: ignore[arg-type]
@@ -122,43 +107,6 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
-
-
-def test_folds_are_clipped_side_by_side_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, module = TASK.client(0), TASK.build_model()
-    state = {name: value.clone() for name, value in module.state_dict().items()}
-    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, np.random.default_rng(0))
-
-    def changes(most: float | None) -> np.ndarray:
-        training = on_folds(Training(clip_norm=most), 3)
-        data_and_loss = (data.x_train, data.y_train, "cross_entropy")
-        return fold_changes(module, state, *data_and_loss, folds, training, np.random.default_rng(0))
-
-    together, free = changes(0.01), changes(None)
-    monkeypatch.setattr("florets.task.training.folds.network_of", lambda module: None)
-    np.testing.assert_allclose(changes(0.01), together, atol=2e-5)
-    assert np.abs(together - free).max() > 1e-4
-
-
-def test_running_statistics_are_no_part_of_a_row() -> None:
-    config = compose(["num_clients=4", "task.model=tests.own_functions:net"])
-    task = build_task(config)
-    module, data = task.build_model(), task.client(0)
-    state = {name: value.clone() for name, value in module.state_dict().items()}
-    untrained = untrained_entries(module)
-    folds = disjoint_folds(data.x_train, data.y_train, 2, 8, np.random.default_rng(0))
-    changes = fold_changes(
-        module,
-        state,
-        data.x_train,
-        data.y_train,
-        "cross_entropy",
-        folds,
-        ON_FOLDS,
-        np.random.default_rng(0),
-        untrained,
-    )
-    assert changes.shape == (2, sum(p.numel() for p in module.parameters()))
 
 
 def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
@@ -196,16 +144,3 @@ def test_equal_records_are_in_one_fold() -> None:
         inside = [set(x[torch.from_numpy(fold)].flatten().tolist()) for fold in folds]
         assert sum(map(len, inside)) == len(set().union(*inside)) == 6
         assert [len(fold) for fold in folds] == [10, 10, 10]
-
-
-def test_fewer_different_records_than_folds_are_one_fold_of_all() -> None:
-    (fold,) = disjoint_folds(
-        torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.zeros(4), 3, 1, np.random.default_rng(0)
-    )
-    assert fold.tolist() == [0, 1, 2, 3]
-
-
-def test_equal_inputs_with_other_targets_are_other_records() -> None:
-    x, y = torch.zeros(6, 1), torch.arange(6.0)
-    folds = disjoint_folds(x, y, 3, 2, np.random.default_rng(0))
-    assert sorted(np.concatenate(folds).tolist()) == [0, 1, 2, 3, 4, 5]

@@ -1,6 +1,5 @@
 """CLoVE and IFCA against clients of one line of arithmetic: every expected number can be worked out by hand."""
 
-import json
 import logging
 import math
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 import florets
@@ -20,15 +19,12 @@ from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
 from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.encoding import decode, encode
-from florets.strategies.base.exchange import Replies, Request, sort_replies
 from florets.strategies.base.federation import FederationError, WrongNodeCount
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
@@ -141,16 +137,6 @@ def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() ->
     assert clients.asked(kinds.TRAIN, 4) == [0, 1, 2, 3]
 
 
-def test_assignments_that_are_equal_from_round_2_on_mean_one_exchange_from_round_5() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    strategy = CLoVE(k=2, seed=1)
-    seen = reports(strategy, clients, models(4.0, 6.0), 6)
-    assert strategy.state.histories["0"] == [seen[1].assignment["0"]] * 3
-    assert seen[0].assignment != seen[1].assignment == seen[3].assignment
-    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
-    assert [bool(clients.asked(kinds.LOSSES, r)) for r in range(1, 7)] == [False, True, True, True, False, False]
-
-
 def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
     clients = FakeClients(TWO_GROUPS)
     seen = reports(CLoVE(k=2, first_round="evaluate", stop_when_stable=False), clients, models(4.0, 6.0), 8)
@@ -183,19 +169,6 @@ def test_a_client_that_fails_for_good_does_not_keep_the_clustering_open(kind: st
     assert [report.stable for report in seen] == [False] * 3 + [True] * 5
 
 
-def test_a_client_that_fails_now_and_then_still_counts() -> None:
-    def crashes(_: RecordDict) -> RecordDict:
-        raise RuntimeError("no memory")
-
-    # Two rounds of three are lost: its history is equal, but it is not there to say so.
-    faults = {(kinds.TRAIN, r, 3): crashes for r in (1, 2, 4, 5)}
-    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 5)
-    assert [report.stable for report in seen] == [False] * 3 + [True] * 2
-    faults = {(kinds.TRAIN, r, 3): crashes for r in (2, 3, 5, 6)}
-    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
-    assert [report.stable for report in seen] == [False] * 4 + [True] * 2
-
-
 def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -> None:
     # Client 4 sees nothing until round 6: its app fails when it is asked or trained before.
     def absent(_: RecordDict) -> RecordDict:
@@ -214,19 +187,6 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
     assert thetas(strategy.state.frozen.models.record) != thetas(strategy.context.models.record)
 
 
-def test_lost_loss_vectors_count_against_stability() -> None:
-    def lost(_: RecordDict) -> RecordDict:
-        raise RuntimeError("lost")
-
-    # In round 3 only client 0 answers, and says that it is stable: one of four participants.
-    faults = {(kinds.LOSSES, 3, client): lost for client in (1, 2, 3)}
-    seen = reports(
-        CLoVE(k=2, first_round="evaluate", quorum=0.01), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 7
-    )
-    # The others answered one time less; everybody declares stability in round 4, for round 5.
-    assert [report.stable for report in seen] == [False] * 4 + [True] * 3
-
-
 def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
     def lost(_: RecordDict) -> RecordDict:
         raise RuntimeError("lost")
@@ -237,32 +197,6 @@ def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     assert strategy.state.frozen is not None
     assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
-
-
-def test_a_client_that_is_moved_in_the_last_moment_keeps_the_clustering_open() -> None:
-    # Client 1's losses in round 3 look like those of the other group: it is moved, and does not declare stability.
-    def moved(content: RecordDict) -> RecordDict:
-        metrics = content.metric_records[kinds.METRICS]
-        metrics[kinds.MODEL_LOSSES] = [100.0, 0.0]
-        return content
-
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 3, 1): moved})
-    seen = reports(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
-    assert seen[2].assignment["1"] == seen[2].assignment["2"]
-    assert not any(report.stable for report in seen)
-
-
-def test_a_client_with_a_random_model_only_is_a_newcomer_after_stability() -> None:
-    # Client 3 draws a model in round 1 and is silent until the others are stable.
-    def absent(_: RecordDict) -> RecordDict:
-        raise RuntimeError("not there")
-
-    faults = {(kinds.LOSSES, r, 3): absent for r in range(2, 6)}
-    clients = FakeClients(TWO_GROUPS, faults=faults)
-    seen = reports(CLoVE(k=2, seed=1, stability_fraction=0.75), clients, models(4.0, 6.0), 9)
-    stable = next(report.server_round for report in seen if report.stable)
-    assert clients.asked(kinds.LOSSES, stable) == [3]
-    assert seen[-1].assignment["3"] == seen[-1].assignment["2"]
 
 
 @pytest.mark.parametrize("strategy", [CLoVE(k=2, first_round="evaluate"), IFCA(first_round="evaluate")])
@@ -313,13 +247,6 @@ def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
     assert len(final) == 4
     assert final["0"] == final["1"] != final["2"] == final["3"]
     assert all(len(clients.asked(kinds.LOSSES, r)) == 2 for r in range(1, 9))
-
-
-def test_fewer_participants_than_clusters_are_legal() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    strategy = CLoVE(k=4, first_round="evaluate", fraction_train=0.5)
-    result = strategy.start(clients.grid(), models(1.0, 2.0, 8.0, 9.0), num_rounds=2)
-    assert len(thetas(result.arrays)) == 4
 
 
 def test_fewer_models_than_clusters_are_refused_at_once() -> None:
@@ -386,14 +313,6 @@ def test_a_model_that_nobody_chose_keeps_its_bits() -> None:
     first = models(4.9, -50.1)
     result = IFCA(first_round="evaluate").start(clients.grid(), first, num_rounds=2)
     assert result.arrays["1/theta"].data == first["1/theta"].data
-
-
-def test_ifca_draws_models_in_a_random_first_round() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    strategy = IFCA(first_round="random", seed=1)
-    reports(strategy, clients, models(4.0, 6.0), 2)
-    assert clients.asked(kinds.TRAIN, 1) == [0, 1, 2, 3]
-    assert clients.asked(kinds.TRAIN_SELECT, 2) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -482,23 +401,6 @@ def test_evaluation_comes_every_few_rounds_and_in_the_last() -> None:
     assert [bool(report.evaluations) for report in seen] == [False, True, False, True, True]
 
 
-def test_the_run_ends_when_the_observer_says_so() -> None:
-    seen: list[int] = []
-
-    def stop(report: RoundReport, _: ArrayRecord) -> bool:
-        seen.append(report.server_round)
-        return report.server_round == 2
-
-    FedAvg().start(FakeClients([1.0]).grid(), models(0.0), num_rounds=9, on_round=stop)
-    assert seen == [1, 2]
-
-
-def test_every_message_has_settings_of_its_own() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    CLoVE(k=2, first_round="evaluate").start(clients.grid(), models(4.0, 6.0), num_rounds=3)
-    assert len({id(config) for config in clients.configs}) == len(clients.configs)
-
-
 def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None:
     with pytest.raises(WrongNodeCount, match=r"num_clients=4.* 2 SuperNodes.*num-supernodes=4"):
         FedAvg(num_clients=4, start_timeout=0.2).start(FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=1)
@@ -510,12 +412,6 @@ def test_bytes_are_those_of_the_algorithms_messages() -> None:
     # Down: two more models for each of the two clients. Up: two more losses.
     assert many.bytes_up - few.bytes_up == 2 * 2 * 8
     assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
-
-
-def test_sharing_every_layer_of_several_models_is_refused() -> None:
-    strategy = CLoVE(k=2, shared_layers=["theta", "steps"])
-    with pytest.raises(ValueError, match="leaves nothing to differ between 2 models"):
-        strategy.start(FakeClients(TWO_GROUPS).grid(), models(0.0, 1.0), num_rounds=1)
 
 
 @pytest.mark.parametrize("make", [CFLS, Discovery, FedGWC])
@@ -543,27 +439,6 @@ def test_a_strategy_object_runs_once() -> None:
         strategy.start(FakeClients([1.0]).grid(), models(0.0), num_rounds=1)
 
 
-def test_a_node_whose_first_answer_is_lost_is_asked_again() -> None:
-    asked = []
-
-    def once(content: RecordDict) -> RecordDict:
-        asked.append(1)
-        if len(asked) == 1:
-            raise RuntimeError("not yet")
-        return content
-
-    clients = FakeClients([1.0, 2.0], faults={(kinds.HELLO, 0, 1): once})
-    seen = reports(FedAvg(), clients, models(0.0), 2)
-    assert [len(report.participants) for report in seen] == [1, 2]
-
-
-def test_messages_that_the_network_refused_are_all_missing() -> None:
-    grid = FakeClients([1.0, 2.0, 3.0]).grid()
-    requests = [Request(str(node), Message(RecordDict(), node, kinds.TRAIN)) for node in grid.get_node_ids()]
-    replies = sort_replies(requests, [], lambda _, content: content)
-    assert replies.missing == ("2", "3", "4")
-
-
 def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     class Third(FedAvg):
         def plan(self, context: Round) -> Plan:
@@ -573,37 +448,6 @@ def test_a_model_that_does_not_exist_is_refused_before_it_is_sent() -> None:
     with pytest.raises(ValueError, match="given model 2, but there are 2 models"):
         Third().start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.asked(kinds.TRAIN) == []
-
-
-def test_failures_that_differ_in_a_path_alone_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    error = {
-        "a": "no /data/a/x.csv here",
-        "b": "no /data/b/x.csv here",
-        "c": "no memory",
-        "d": "no /data/a/x.csv here",
-    }
-    Replies((), error, ("e",), {}).warn()
-    assert [record.getMessage() for record in caplog.records] == [
-        "client a, d failed: no /data/a/x.csv here (alike: client b)",
-        "client c failed: no memory",
-        "no answer in time from client e",
-    ]
-    many = Replies((), {**error, **{name: f"reason {name}" for name in "fgh"}}, (), {}).failures()
-    assert many == (
-        "3 failed, for example client a: no /data/a/x.csv here; 1 failed, for example client c: no memory; "
-        "1 failed, for example client f: reason f; 2 failed for other reasons"
-    )
-
-
-def test_equal_failures_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(_: RecordDict) -> RecordDict:
-        raise ValueError("no data")
-
-    clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN, 1, client): fails for client in (0, 2)})
-    reports(FedAvg(), clients, models(0.0), 1)
-    assert [record.getMessage() for record in caplog.records if "failed" in record.getMessage()] == [
-        "client 0, 2 failed: ValueError: no data"
-    ]
 
 
 class Halves(florets.strategies.CLoVE):
@@ -664,13 +508,6 @@ def test_an_outlier_is_refused_two_rounds_running_and_then_clustered() -> None:
     assert outliers.admitted == set()
 
 
-def test_a_fault_that_passes_starts_from_the_beginning() -> None:
-    outliers = Outliers()
-    for _ in range(3):
-        for vector, refused in (([1e4, 2e4], True), ([2e4, 1e4], True), ([1.0, 2.0], False)):
-            assert bool(found(outliers, {**ORDINARY, "z": vector})) is refused
-
-
 @pytest.mark.parametrize("vector", [[1e4, 1e4], [math.inf, math.inf], [math.inf, 1e30]])
 def test_losses_that_are_equal_for_all_models_stay_refused(vector: list[float]) -> None:
     outliers = Outliers()
@@ -694,13 +531,6 @@ def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
     # Centroids of clipped vectors; unclipped, (400, 150) is nearer to the first one.
     frozen = FrozenClusters(Models(models(0.0, 1.0)), np.array([[0.1, 9.0], [5.0, 2.0]]), np.array([0, 1]), limit=5.0)
     assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
-
-
-def test_outliers_survive_a_checkpoint() -> None:
-    outliers = Outliers(2.0, {"z": 2}, {"y"})
-    arrays: dict[str, FloatArray] = {}
-    again = decode(json.loads(json.dumps(encode(outliers, arrays))), arrays)
-    assert vars(again) == vars(outliers)
 
 
 def run_clove_outliers(
@@ -727,16 +557,6 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
     assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
     assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
-
-
-def test_a_client_that_always_reports_the_same_for_every_model_does_not_hold_up_the_others() -> None:
-    faults = {(kinds.LOSSES, r, 5): reporting(1e4, 1e4) for r in range(1, 9)}
-    clients = FakeClients([0.0, 0.2, 0.1, 10.0, 10.2, 10.1], faults=faults)
-    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 8)
-    assert "5" not in seen[-1].assignment
-    assert [report.stable for report in seen] == [False] * 3 + [True] * 5
-    # Nor is it placed after the freeze.
-    assert seen[-1].rejected == {"5": EQUAL}
 
 
 def test_a_repeated_round_counts_an_outlier_once() -> None:
@@ -873,28 +693,6 @@ def test_of_a_group_that_departs_the_clients_that_stay_are_not_suspected() -> No
     assert watch.fresh == watch.departed.keys()
 
 
-def test_a_client_is_watched_once_it_has_trained_its_model_for_a_while() -> None:
-    watch, rng = settled(rounds=2)
-    watch.observe(trained(rng, 2, **{"0a": 9.0}), 8)
-    assert watch.departed == {}
-    watch, rng = settled()
-    watch.forget("0a")
-    watch.observe(trained(rng, 8, **{"0a": 9.0}), 8)
-    assert watch.departed == {}
-
-
-def test_what_fits_nobody_is_asked_more_and_more_seldom() -> None:
-    departure = Departure(model=0, expected=np.log(0.1), together=False)
-    gaps = []
-    for _ in range(4):
-        departure.answered(np.array([5.0, 4.0, 6.0]), 0)
-        gaps.append(departure.due)
-    assert gaps == [1, 2, 4, 8]
-    assert departure.unfit == 4
-    departure.answered(np.array([5.0, 0.3, 6.0]), 0)
-    assert departure.unfit == 0
-
-
 @pytest.mark.parametrize(("together", "answers", "opens"), [(True, 1, True), (False, 1, False), (False, 2, True)])
 def test_a_group_opens_the_clustering_at_once_and_single_clients_when_asked_twice(
     together: bool, answers: int, opens: bool
@@ -906,15 +704,6 @@ def test_a_group_opens_the_clustering_at_once_and_single_clients_when_asked_twic
     assert watch.opens() is opens
     del watch.departed["b"]
     assert not watch.opens()
-
-
-def test_the_watch_comes_back_from_a_checkpoint_as_it_was() -> None:
-    watch, rng = settled()
-    watch.observe(trained(rng, 8, **{"0a": 4.0}), 8)
-    assert watch.departed
-    arrays: dict[str, Any] = {}
-    again = decode(encode(watch, arrays), arrays)
-    assert vars(again) == vars(watch)
 
 
 class Drifting(FakeClients):
@@ -972,25 +761,6 @@ def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> N
 
 
 @pytest.mark.slow
-def test_where_a_whole_group_departs_its_updates_count() -> None:
-    clients = Drifting(TARGETS)
-    clients.later = (12, dict.fromkeys(range(4), -20.0))
-    _, arrays, strategy = play(clients, rounds=12)
-    assert strategy.state.watch.fresh == {"0", "1", "2", "3"}
-    # Half of the way from their old mean to the new one.
-    assert thetas(arrays)[0] == pytest.approx((np.mean(TARGETS[:4]) - 20) / 2, abs=0.01)
-
-
-@pytest.mark.slow
-def test_nobody_is_asked_without_the_watch_or_without_a_change() -> None:
-    for watch, later in ((None, {0: 10.05}), (8.0, {})):
-        clients = Drifting(TARGETS)
-        clients.later = (12, later)
-        play(clients, watch=watch)
-        assert not any(clients.asked(kinds.LOSSES, number) for number in range(5, 21))
-
-
-@pytest.mark.slow
 def test_a_group_that_no_model_fits_opens_the_clustering_which_is_frozen_anew() -> None:
     clients = Drifting([*TARGETS, 20.0, 20.1, 19.9, 20.2])
     # Half of the first group and half of the second become a group that no model knows; the third joins the second.
@@ -1008,19 +778,3 @@ def test_a_group_that_no_model_fits_opens_the_clustering_which_is_frozen_anew() 
     assert len({last[key] for key in "2367"}) == 1
     assert len({last[key] for key in ("0", "1")}) == len({last[key] for key in ("4", "5", "8", "11")}) == 1
     assert len(set(last.values())) == 3
-
-
-@pytest.mark.slow
-def test_a_departed_client_whose_loss_vector_is_lost_is_asked_again() -> None:
-    def wrong(_: RecordDict) -> RecordDict:
-        return RecordDict({kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [1.0], kinds.NUM_EXAMPLES: 10})})
-
-    def fails(_: RecordDict) -> RecordDict:
-        raise RuntimeError("broken")
-
-    clients = Drifting(TARGETS, faults={(kinds.LOSSES, 13, 0): wrong, (kinds.LOSSES, 14, 0): fails})
-    clients.later = (12, {0: 10.05})
-    reports, _, _ = play(clients)
-    assert [report.assignment["0"] for report in reports[11:16]] == [0, 0, 0, 1, 1]
-    assert reports[12].replies["invalid"] == 1
-    assert reports[13].replies["error"] == 1

@@ -93,12 +93,12 @@ def test_engine_flwr_goes_through_flower(monkeypatch):
 @pytest.mark.parametrize(
     ("module", "arguments", "said"),
     [
-        ("ray", ["engine=flwr"], 'engine=flwr: needs ray; pip install "florets[sim]" brings it.'),
-        ("psutil", ["engine=flwr"], 'engine=flwr: needs psutil; pip install "florets[sim]" brings it.'),
+        ("ray", ["engine=flwr"], 'engine=flwr: needs ray; pip install "florets[sim]" installs it.'),
+        ("psutil", ["engine=flwr"], 'engine=flwr: needs psutil; pip install "florets[sim]" installs it.'),
         (
             "hydra_plugins.hydra_joblib_launcher",
             ["-m", "seed=0,1", "hydra/launcher=joblib"],
-            'hydra/launcher=joblib: needs hydra-joblib-launcher; pip install "florets[sweep]" brings it.',
+            'hydra/launcher=joblib: needs hydra-joblib-launcher; pip install "florets[sweep]" installs it.',
         ),
     ],
 )

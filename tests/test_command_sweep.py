@@ -204,7 +204,7 @@ def test_a_job_whose_process_dies_is_in_the_records(tmp_path):
     with pytest.raises(SystemExit):
         run_job(0, ["seed=0"], sweep, alone=True)
     (result,) = read_records(tmp_path)
-    assert "its process ended before it did" in str(result.error)
+    assert "its process ended early" in str(result.error)
 
 
 def test_a_failed_job_has_no_score_for_sweepers_that_optimise(ran, tmp_path):

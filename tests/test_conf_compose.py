@@ -201,7 +201,7 @@ def test_a_faulty_preset_is_named(conf_copy):
 def test_overrides_in_one_text_are_split_as_a_shell_would():
     assert parse_overrides_string("k=5  seed=1 data_dir='/my data'") == ["k=5", "seed=1", "data_dir=/my data"]
     assert parse_overrides_string("") == []
-    with pytest.raises(ConfigError, match="each quote needs its partner"):
+    with pytest.raises(ConfigError, match="close every quote"):
         parse_overrides_string("data_dir='/my")
 
 

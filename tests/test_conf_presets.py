@@ -13,7 +13,6 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
-from florets.strategies.cfl_gp.strategy import CFLGPSettings
 from florets.strategies.clove.strategy import CLoVESettings
 from florets.strategies.local.strategy import LocalSettings
 from florets.strategies.registry import settings_type
@@ -48,11 +47,11 @@ def composes(experiment, strategies):
         assert config_from_json(config_to_json(config)) == config
 
 
-@pytest.mark.parametrize("experiment", choices("experiment"))
-def test_every_preset_composes_with_strategies_and_survives_json(experiment):
+def test_every_preset_composes_with_strategies_and_survives_json():
     """Each with its own strategy and another one, so that every strategy meets some presets."""
-    place = choices("experiment").index(experiment)
-    composes(experiment, [compose([f"experiment={experiment}"]).strategy.name, *list(STRATEGIES)[place % 20 :: 20]])
+    for place, experiment in enumerate(choices("experiment")):
+        own = compose([f"experiment={experiment}"]).strategy.name
+        composes(experiment, [own, *list(STRATEGIES)[place % 20 :: 20]])
 
 
 @pytest.mark.slow
@@ -127,21 +126,6 @@ def test_k_alone_switches_the_mnist_of_mixed_regression(k):
     assert config.strategy.settings.moment_rounds == {2: 5, 4: 10}[k]
 
 
-def test_the_cfl_gp_presets_hold_the_papers_figures():
-    linear = compose(["experiment=cfl_gp/linear"])
-    assert (linear.k, linear.num_clients, linear.num_rounds, linear.task.num_clusters) == (3, 12, 200, 3)
-    assert linear.strategy == Chosen("cfl_gp", CFLGPSettings())
-    assert (linear.train.learning_rate, linear.train.batch_size, linear.train.optimizer) == (0.1, 10, "sgd")
-    assert linear.task.model_options == {"bias": True, "start": "uniform", "scale": 0.8}
-
-    mnist = compose(["experiment=cfl_gp/rotated_mnist"])
-    assert (mnist.k, mnist.num_clients, mnist.num_rounds, mnist.task.num_clusters) == (4, 32, 200, 4)
-    assert mnist.strategy == Chosen("cfl_gp", CFLGPSettings())
-    assert (mnist.train.learning_rate, mnist.train.batch_size) == (0.1, 64)
-    assert mnist.task.partition_options == {"angles": [0, 15, 90, 105, 180, 195, 270, 275]}
-    assert (mnist.task.data_options, mnist.task.model_options) == ({"pooled": True}, {"hidden": [200]})
-
-
 def test_presets_of_single_papers_name_the_paper_and_what_differs():
     methods = ("cfl_s", "fesem", "flexcfl", "pacfl", "stocfl", "fedclust", "sr_fca", "fedgwc")
     found = [name for name in choices("experiment") if name.startswith(tuple(f"{method}/" for method in methods))]
@@ -152,29 +136,6 @@ def test_presets_of_single_papers_name_the_paper_and_what_differs():
         assert any(re.search(r"paper|released code", line) for line in head), experiment
         assert any("Deviation" in line for line in head), experiment
         assert compose([f"experiment={experiment}"]).strategy.name == experiment.partition("/")[0]
-
-
-def test_the_presets_of_single_papers_hold_their_figures():
-    cfl_s = compose(["experiment=cfl_s/rotated_mnist"])
-    assert (cfl_s.num_clients, cfl_s.num_rounds, cfl_s.strategy.settings.bounds[:2]) == (10, 80, (0.4, 1.6))
-    assert (cfl_s.train.learning_rate, cfl_s.train.momentum, cfl_s.train.batch_size) == (0.1, 0.9, 128)
-    assert (cfl_s.train.schedule, cfl_s.train.schedule_factor) == ("exponential", 0.99)
-
-    flexcfl = compose(["experiment=flexcfl/mnist"])
-    assert (flexcfl.k, flexcfl.num_rounds, flexcfl.train.learning_rate) == (3, 300, 0.03)
-    assert flexcfl.num_clients * flexcfl.strategy.settings.fraction_train == 20
-    assert (flexcfl.train.local_epochs, flexcfl.train.batch_size, flexcfl.train.weight_decay) == (10, 10, 0.001)
-
-    pacfl = compose(["experiment=pacfl/cifar10"])
-    assert (pacfl.num_clients, pacfl.num_rounds, pacfl.strategy.settings.threshold) == (100, 200, 4.9)
-    assert (pacfl.train.learning_rate, pacfl.train.momentum, pacfl.train.local_epochs) == (0.01, 0.5, 10)
-
-    stocfl = compose(["experiment=stocfl/rotated_mnist"]).strategy.settings
-    assert (stocfl.tau, stocfl.mu, stocfl.anchor_epochs) == (0.65, 0.05, 20)
-
-    sr_fca = compose(["experiment=sr_fca/rotated_mnist"])
-    assert (sr_fca.num_clients, sr_fca.k, sr_fca.train.learning_rate, sr_fca.train.batch_size) == (100, 4, 2e-4, 50)
-    assert (sr_fca.task.model_options, sr_fca.strategy.settings.solo_steps) == ({"hidden": [200]}, 250)
 
 
 def test_cfl_gp_trains_locally_where_the_others_do():

@@ -92,16 +92,16 @@ def test_a_strategy_that_averages_no_gradients_trains_as_ever_on_such_a_preset()
     [
         (
             "strategy=fedprox gradient_batch=10",
-            "gradient_batch=10: has an effect only with averaging=gradients; strategy fedprox has none; leave it "
+            "gradient_batch=10: only has an effect with averaging=gradients; strategy fedprox has none; leave it "
             "out.",
         ),
         (
             "strategy=clove gradient_batch=10",
-            "gradient_batch=10: has an effect only with averaging=gradients; add that, or leave it out.",
+            "gradient_batch=10: only has an effect with averaging=gradients; add that, or leave it out.",
         ),
         (
             "experiment=cfl_gp/linear averaging=models server_optimizer=adam",
-            "server_optimizer=adam: has an effect only with averaging=gradients; add that, or leave it out.",
+            "server_optimizer=adam: only has an effect with averaging=gradients; add that, or leave it out.",
         ),
     ],
 )

@@ -64,19 +64,6 @@ def test_all_participants_in_one_group_give_equal_bits_by_every_path() -> None:
     assert alone[0] == pytest.approx(np.average(updates, axis=0, weights=weights))
 
 
-def test_a_model_of_one_client_comes_back_as_that_clients_float32_model() -> None:
-    update = np.random.default_rng(1).standard_normal((1, 100)).astype(np.float32)
-    result = average_models(
-        np.zeros((1, 100)),
-        update.astype(np.float64),
-        np.array([0]),
-        np.array([359.0]),
-        "examples",
-        np.zeros(100, bool),
-    )
-    assert result.astype(np.float32).tobytes() == update.tobytes()
-
-
 @given(st.integers(0, 2**31), st.sampled_from(WEIGHTINGS))
 def test_averages_do_not_depend_on_the_order_of_clients_or_the_numbers_of_models(seed: int, weighting: str) -> None:
     rng = np.random.default_rng(seed)

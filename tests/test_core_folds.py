@@ -14,8 +14,6 @@ from florets.strategies.core.folds import (
     can_reject,
     choose,
     discover,
-    joined,
-    joined_scores,
     p_value_far_apart,
     permutation_p_value,
 )
@@ -66,17 +64,6 @@ def test_noisy_clients_join_the_groups_of_the_others_and_are_not_tested() -> Non
     np.testing.assert_array_equal(found.labels, truth(sizes))
     alone = discover(rows[tested], None, level=0.1, permutations=19, rng=np.random.default_rng(5))
     assert found.p_value == alone.p_value
-
-
-def test_joined_scores_are_those_of_the_groups_that_they_join() -> None:
-    rows = planted([3, 3], 1, signal=3.0)
-    gram, large = gram_of(centred_rows(rows)), np.array([0, 1, 3, 4])
-    found = joined_scores(gram, large)
-    # Two groups far apart: every tree has them, and clients 2 and 5 join their own.
-    np.testing.assert_allclose(found[:, 0], scores(gram)[:, 0])
-    assert np.isfinite(found[:, :3]).all()
-    assert np.isneginf(found[:, 3:]).all()
-    np.testing.assert_array_equal(joined(gram.sum(axis=(0, 2)), large, "ward", 2), truth([3, 3]))
 
 
 def test_two_pairs_by_hand() -> None:
@@ -152,12 +139,6 @@ def test_the_length_of_a_row_changes_nothing() -> None:
     assert other.p_value == one.p_value
 
 
-def test_signs_are_rows_like_any() -> None:
-    signs = np.sign(planted([5, 5], seed=3, width=400)).astype(np.int8)
-    found = discover(signs.astype(np.float64), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
-    assert found.labels.tolist() == truth([5, 5]).tolist()
-
-
 @pytest.mark.slow
 def test_the_p_value_is_exact_without_groups() -> None:
     """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5."""
@@ -220,13 +201,6 @@ def test_two_clients_differ_or_do_not() -> None:
         planted([1, 1], seed=0, folds=10), None, level=0.02, permutations=99, rng=np.random.default_rng(0)
     )
     assert (many.verdict, many.k, many.candidates.tolist()) == ("all_differ", 2, [2])
-
-
-def test_two_of_three_clients_can_be_a_group() -> None:
-    found = discover(
-        planted([2, 1], seed=1, folds=8), None, level=0.02, permutations=49, rng=np.random.default_rng(0)
-    )
-    assert (found.verdict, found.k, found.labels.tolist()) == ("groups", 2, [0, 0, 1])
 
 
 @pytest.mark.parametrize("clients", [0, 1])
@@ -296,14 +270,6 @@ def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:
     assert {place(everybody[client], groups)[0] for client in range(20, 30)} == {-1}
 
 
-def test_a_later_client_may_send_one_row_for_all_its_data() -> None:
-    everybody = planted([10, 10], seed=6)
-    groups = centres(everybody[1:], np.repeat([0, 1], [9, 10]))
-    group, cosine = place(7.0 * everybody[0].mean(axis=0), groups)
-    assert group == 0
-    assert 0.0 < cosine <= 1.0
-
-
 def test_a_group_of_one_borrows_what_is_usual() -> None:
     groups = centres(planted([6, 1], seed=2), np.repeat([0, 1], [6, 1]))
     assert groups.usual[1] == groups.usual[0] > 0.0
@@ -332,30 +298,10 @@ def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeyp
     assert (alike.verdict, alike.k, set(alike.labels.tolist())) == ("none", 1, {0})
 
 
-def test_of_few_clients_a_smaller_number_of_groups_may_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-
-    def noted(values: FloatArray, p_value: float, level: float, tolerance: float) -> tuple[str, int]:
-        taken.append(tolerance)
-        return "none", 1
-
-    monkeypatch.setattr("florets.strategies.core.folds.choose", noted)
-    rng = np.random.default_rng(0)
-    for clients, tolerance in ((6, None), (7, None), (6, 0.02)):
-        discover(rng.normal(size=(clients, 4, 30)), None, tolerance=tolerance, permutations=20, rng=rng)
-    assert taken == [0.05, 0.01, 0.02]
-
-
 def test_the_common_move_is_the_mean_in_units_of_the_clients_own() -> None:
     changes = np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 4.0]])
     # Weights of 1/2, 1/4, 1/4: the mean is (3/2, 2), the mean square 9/2 + 16/2.
     np.testing.assert_allclose(common_move(changes, np.array([20.0, 10.0, 10.0])), np.array([1.5, 2.0]) / 12.5**0.5)
-
-
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-def test_the_length_of_steps_plays_no_part(scale: float) -> None:
-    move = common_move(scale * np.array([[1.0, 1.0], [1.0, 1.0]]), np.ones(2))
-    np.testing.assert_allclose(move, np.sqrt([0.5, 0.5]))
 
 
 def test_clients_that_do_not_move_have_nothing_in_common() -> None:

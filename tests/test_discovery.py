@@ -8,7 +8,6 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Result
 
-from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
@@ -302,34 +301,6 @@ def test_a_regression_whose_model_never_stands_still_is_looked_at_all_the_same()
     assert [report.server_round for report in reports if report.phase == "discovery"] == [40]
 
 
-def test_a_client_that_learns_nothing_on_a_fold_still_counts_in_the_average() -> None:
-    def spoilt(folds: int) -> Any:
-        def change(content: RecordDict) -> RecordDict:
-            rows = content.array_records["folds"]["folds"].numpy().copy()
-            rows[:folds] = 0.0
-            content["folds"] = ArrayRecord({"folds": Array(rows)})
-            return content
-
-        return change
-
-    targets = [*TWO, A, B]
-    faults = {(TRAIN_FOLDS, 1, 6): spoilt(1), (TRAIN_FOLDS, 1, 7): spoilt(8)}
-    strategy = Discovery(k="auto", level=0.05, seed=1)
-    result, reports = run(strategy, FoldClients(targets, faults=faults), 2)
-    assert reports[0].replies["invalid"] == 0
-    # By the rows that it has; the one without any is asked again, as one that comes later.
-    assert reports[0].assignment["6"] == 0
-    assert "7" not in reports[0].assignment
-    assert reports[1].assignment["7"] == 1
-    np.testing.assert_allclose(models(result.arrays), [3 / 4 * A, 3 / 4 * B], atol=1e-6)
-
-
-def test_groups_that_were_found_are_not_looked_for_again() -> None:
-    clients = FoldClients(TWO)
-    _, reports = run(Discovery(k="auto", level=0.05, second_look=2), clients, 3)
-    assert [report.phase for report in reports] == ["discovery", "stable", "stable"]
-
-
 def test_a_round_that_is_repeated_leaves_no_rows_of_the_failed_try() -> None:
     tries = []
 
@@ -389,13 +360,6 @@ def test_folds_find_k_for_another_algorithm() -> None:
         CLoVE(k="auto", choose_k="folds", first_round="random")
 
 
-def test_a_group_of_nobody_who_replied_starts_from_everybodys_mean() -> None:
-    clients = FoldClients([A, B] * 8)
-    strategy = Discovery(k="auto", level=0.05, fraction_train=0.5, clients_needed=9, seed=2)
-    result, _ = run(strategy, clients, 2)
-    assert Models(result.arrays).count == 2
-
-
 A, B, C = directions(3)
 
 
@@ -434,13 +398,6 @@ def test_a_round_whose_clients_no_group_fits_is_trained_by_others() -> None:
     assert {report.participants for report in reports[decided + 1 :]} <= {(str(client),) for client in range(6)}
 
 
-def test_one_group_that_was_asked_for_is_no_finding() -> None:
-    (first,) = run_discovery_clients(Discovery(k=1), FoldClients(TWO), 1)
-    found = first.details[EVIDENCE]
-    assert isinstance(found, dict)
-    assert found["text"] == "one group of all clients, as k says; one model for all"
-
-
 def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
     def lose(rounds: int) -> dict[tuple[str, int, int], Fault]:
         return {
@@ -452,13 +409,6 @@ def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
     # Who never answers does not keep the others waiting for ever.
     gone = FoldClients(TWO, faults=lose(9))
     assert verdicts(run_discovery_clients(Discovery(k=1), gone, 4)) == ["open", "open", "none"]
-
-
-@pytest.mark.slow
-def test_sites_that_are_few_have_enough_folds_for_a_test() -> None:
-    # Two and two: with four folds no p value reaches the level.
-    (first,) = run_discovery_clients(Discovery(k="auto"), FoldClients([A, A, B, B], examples=[45] * 4, noise=0.2), 1)
-    assert verdicts([first]) == ["groups"]
 
 
 def alike(content: RecordDict) -> RecordDict:
@@ -474,13 +424,3 @@ def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None
     (first,) = run_discovery_clients(strategy, clients, 1)
     assert first.replies["ok"] == 14
     assert strategy.assignment["6"] == strategy.assignment["5"]
-
-
-@pytest.mark.parametrize(("loss_data", "size"), [("train", 15), ("held_out", 12)])
-@pytest.mark.slow
-def test_folds_have_the_size_that_the_samples_trained_on_allow(loss_data: str, size: int) -> None:
-    clients = FoldClients([*TWO, A, B], examples=[60] * 8)
-    strategy = CLoVE(k="auto", choose_k="folds", loss_data=loss_data)  # type: ignore[arg-type]
-    run_discovery_clients(strategy, clients, 1)
-    sizes = {c[kinds.CONFIG].get(kinds.FOLD_SIZE) for c in clients.contents} - {None}
-    assert sizes == {size}

@@ -169,13 +169,6 @@ def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, set
     assert play(tmp_path, *given, "num_rounds=2").final_ari == 1.0
 
 
-def test_gradients_can_be_averaged_in_place_of_models(tmp_path: Path) -> None:
-    summary = play(tmp_path, *LABELS, "averaging=gradients", "server_learning_rate=0.5")
-    assert summary.final_ari == 1.0
-    first, *_, last = lines(summary)
-    assert last["train_loss"] < first["train_loss"]  # type: ignore[operator]
-
-
 def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
     summary = play(tmp_path, *SMALL, "num_rounds=3", "strategy.shared_layers=[1]")
     models = load_file(Path(summary.folder) / "models.safetensors")

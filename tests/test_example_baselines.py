@@ -74,15 +74,6 @@ def _examples(found: Played) -> list[int]:
     return [counts[key] for key in kept(found).own]
 
 
-def test_scaffold_within_cloves_groups_keeps_a_variate_for_each() -> None:
-    found = sgd("scaffold:ScaffoldInGroups", "num_rounds=4", "train.learning_rate=0.2")
-    groups, own = found.strategy.assignment, kept(found).own
-    assert found.ari == 1.0
-    for group, variate in kept(found).server.items():
-        members = [key for key, mine in groups.items() if mine == group]
-        np.testing.assert_allclose(variate, sum(own[key] for key in members) / len(members), rtol=1e-6, atol=1e-9)
-
-
 def test_fednova_is_fedavg_where_all_take_as_many_steps() -> None:
     equal = ("train.local_steps=3", "train.momentum=0.5")
     found = sgd("fednova:FedNova", *equal)
@@ -124,14 +115,6 @@ def test_fedreps_heads_are_each_clients_and_the_body_is_the_mean() -> None:
     rows = np.stack([own[key] for key in sorted(own)])
     assert (rows[:, ~head] == bank(found)[0, ~head]).all()
     assert all(not np.array_equal(a[head], b[head]) for i, a in enumerate(rows) for b in rows[:i])
-
-
-def test_fedrep_trains_the_body_under_the_new_head_which_it_leaves_alone() -> None:
-    """At a rate of 0 for the body only heads move, and their mean is the first part of training alone."""
-    found = sgd("fedrep:FedRep", "num_rounds=1", "strategy.head_epochs=1")
-    again = sgd("fedrep:FedRep", "num_rounds=1", "strategy.head_epochs=1", "train.local_epochs=2")
-    assert all(np.array_equal(kept(found)[key], kept(again)[key]) for key in kept(found))
-    assert not np.allclose(bank(found), bank(again), atol=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0, 1, 0.5])

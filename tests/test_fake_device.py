@@ -1,6 +1,5 @@
 """Clients' work on a device that is not the CPU: a fake one computes, refuses mixed devices, and counts transfers."""
 
-import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,22 +16,15 @@ from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
-from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import evaluated, loss_vector, recorded
-from florets.task.training.modules import on_host
+from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import network_of
-from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     Share,
-    block_size,
-    device_samples,
-    device_stack_size,
     joined_losses,
     joined_tests,
     stacked_update,
-    takes_blocks,
 )
 from florets.task.wire import bank
 from tests.fake_device import DEVICE, FakeTensor, fake_device
@@ -81,29 +73,10 @@ def test_the_fake_device_can_fail() -> None:
         assert fetched == ["item", "copy"]
 
 
-def test_what_is_fetched_has_its_own_types_and_shapes() -> None:
-    given = [
-        torch.tensor([True, False, True]),
-        torch.arange(6, dtype=torch.float64).view(2, 3),
-        torch.arange(4).view(2, 2).T,
-        torch.tensor(7.5),
-        torch.empty(0, 3),
-    ]
-    assert all(one is other for one, other in zip(on_host(*given), given, strict=True))
-    with fake_device() as fetched:
-        found = on_host(*(value.to(DEVICE) for value in given))
-        assert fetched == ["copy"]
-    for one, other in zip(found, given, strict=True):
-        assert (one.dtype, one.shape, one.tolist()) == (other.dtype, other.shape, other.tolist())
-
-
 @kinds_of_models
 @pytest.mark.parametrize(
     "settings",
-    [
-        Training(0.01, 1.5, 8),
-        Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01),
-    ],
+    [Training(0.01, 1.5, 8), Training(0.05, 2, 100, "sgd", momentum=0.9, weight_decay=0.01)],
     ids=["adam", "sgd"],
 )
 def test_stacks_are_trained_there_with_one_transfer(
@@ -195,46 +168,6 @@ def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monk
     assert 6 + 2 <= fetched <= 6 + 2 * 4
 
 
-@pytest.mark.slow
-def test_a_run_of_single_clients_there_assigns_as_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, reports, _ = run(1, "strategy=ifca", "train=sgd")
-    monkeypatch.setattr("florets.client_app.session.find_device", lambda name: DEVICE)
-    with fake_device():
-        found, moved, fetched = run(1, "strategy=ifca", "train=sgd")
-    np.testing.assert_allclose(found, here, rtol=0, atol=2e-5)
-    assert [one.assignment for one in moved] == [other.assignment for other in reports]
-    # Of 8 clients: the mean loss of training and the model twice, losses once, and one test.
-    assert fetched == 8 * (2 * 2 + 1 + 1)
-
-
-def test_losses_of_steps_are_fetched_after_the_last() -> None:
-    module, _, parts = made(*MODELS["perceptron"])
-    (x, y), settings = parts[1], Training(0.05, 1, 8, "sgd")
-    with fake_device() as fetched:
-        module = module.to(DEVICE)
-        with recorded() as losses:
-            train(module, x.to(DEVICE), y.to(DEVICE), "cross_entropy", settings, np.random.default_rng(0))
-        assert fetched == ["item", "copy"]
-    assert len(losses) == 6
-
-
-def test_no_step_waits_for_its_augmentation_or_its_clipping() -> None:
-    module, _, ((x, y), *_) = made(*MODELS["convolutions"])
-    on_cpu, settings = copy.deepcopy(module), Training(0.1, 2, 7, "sgd", clip_norm=0.1)
-
-    def learn(module: nn.Module, x: Tensor, y: Tensor) -> None:
-        objective = Objective(augment=Augmentation("flip_crop", np.random.default_rng(1)))
-        train(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
-
-    learn(on_cpu, x, y)
-    with fake_device() as fetched:
-        module = module.to(DEVICE)
-        learn(module, x.to(DEVICE), y.to(DEVICE))
-        assert fetched == ["item"]
-        for name, value in module.cpu().state_dict().items():
-            torch.testing.assert_close(value, on_cpu.state_dict()[name], rtol=1e-5, atol=1e-6)
-
-
 def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     """Return models, reports, and how often something was fetched, of two rounds."""
     from tests import fake_device as fake
@@ -256,26 +189,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     fetched = len(fake._fetched)
     session.adopt(None)
     return bank.unpack(strategy.context.models.record)[0], reports, fetched
-
-
-def test_sizes_on_a_device_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = torch.device("cuda")
-    module, state, _ = made(*MODELS["convolutions"])
-    # An input's 60, 3 x 6 x 5 and 3 x 3 x 2 of the first convolution, 4 x 3 x 2 and 4 x 1 x 1 of the next, 3 outputs.
-    values = 60 + 90 + 18 + 24 + 4 + 3
-    assert sizes._values(module, IMAGE) == values
-    assert block_size(module, cuda) == sizes.MOST_ON_DEVICE
-    assert block_size(mlp(IMAGE, 3, [5], batch_norm=True), cuda) == 1
-    assert block_size(module, torch.device("mps")) == 1
-    assert not takes_blocks(torch.device("mps"))
-    parameters = sum(value.numel() for value in state.values())
-    own = 20 * parameters + 4 * 4 * 8 * values + 4 * 20 * 60
-    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * own)
-    assert device_stack_size(module, torch.zeros(20, *IMAGE), 8) == 7
-    assert device_samples(module, 3, IMAGE) == 7 * own // (16 * 3 * values)
-    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 1)
-    assert block_size(module, cuda) == device_stack_size(module, torch.zeros(20, *IMAGE), 8) == 1
-    assert device_samples(module, 3, IMAGE) == 1
 
 
 @kinds_of_models

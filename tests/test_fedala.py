@@ -7,7 +7,6 @@ from torch import nn
 
 from florets.client_app.mixing import WINDOW, learned_weights, mixture
 from florets.strategies.fedala.messages import TRAIN_MIXED
-from florets.strategies.fedala.strategy import FedALA
 from florets.task.training.losses import counted
 from florets.task.training.settings import Training
 from tests.method_runs import play
@@ -100,10 +99,3 @@ def test_other_layers_can_be_mixed_and_a_lost_reply_changes_nothing_of_its_clien
     old, new = before.mixes.vectors, after.mixes.vectors
     assert [key for key in new if np.array_equal(new[key], old[key])] == ["2"]
     assert np.array_equal(after.upper.vectors["2"], before.upper.vectors["2"])
-
-
-def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match="sample_fraction=0"):
-        FedALA(sample_fraction=0.0)
-    with pytest.raises(ValueError, match="rate=-1"):
-        weight_after(1, rate=-1.0)

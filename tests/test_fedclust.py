@@ -50,13 +50,6 @@ def test_a_later_client_is_compared_at_the_learning_rate_of_the_first_round() ->
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_client_whose_layer_was_lost_is_placed_later() -> None:
-    late = play("strategy=fedclust", lost={(kinds.TRAIN_ESTIMATE, 1, 3)})
-    assert "3" not in late.reports[0].assignment
-    assert late.ari == 1.0
-    assert late.reports[1].assignment["3"] == late.reports[1].assignment["4"]
-
-
 def test_a_late_layer_with_values_beyond_reason_is_refused_though_it_comes_alone() -> None:
     place = (kinds.TRAIN_ESTIMATE, 2, 3)
     refused = play("strategy=fedclust", "num_rounds=3", lost={(kinds.TRAIN_ESTIMATE, 1, 3)}, huge={place})

@@ -47,20 +47,6 @@ def test_responsibilities_are_the_posterior_of_the_model_by_hand() -> None:
     assert found.tolist() == [[1, 0], [1, 0]]
 
 
-def test_responsibilities_follow_the_order_of_samples_and_models_and_no_common_shift() -> None:
-    rng = np.random.default_rng(0)
-    losses, shares = rng.exponential(size=(7, 3)), np.array([0.5, 0.3, 0.2])
-    found, loss = responsibilities(losses, shares)
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
-    rows, models = rng.permutation(7), [2, 0, 1]
-    np.testing.assert_allclose(responsibilities(losses[rows], shares)[0], found[rows])
-    np.testing.assert_allclose(responsibilities(losses[:, models], shares[models])[0], found[:, models])
-    # A sample of which every model is as sure, however little, says nothing.
-    shifted, larger = responsibilities(losses + 800, shares)
-    np.testing.assert_allclose(shifted, found)
-    assert larger == pytest.approx(loss + 800)
-
-
 def test_a_model_that_diverged_explains_nothing() -> None:
     losses = np.array([[np.nan, 1.0], [np.inf, 3.0], [np.nan, np.inf]])
     found, loss = responsibilities(losses, np.array([0.25, 0.75]))
@@ -107,15 +93,6 @@ def test_a_model_without_a_share_has_no_part_even_where_it_is_broken() -> None:
     found = Mixture(module, [states[0], broken], np.array([1.0, 0.0]), "cross_entropy")(x).detach()
     expected = F.linear(x, states[0]["weight"], states[0]["bias"]).log_softmax(1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_losses_of_samples_are_those_of_each_model() -> None:
-    module, states = linear_models(2)
-    x, y = torch.randn(7, 4), torch.arange(7) % 3
-    found = sample_losses(module, states, x, y, "cross_entropy")
-    for column, state in enumerate(states):
-        logits = F.linear(x, state["weight"], state["bias"])
-        np.testing.assert_allclose(found[:, column], F.cross_entropy(logits, y, reduction="none"), rtol=1e-5)
 
 
 # Runs
@@ -189,13 +166,6 @@ def test_a_client_that_was_away_keeps_its_shares_and_one_that_never_came_has_non
     for key in away:
         assert found.strategy.state.shares[key].tobytes() == first[key].tobytes()
         assert found.reports[-1].assignment[key] == int(first[key].argmax())
-
-
-def test_bytes_are_k_times_fedavgs() -> None:
-    mixed, plain = (play(f"strategy={name}", "k=3", "num_rounds=1") for name in ("fedem", "fedavg"))
-    assert mixed.reports[0].bytes_up == pytest.approx(3 * plain.reports[0].bytes_up, rel=0.01)
-    # A pass of all models over the data comes first.
-    assert mixed.reports[0].work.gradients == 3 * plain.reports[0].work.gradients == mixed.reports[0].work.losses
 
 
 def test_equal_models_are_refused() -> None:
@@ -286,12 +256,6 @@ def test_a_runs_clients_have_the_shares_that_the_server_keeps(tmp_path: Path, st
         assert told == (["", ""] if mixture is None else [repr(float(share)) for share in mixture])
         if mixture is not None:
             assert row["found_cluster"] == str(int(mixture.argmax()))
-
-
-def test_where_each_client_has_one_model_there_are_no_shares(tmp_path: Path) -> None:
-    rows = written(tmp_path, "clove")
-    assert not any(name.startswith("share") for name in rows[0])
-    assert read_mixtures(next(tmp_path.rglob("clients.csv")).parent) == []
 
 
 def test_shares_are_read_of_clients_whose_cluster_and_shares_are_known(tmp_path: Path) -> None:

@@ -18,13 +18,6 @@ PAC = "strategy=fedpac"
 # Weights
 
 
-def test_equal_statistics_give_equal_weights() -> None:
-    same = np.tile(np.random.default_rng(0).random(12), (5, 1))
-    np.testing.assert_allclose(head_weights(same, np.full(5, 0.3)), 0.2, atol=1e-12)
-    # Without any spread, too.
-    np.testing.assert_allclose(head_weights(same, np.zeros(5)), 0.2, atol=1e-9)
-
-
 def test_two_clients_weigh_as_computed_by_hand() -> None:
     # a^2 v_0 + (1 - a)^2 (v_1 + d^2) with v = (1, 2) and d^2 = 4: a = 6 / 7; of the other a^2 2 + (1 - a)^2 (1 + 4).
     found = head_weights(np.array([[0.0, 0.0], [2.0, 0.0]]), np.array([1.0, 2.0]))

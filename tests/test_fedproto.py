@@ -55,14 +55,6 @@ def test_the_term_is_the_mean_square_of_what_samples_with_a_prototype_are_away()
     np.testing.assert_array_equal(features(module, x), x.numpy())
 
 
-@pytest.mark.parametrize(
-    ("weight", "classes", "message"), [(0.0, [1], "must be above 0"), (1.0, [3], "the task has 0 to 2")]
-)
-def test_a_term_that_cannot_work_is_refused(weight: float, classes: list[int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        NearPrototypes(weight, torch.ones(1, 2), torch.tensor(classes), 3, [])
-
-
 # Replies
 
 
@@ -77,20 +69,6 @@ def test_with_lambda_0_it_is_local_only_to_the_bit(more: tuple[str, ...]) -> Non
     assert free.strategy.assignment == local.strategy.assignment
     assert free.reports[-1].evaluations == local.reports[-1].evaluations
     assert play(*more, PROTO).final != local.final
-
-
-@pytest.mark.slow
-def test_features_of_a_class_come_nearer_to_one_another() -> None:
-    given = ("num_rounds=5", "train.local_epochs=5")
-
-    def spread(weight: float) -> float:
-        state = play(*given, PROTO, f"strategy.prototype_lambda={weight}").strategy.state
-        held = np.stack([state.prototypes[key] for key in sorted(state.prototypes)])
-        there = np.stack([state.counts[key] for key in sorted(state.counts)]) > 0
-        shares = [np.var(held[there[:, label], label], axis=0).sum() for label in range(10) if there[:, label].any()]
-        return float(np.mean(shares) / np.mean(held[there] ** 2))
-
-    assert spread(1.0) < 0.5 * spread(0.0)
 
 
 @pytest.mark.slow

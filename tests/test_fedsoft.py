@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
@@ -17,7 +16,6 @@ from florets.strategies.base.models import Models
 from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
 from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
 from florets.task.training.mixture import sample_losses
-from florets.task.training.objective import Anchored
 from tests import fakes
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
@@ -52,23 +50,6 @@ def test_centres_draw_without_replacement_and_by_the_weights() -> None:
     assert [rows.tolist() for rows in draw_clients(weights, 2, rng)] == [[0, 1], [1, 2]]
     # More than there are, or as many: everybody, whatever the weights.
     assert [rows.tolist() for rows in draw_clients(weights, 3, rng)] == [[0, 1, 2]] * 2
-
-
-def test_the_pull_towards_the_mean_of_the_centres_is_that_towards_all_of_them() -> None:
-    module, shares = nn.Linear(3, 2), np.array([0.7, 1e-4, 0.4])
-    centres = [torch.randn(2, 3) for _ in shares]
-    module.weight.grad = torch.zeros_like(module.weight)
-    module.bias.grad = torch.zeros_like(module.bias)
-    mean = sum(share * centre for share, centre in zip(shares, centres, strict=True)) / shares.sum()
-    term = Anchored(0.1 * float(shares.sum()), {"weight": mean, "bias": module.bias.detach().clone()})
-    term.begin(module, list(module.parameters()))
-    term.add_gradient()
-    weight = module.weight.detach().clone().requires_grad_()
-    whole = sum(
-        0.05 * share * (weight - centre).square().sum() for share, centre in zip(shares, centres, strict=True)
-    )
-    whole.backward()
-    np.testing.assert_allclose(module.weight.grad, weight.grad, rtol=1e-5, atol=1e-7)
 
 
 # Runs

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.strategies.core.cluster import cluster
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fesem.strategy import FeSEM, layer_scales, matched, nearest_centres
@@ -162,8 +160,3 @@ def test_only_the_layers_that_are_named_are_compared() -> None:
         play(FeSEM(layers=["head"]), FakeClients(TARGETS), 1, 5.0, 5.0)
     seen = play(FeSEM(layers=["theta"], scaling="layers"), FakeClients(TARGETS), 2, 5.0, 5.0)
     assert seen[-1].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_what_cannot_work_is_refused() -> None:
-    with pytest.raises(ConfigError, match="averaging=gradients: strategy fesem takes only models"):
-        compose(["strategy=fesem", "averaging=gradients"])

@@ -119,12 +119,6 @@ def test_a_migration_that_is_lost_leaves_the_client_in_its_group_until_it_comes(
     assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 
-def test_without_migration_nobody_is_asked_for_labels() -> None:
-    clients = FakeClients(TARGETS)
-    play(flexcfl(), clients, 2, 0.0, 0.0)
-    assert clients.asked(LABELS) == []
-
-
 def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:
     strategy = flexcfl(inter_group_rate=0.5)
     play(strategy, FakeClients(TARGETS), 1, 0.0, 0.0)
@@ -135,28 +129,11 @@ def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:
     assert steps(strategy.context.models.record) == [101, 301]
 
 
-def test_gradients_can_be_averaged_after_the_cold_start() -> None:
-    from florets.strategies.base.averaging import GradientAveraging
-
-    strategy = flexcfl(averaging=GradientAveraging(0.25))
-    play(strategy, FakeClients(TARGETS), 1, 0.0, 0.0)
-    assert thetas(strategy.context.models.record) == pytest.approx([-2.0, 11.0])
-
-
 def test_shared_layers_start_from_the_mean_of_all_cold_starts() -> None:
     clients = FakeClients(TARGETS)
     play(flexcfl(shared_layers=["theta"]), clients, 1, 0.0, 0.0)
     sent = [theta for (kind, _, _), theta in zip(clients.seen, clients.received, strict=True) if kind == kinds.TRAIN]
     assert sent == pytest.approx([4.5] * 4)
-
-
-def test_a_founder_that_is_cold_started_a_second_time_counts_once() -> None:
-    clients = FakeClients(TARGETS)
-    lost_once = iter([lost])
-    clients.faults = {(kinds.TRAIN_ESTIMATE, 1, 3): lambda content: next(lost_once, lambda same: same)(content)}
-    seen = play(flexcfl(), clients, 1, 0.0, 0.0)
-    assert seen[0].assignment["3"] == 1
-    assert seen[0].details == {"cold_started": 4.0}
 
 
 def test_migration_needs_labels() -> None:
@@ -166,10 +143,6 @@ def test_migration_needs_labels() -> None:
 
 RNG = np.random.default_rng(5)
 UPDATES = RNG.normal(size=(9, 30))
-
-
-def grouped(labels: np.ndarray) -> set[frozenset[int]]:
-    return {frozenset(np.flatnonzero(labels == label).tolist()) for label in labels}
 
 
 def two_groups(number: int = 10, size: int = 40) -> tuple[np.ndarray, np.ndarray]:
@@ -221,28 +194,10 @@ def test_cosine_differences_by_hand_and_by_the_definition() -> None:
     assert cosine_differences(np.array([[1.0, 0], [0, 1]])).tolist() == [[0, 1], [1, 0]]
 
 
-def test_a_measure_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="'cosine' is unknown: choose one of edc, madc"):
-        group_updates(UPDATES, 2, "cosine", RNG)
-
-
 @pytest.mark.parametrize("measure", ["edc", "madc"])
 def test_groups_are_those_of_the_directions_whatever_the_lengths(measure: str) -> None:
     updates, groups = two_groups()
     assert group_updates(updates, 2, measure, np.random.default_rng(0)).tolist() == groups.tolist()
-
-
-@pytest.mark.parametrize("measure", ["edc", "madc"])
-def test_permuting_the_clients_permutes_the_groups_and_nothing_else(measure: str) -> None:
-    updates, _ = two_groups()
-    order = np.random.default_rng(1).permutation(len(updates))
-    plain = group_updates(updates, 3, measure, np.random.default_rng(0))
-    moved = group_updates(updates[order], 3, measure, np.random.default_rng(0))
-    assert {frozenset(order[list(group)].tolist()) for group in grouped(moved)} == grouped(plain)
-    assert np.abs(decomposed_cosines(updates[order], 3)) == pytest.approx(
-        np.abs(decomposed_cosines(updates, 3))[order]
-    )
-    assert cosine_differences(updates[order]) == pytest.approx(cosine_differences(updates)[np.ix_(order, order)])
 
 
 def test_a_newcomer_joins_the_direction_that_is_nearest_by_its_angle() -> None:

@@ -72,7 +72,7 @@ def test_a_simulation_that_was_killed_goes_on_and_ends_as_if_it_never_had_been(t
     # The folder's configuration says engine=flwr.
     done = florets(f"resume={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "going on after round" in done.stdout + done.stderr
+    assert "continuing after round" in done.stdout + done.stderr
     assert_equal_ends(folder, whole)
 
     folder = killed_run(tmp_path / "orphaned", all_of_it=False)

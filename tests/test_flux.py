@@ -324,25 +324,6 @@ def test_clusters_are_dbscans_with_each_outlier_alone(seed: int, scale: float) -
     np.testing.assert_array_equal(labels, canonical(expected.astype(np.int64)))
 
 
-def test_four_blobs_and_three_strangers_are_found() -> None:
-    row = np.stack([np.arange(6.0), np.zeros(6)], axis=1)
-    groups = [row + centre for centre in ([0, 0], [50, 0], [0, 50], [50, 50])]
-    points = np.concatenate([*groups, [[300, 0], [-300, 0], [0, 400]]])
-    labels, radius = density_clusters(points)
-    assert (labels.tolist(), radius) == ([*np.repeat(range(4), 6), 4, 5, 6], 1.0)
-    # The ends of two rows are 45 apart, and 50 where one is above the other.
-    assert set(density_clusters(points, 50.0)[0]) == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_another_order_of_the_clients_permutes_the_clusters_and_nothing_else(seed: int) -> None:
-    points, order = blobs(seed), np.random.default_rng(seed).permutation(27)
-    labels, radius = density_clusters(points)
-    moved, same = density_clusters(points[order])
-    assert radius == same
-    np.testing.assert_array_equal(moved, canonical(labels[order]))
-
-
 def test_few_and_equal_clients() -> None:
     assert density_clusters(np.zeros((1, 2)))[0].tolist() == [0]
     assert density_clusters(np.array([[0.0], [5.0]]))[0].tolist() == [0, 0]

@@ -2,11 +2,9 @@
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,20 +128,6 @@ def test_workers_and_flowers_processes_take_the_same_objects(tmp_path: Path) -> 
     assert run() == run(workers=2) == run(engine="flwr")
 
 
-@pytest.mark.slow
-def test_a_script_needs_no_guard_for_workers(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(
-        "print('begins')\nimport florets\nfrom torch import nn\n"
-        "def net(shape, classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
-        f"print(florets.run('quickstart', model=net, workers=2, **{SMALL}).accuracy > 0)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    found = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert found.stdout.split() == ["begins", "True"], found.stderr
-
-
 def test_what_a_module_has_is_named_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "forms_of_models.py").write_text("class Mine: ...\ndef flat(inputs, outputs): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -192,13 +176,6 @@ def test_models_are_given_in_several_forms(model: Any, options: dict[str, Any]) 
     assert model is not built
 
 
-def test_frozen_layers_of_a_module_stay_as_they_are() -> None:
-    module = nn.Sequential(nn.Linear(3, 2).requires_grad_(False), nn.Linear(2, 2))
-    built = model_function(module)(input_shape=(3,), num_outputs=2)
-    assert torch.equal(built[0].weight, module[0].weight)
-    assert not torch.equal(built[1].weight, module[1].weight)
-
-
 class _Scale(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -232,9 +209,3 @@ def test_no_real_node_takes_an_object(allowed: str) -> None:
     with pytest.raises(ValueError, match="put it into a module that the nodes have"):
         Consent.of({"allow": allowed}).require("task.model", path)
     EVERYTHING.require("task.model", path)
-
-
-def test_a_function_by_position_says_what_its_arguments_are() -> None:
-    wrong: Callable[..., Any] = model_function(lambda inputs, outputs: nn.Linear(inputs, outputs))
-    with pytest.raises(TypeError, match=r"the shape of one input, \(3,\)"):
-        wrong(input_shape=(3,), num_outputs=2)

@@ -8,16 +8,13 @@ import torch
 from flwr.app import RecordDict
 
 from florets.client_app.app import app
-from florets.conf.compose import compose, follow
+from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.server_app.final_models import loss_matrix
-from florets.strategies.base.encoding import decode, encode
-from florets.strategies.base.models import Models
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.fedavg.strategy import FedAvg, FedAvgSettings
-from florets.strategies.ifca.strategy import IFCA, IFCASettings
+from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.ifca.strategy import IFCA
 from florets.task.client_data import hold_out
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
@@ -79,14 +76,6 @@ def test_a_fifth_is_held_out_and_not_trained_on(count: int, held: int) -> None:
     assert hold_out(data, np.random.default_rng(1))[1][1].tolist() == y.tolist()
 
 
-def test_a_single_sample_is_trained_on_and_held_out() -> None:
-    data = samples(1, 2)
-    rest, (x, _) = hold_out(data, np.random.default_rng(0))
-    assert rest is data
-    assert left_after(1) == 1
-    assert x is data.x_train
-
-
 # The client
 
 
@@ -111,21 +100,6 @@ def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
     start = LAYOUT.flatten(bank.model(BANK, 1))
     np.testing.assert_allclose(trained.vector, start - 0.5 * expected, rtol=1e-3, atol=1e-5)
     assert trained.num_examples == update.num_examples == len(rest)
-
-
-def test_a_client_chooses_by_the_losses_on_the_fifth(ask: Ask) -> None:
-    _, held = mine()
-    read = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
-    assert read.losses is not None
-    np.testing.assert_allclose(read.losses, [loss_and_gradient(k, held)[0] for k in range(3)], rtol=1e-5)
-    assert read.model == np.argmin(read.losses)
-
-
-def test_without_the_setting_a_client_trains_on_all_data(ask: Ask) -> None:
-    plain = codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_DATA: "train"}), K=3)
-    every = np.arange(len(TASK.client(2).x_train))
-    np.testing.assert_allclose(plain.losses, [loss_and_gradient(k, every)[0] for k in range(3)], rtol=1e-5)
-    assert plain.num_examples == len(every)
 
 
 # The strategies
@@ -189,29 +163,6 @@ def lost(_: RecordDict) -> RecordDict:
     raise RuntimeError("lost")
 
 
-def test_a_random_first_round_trains_the_models_and_no_probe() -> None:
-    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy = CLoVE(k=2, probes=1)
-    result = strategy.start(clients.grid(), models(4.0, 6.0, -7.0), num_rounds=1)
-    assert set(strategy.assignment.values()) == {0, 1}
-    assert len(thetas(result.arrays)) == 2
-    assert strategy.state.probes is not None
-    assert thetas(strategy.state.probes.record) == [-7.0]
-
-
-def test_probes_are_in_the_checkpoint() -> None:
-    strategy = CLoVE(k=2, first_round="evaluate", probes=2)
-    strategy.start(FakeClients([0.0, 10.0]).grid(), models(4.0, 6.0, 1.0, 2.0), num_rounds=1)
-    arrays: dict[str, np.ndarray] = {}
-    again = decode(encode(strategy.state, arrays), arrays)
-    assert thetas(again.probes.record) == [1.0, 2.0]
-
-
-def test_too_few_models_for_k_and_the_probes_are_refused() -> None:
-    with pytest.raises(ValueError, match="probes=2: the initial arrays hold 3 models, and need 2 to train"):
-        CLoVE(k=2, probes=2).start(FakeClients([0.0, 10.0]).grid(), models(1.0, 2.0, 3.0), num_rounds=1)
-
-
 @pytest.mark.parametrize("init", ["different", "same"])
 def test_the_probes_are_built_behind_the_models_and_differ(init: str) -> None:
     given = ["num_clients=4", "k=2", "task.model_options={hidden: [4]}", f"strategy.init={init}"]
@@ -232,12 +183,6 @@ def test_the_probes_are_built_behind_the_models_and_differ(init: str) -> None:
 # Losses on a batch
 
 
-def batches(clients: FakeClients, *asked: str) -> list[object]:
-    """Return what clients were told of the batch in messages of these kinds."""
-    sent = zip(clients.seen, clients.configs, strict=True)
-    return [config.get(kinds.LOSS_BATCH) for (kind, _, _), config in sent if kind in asked]
-
-
 @pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN_SELECT])
 @pytest.mark.parametrize("server_round", [1, 7])
 def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind: str, server_round: int) -> None:
@@ -253,60 +198,6 @@ def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind:
     np.testing.assert_allclose(read.losses, expected, rtol=1e-5)
     # Training takes all samples.
     assert read.num_examples == len(TASK.client(2).x_train)
-
-
-def test_a_batch_of_what_is_held_out(ask: Ask) -> None:
-    rest, held = mine()
-    rows = held[np.sort(generator(0, 1, Purpose.LOSS_BATCH, 2).choice(len(held), 3, replace=False))]
-    read = codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: 3}), K=3)
-    np.testing.assert_allclose(read.losses, [loss_and_gradient(k, rows)[0] for k in range(3)], rtol=1e-5)
-    assert read.num_examples == len(rest)
-
-
-@pytest.mark.parametrize("batch", [0, 1000])
-def test_a_batch_of_all_samples_is_all_of_them(ask: Ask, batch: int) -> None:
-    whole = codec.read(Losses, ask(kinds.LOSSES, BANK), K=3).losses
-    np.testing.assert_array_equal(
-        codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_BATCH: batch}), K=3).losses, whole
-    )
-
-
-@pytest.mark.parametrize("strategy", [CLoVE(k=2, loss_batch=4), IFCA(k=2, loss_batch=4)])
-def test_clients_are_told_the_batch(strategy: CLoVE | IFCA) -> None:
-    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
-    assert set(batches(clients, kinds.LOSSES, kinds.TRAIN_SELECT)) == {4}
-
-
-def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
-    late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
-    strategy = CLoVE(k=2, first_round="evaluate", loss_batch=4, stability_fraction=0.75)
-    strategy.start(late.grid(), models(4.0, 6.0), num_rounds=5)
-    told = {
-        config["server-round"]: config[kinds.LOSS_BATCH]
-        for (kind, _, number), config in zip(late.seen, late.configs, strict=True)
-        if kind == kinds.LOSSES and number == 3
-    }
-    assert told[1] == 4
-    assert told[4] == 0
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-@pytest.mark.parametrize("own", [{"restarts": 2, "restart_rounds": 1}, {"first_round": "farthest"}])
-def test_starts_are_judged_by_all_samples(own: dict[str, object]) -> None:
-    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy = IFCA(k=2, loss_batch=4, **own)
-    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=3)
-    assert set(batches(clients, kinds.LOSSES)) == {0}
-
-
-def test_the_loss_matrix_is_of_all_samples() -> None:
-    clients = FakeClients([0.0, 0.2, 10.0, 10.2])
-    strategy = IFCA(k=2, loss_batch=4)
-    arrays = strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=1).arrays
-    for serial in (True, False):
-        assert loss_matrix(strategy, Models(arrays), 60.0, serial, lambda _: None) is not None
-    assert batches(clients, kinds.LOSSES) == [0] * 8
 
 
 @pytest.mark.parametrize("batch", [-5, 0.7, 2.5, float("inf"), float("nan"), "few"])
@@ -328,11 +219,3 @@ def test_a_batch_of_losses_is_refused_where_nobody_goes_by_losses() -> None:
         compose(["strategy=fedavg", "loss_batch=8"])
     with pytest.raises(ConfigError, match="loss_batch=0: must be at least 1"):
         compose(["strategy=ifca", "loss_batch=0"])
-
-
-def test_a_preset_s_batch_is_for_those_who_follow_it() -> None:
-    given = compose(["loss_batch=7"])
-    for settings, left in ((IFCASettings, 7), (FedAvgSettings, None)):
-        values = vars(given).copy()
-        assert follow(values, settings, {}, "any") == []
-        assert values["loss_batch"] == left

@@ -10,7 +10,7 @@ import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import jobs
-from florets.task.data.dataset import Dataset, Pixels
+from florets.task.data.dataset import Pixels
 from florets.task.data.hugging_face import HuggingFaceDataset, hugging_face
 from florets.task.partitions.flower_partitioner import flower_partitioner
 
@@ -130,25 +130,6 @@ def test_clients_hold_the_partitions_of_the_library(name: str, saved: Path) -> N
             classes = set(data.y_train[shard.train])
             assert set(data.y_test[shard.test]) <= classes
             assert len(shard.test) == pytest.approx(max(10, len(shard.train) * 80 / 200), abs=12)
-
-
-def test_partitioners_share_out_other_data_by_their_class() -> None:
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(4), 30)
-    data = Dataset(rng.normal(size=(120, 2)), y, rng.normal(size=(40, 2)), np.repeat(np.arange(4), 10), num_outputs=4)
-    options: dict[str, Any] = {"partitioner": "PathologicalPartitioner", "partition_by": "label"}
-    shards = flower_partitioner(
-        data,
-        4,
-        2,
-        np.random.default_rng(1),
-        clusters=[0, 1, 0, 1],
-        num_classes_per_partition=1,
-        class_assignment_mode="deterministic",
-        **options,
-    )
-    assert [shard.cluster for shard in shards] == [0, 1, 0, 1]
-    assert all(len(set(y[shard.train])) == 1 for shard in shards)
 
 
 def test_a_run_names_both_for_short(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,12 @@
 """Images: the same pixels in files of another type are the same inputs, and what would be misread is refused."""
 
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from florets.conf.compose import compose
-from florets.engines.own_nodes import own_nodes
 from florets.task.data.image_files import ImageOptions, read_image
 from florets.task.data.new_data import Form, read_inputs, read_labelled
 from florets.task.data.own import own
@@ -50,11 +47,6 @@ def test_16_bits_equal_their_twin_of_8(tmp_path, suffix, size):
     assert len(np.unique(found)) > 20
     # Without grayscale, three equal channels.
     assert np.array_equal(read(wide, ImageOptions(image_size=size)), np.stack([found] * 3))
-
-
-def test_16_bits_keep_what_8_would_round(tmp_path):
-    file = save(tmp_path, "1.png", Image.fromarray(np.array([[0, 1, 65534, 65535]], dtype=np.uint16)))
-    np.testing.assert_allclose(grey(file)[0], np.array([0, 1, 65534, 65535]) / 65535, rtol=1e-6)
 
 
 def test_depth_is_the_number_of_significant_bits(tmp_path):
@@ -100,17 +92,6 @@ def test_negative_pixels_and_numbers_that_are_not_finite_are_refused(tmp_path):
         tiff(tmp_path / "data" / "a" / f"{number}.tif", pixels, 32, 3)
     with pytest.raises(ValueError, match="12 of the inputs are not finite numbers, the first in sample 0"):
         own(tmp_path, 0, 0, classes=["a"])
-
-
-def test_resized_floats_keep_their_range(tmp_path):
-    file = save(tmp_path, "1.tif", Image.fromarray(np.linspace(-100, 1000, 64, dtype=np.float32).reshape(8, 8)))
-    found = grey(file, image_size=4)
-    assert (found.min() < 0, found.max() > 700) == (True, True)
-
-
-def test_pgm_of_more_than_8_bits_names_its_largest_value_itself(tmp_path):
-    (tmp_path / "1.pgm").write_bytes(b"P5 2 1 4095\n" + np.array([0, 4095], ">u2").tobytes())
-    assert grey(tmp_path / "1.pgm").tolist() == grey(tmp_path / "1.pgm", depth=12).tolist() == [[0.0, 1.0]]
 
 
 def test_what_is_transparent_is_laid_on_white(tmp_path):
@@ -161,28 +142,6 @@ def test_several_pages_or_frames_are_refused_by_name(tmp_path):
             read(file, GREY)
 
 
-def test_colours_of_16_bits_are_read_with_8_and_take_no_depth(tmp_path):
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    # By hand: Pillow does not write them.
-    row = b"\0" + np.array([65535, 0, 32768], ">u2").tobytes()
-    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    file = tmp_path / "1.png"
-    file.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
-    )
-    np.testing.assert_allclose(read(file, ImageOptions()).ravel(), [1, 0, 0.5], atol=1 / 255)
-    with pytest.raises(ValueError, match=r"depth=12 is for images of one channel"):
-        read(file, ImageOptions(depth=12))
-
-
-def test_other_formats_under_an_images_name_are_refused(tmp_path):
-    file = save(tmp_path, "1.eps", Image.fromarray(RAMP)).rename(tmp_path / "1.png")
-    with pytest.raises(ValueError, match=r"1\.png: the image cannot be read"):
-        read(file, GREY)
-
-
 def node(folder: Path) -> Path:
     for name, shift in (("a", 0), ("b", 1)):
         (folder / "data" / name).mkdir(parents=True)
@@ -203,13 +162,6 @@ def test_nodes_and_new_clients_read_alike(tmp_path):
     everything = np.concatenate([trained.x_train, trained.x_test])
     assert np.array_equal(np.sort(everything, axis=0), np.sort(labelled.x, axis=0))
     assert 0.9 < everything.max() < 1
-
-
-def test_what_programs_hide_is_no_client(tmp_path):
-    for name in ("a", "b", ".git"):
-        (tmp_path / name).mkdir()
-    config = compose(["experiment=own_data", f"data_dir={tmp_path}"])
-    assert [one["client-id"] for one in own_nodes(config)] == ["a", "b"]
 
 
 def test_what_programs_hide_is_no_class_and_no_image(tmp_path):

@@ -1,7 +1,9 @@
-"""Clients whose data are in memory: every form is written as the pipeline reads it, and used as a folder would be."""
+"""Clients whose data are in memory: what is accepted, refused, written, and what comes back."""
 
 import json
 import re
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import florets
 from florets.api.federation import Federation
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
+from florets.engines import engine
 from florets.task.data.own import own
 
 RNG = np.random.default_rng(0)
@@ -84,13 +87,6 @@ def test_targets_are_agreed_over_all_clients(targets: Any, settings: dict[str, A
     assert sorted([names[label] for label in written] if names else written) == sorted(given)
 
 
-def test_classes_have_the_order_that_is_given() -> None:
-    clients = [(X[:2], ["no", "yes"]), (X[:2], ["yes", "no"])]
-    assert Federation(clients, classes=["yes", "no"]).settings == {"task.data_options.classes": ["yes", "no"]}
-    with pytest.raises(ConfigError, match="clients: 0: 1 of its 2 different targets are none of classes"):
-        Federation(clients, classes=["yes", "nein"])
-
-
 class Endless(IterableDataset[Any]):
     def __iter__(self) -> Any:
         yield X[0], 0
@@ -100,32 +96,24 @@ GAPS = X.copy()
 GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "nobody": ([], {}, "clients: none is given; give (x, y) of arrays"),
-    "one array": (X, {}, "clients: is one ndarray; give a list with (x, y)"),
     "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
-    "three": ([(X, Y, X)], {}, "clients: 0: is a tuple of 3; give (x, y)"),
     "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
     "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
     "lengths": ([OTHER, (X, Y[:9])], {}, "clients: 1: x has 20 samples and y 9; give one target for each sample"),
     "gaps": ({"a": (GAPS, Y)}, {}, "clients: a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
     "no target": ([(X[:2], [1.0, np.nan])], {}, "clients: 0: 1 of the targets are missing or infinite, the first"),
-    "none": ([(X[:2], np.array(["a", None]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
     "one-hot": (
         [(X[:3], np.eye(3))],
         {},
         "y has shape (3, 3); give one target a sample: of one column per class y.ar",
     ),
-    "ragged": ([([[1, 2], [3]], [0, 1])], {}, "clients: 0: the rows have different lengths"),
     "objects": ([(np.array([["m", 1]], object), [0])], {}, "clients: 0: x holds Python objects"),
-    "words": ([(np.array([["m"]]), [0])], {}, "clients: 0: x holds <U1; give real numbers, or a data frame"),
     "flat": (
         [(X[:, 0], Y)],
         {},
         "x has shape (20,); give a row of numbers for each sample: of one number x.reshape(",
     ),
-    "one": ([(X[:1], Y[:1])], {}, "clients: 0: has one sample; give at least 2, of which one is for the test"),
-    "empty": ([(X[:0], Y[:0])], {}, "clients: 0: x has shape (0, 4): it is empty"),
     "shapes": ([(X, Y), (X[:, :3], Y)], {}, "the inputs of 1 have shape (3,), and those of 0 (4,); bring them into"),
-    "scales": ([(X, Y), (X.astype(np.uint8), Y)], {}, "the inputs of 1 are uint8, and those of 0 float32; bytes are"),
     "kinds": (
         [(X, Y), (X, ["a", "b"] * 10)],
         {},
@@ -135,14 +123,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
-    "numbers": ([pd.DataFrame(X)], {"target": "0"}, "clients: 0: 4 columns have no string as name; name them"),
     "cells": ([FRAME.assign(z=[[]] * 20)], {"target": "ill"}, "clients: 0: column 'z' holds list; give numbers or"),
-    "vectors": (
-        [FRAME.assign(z=list(X))],
-        {"target": "ill"},
-        "clients: 0: column 'z' holds ndarray; give numbers or",
-    ),
-    "NA": ([(X[:2], pd.Series(["a", pd.NA]))], {}, "clients: 0: 1 of the targets are missing, the first in sample 1"),
     "whose": (
         FRAME,
         {"target": "ill"},
@@ -152,7 +133,6 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "forms": ([FRAME, (X, Y)], {"target": "ill"}, "clients: 0 has a table and 1 arrays; give all clients the same"),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
     "twice": ({1: (X, Y), "1": (X, Y)}, {}, "clients: two names are the same as strings"),
-    "names": ([(X, Y)], {"names": ["a", "b"]}, "names: there are 2, and 1 clients; give each client one"),
     "clusters": ([(X, Y), OTHER], {"clusters": [0]}, "clusters: there are 1, and 2 clients; give each client one"),
 }
 
@@ -192,21 +172,6 @@ def test_a_name_that_is_no_folder_stands_in_the_nodes_file(tmp_path: Path) -> No
         "north 1",
     ]
     assert (folder / "client-0" / "node.toml").read_text() == 'client-id = "St. Mary/2"\n'
-
-
-class Doubled(TensorDataset):
-    """Changes its inputs as they are taken."""
-
-    def __getitem__(self, index: int) -> Any:
-        x, y = super().__getitem__(index)
-        return 2 * x, y
-
-
-def test_a_data_set_that_changes_its_samples_is_read_by_them(tmp_path: Path) -> None:
-    data = Doubled(torch.from_numpy(X), torch.from_numpy(Y))
-    for number, one in enumerate((data, Subset(data, range(20)))):
-        folder = Federation([one, OTHER]).write(tmp_path / str(number))
-        np.testing.assert_array_equal(np.load(folder / "0" / "data.npz")["x"], 2 * X)
 
 
 def test_hugging_face_data_sets_are_tables_or_arrays(tmp_path: Path) -> None:
@@ -342,34 +307,6 @@ def test_groups_have_the_clients_order_and_the_commands_result(
     assert main(["discover", "strategy=clove"]) == 2
 
 
-def test_clients_of_one_class_each_are_told_so_after_one_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(1)
-    one_each = [(rng.normal(size=(60, 5)), np.full(60, number % 2)) for number in range(4)]
-    found = florets.discover(one_each, quiet=True)
-    assert found.text.startswith("Groups cannot be tested: the records of each client are all of one class")
-    assert (found.k, found.run.summary.rounds) == (1, 1)
-    with pytest.raises(ConfigError, match="advise: the records of each client are all of one class"):
-        florets.advise(one_each, quiet=True)
-
-
-def test_no_groups_are_one_group_and_values_are_looked_at_once_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(1)
-    same = [(x := rng.normal(size=(80, 5)), (x[:, 0] > 0).astype(int)) for _ in range(6)]
-    found = florets.discover(same, quiet=True)
-    assert (found.k, found.labels.tolist(), len(found.text.splitlines())) == (1, [0] * 6, 1)
-    values = [(x := rng.normal(size=(80, 5)), 2 * x[:, number % 2]) for number in range(8)]
-    found = florets.discover(values, quiet=True)
-    assert found.k == 2
-    assert 1 < found.run.summary.rounds < 20
-    assert found.run.summary.final_loss is not None
-
-
 def test_a_check_says_what_the_command_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,13 +324,6 @@ def test_a_check_says_what_the_command_says(
     assert json.loads((found.folder / "check.json").read_text())[0]["level"] == "error"
 
 
-def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = florets.sweep(clients=clients(3, 30), strategy=["fedavg", "local"], **KEYS)
-    rows = pd.read_csv(found.folder / "summary.csv")
-    assert rows["strategy"].tolist() == ["fedavg", "local"]
-
-
 @pytest.mark.parametrize(
     ("first", "keys", "text"),
     [
@@ -406,3 +336,181 @@ def test_a_sweep_tries_its_keys_and_not_the_names_of_classes(tmp_path: Path, mon
 def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(text)):
         florets.run(first, **{"clients": [OTHER, OTHER], **keys})
+
+
+INPUTS = [RNG.normal(size=(60, 4)).astype(np.float32) for _ in range(4)]
+CLIENTS = [(x, (x[:, 0] > 0).astype(int)) for x in INPUTS]
+NAMED = dict(zip("abcd", CLIENTS, strict=True))
+SHORT: dict[str, Any] = {
+    "k": 2,
+    "num_rounds": 2,
+    "quiet": True,
+    "pictures": False,
+    "loss_matrix": False,
+}
+
+
+def clusters_of(clients: Any, clusters: Any, folder: Path) -> list[str]:
+    written = florets.Federation(clients, clusters=clusters).write(folder)
+    return [(written / name / "node.toml").read_text() for name in sorted(path.name for path in written.glob("*/"))]
+
+
+@pytest.mark.parametrize(
+    ("clients", "clusters"),
+    [
+        (NAMED, pd.Series([1, 0, 1, 0], index=list("dcba"))),
+        (NAMED, pd.Series(["y", "x"] * 2, index=["b", "a", "d", "c"])),
+        (CLIENTS, pd.Series([1, 0, 1, 0], index=[3, 2, 1, 0])),
+        (CLIENTS, {1: 1, 0: 0, 3: 1, 2: 0}),
+        (CLIENTS, np.array([0, 1, 0, 1])),
+    ],
+)
+def test_true_clusters_go_by_the_clients_names(clients: Any, clusters: Any, tmp_path: Path) -> None:
+    assert clusters_of(clients, clusters, tmp_path) == [f"true-cluster = {number}\n" for number in (0, 1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "text"),
+    [
+        (pd.Series([0, 1, 0, 1]), "clusters: client 'a' has none; a mapping and the index of a Series hold"),
+        (dict(zip("abcde", range(5), strict=True)), "clusters: there is no client 'e'"),
+        (pd.Series([0, 1, 0, 1, 1], index=list("abcda")), "clusters: 'a' is given twice"),
+        ([0, 1, None, np.nan], "clusters: 2 of 4 are missing, the first that of client 'c'; give all, or leave"),
+        ("sector", "clusters: is a str; give one for each client, in their order or by name. A column"),
+        (np.zeros((4, 2)), "clusters: that of client 'a' is neither a number nor a name"),
+    ],
+)
+def test_clusters_that_name_no_client_or_are_missing_are_refused(clusters: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        florets.Federation(NAMED, clusters=clusters)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: florets.run(np.zeros((100, 100))), "clients: is one ndarray"),
+        (lambda: florets.run(["quickstart", "own_data"]), "experiment: is a list of names; give one"),
+        (lambda: florets.run(experiment=CLIENTS), "experiment: a ndarray of shape (60, 4) is no value"),
+        (lambda: florets.run(k=np.zeros(100_000)), "k: a ndarray of shape (100000,) is no value"),
+        (lambda: florets.run(k=[0] * 100_000), "k: a list of 100000 entries is no value"),
+        (lambda: florets.run(k=list(range(300))), ", 24, 25, 26, 2 ...: must be an integer"),
+        (lambda: florets.run(regression=True), "regression: describes clients=, and none are given"),
+        (lambda: florets.run(clients=[pd.DataFrame({"a": [1]})] * 2, taget="a"), "Did you mean target?"),
+        (lambda: florets.sweep(CLIENTS, strategy=[]), "strategy: is an empty list; give at least one value"),
+        (lambda: florets.run(CLIENTS, tracker=Exception.with_traceback.__class__), "is a class that needs arguments"),
+        (lambda: florets.run([(np.ma.masked_less(x, 0), y) for x, y in CLIENTS]), "is a masked array, whose mask"),
+        (lambda: florets.extend(CLIENTS, "here"), "run: is a list; give a finished run or its folder"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)) as caught:
+        call()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("change", ["client", "file", "more", "manifest"])
+def test_a_folder_in_which_something_has_changed_is_written_anew(change: str, tmp_path: Path) -> None:
+    federation = florets.Federation(CLIENTS)
+    folder = federation.write(tmp_path)
+    whole = (folder / "1" / "data.npz").read_bytes()
+    if change == "client":
+        shutil.rmtree(folder / "1")
+    elif change == "file":
+        (folder / "1" / "data.npz").write_bytes(whole[:100])
+    elif change == "more":
+        shutil.copytree(folder / "1", folder / "4")
+    else:
+        (folder / "federation.json").unlink()
+    assert federation.write(tmp_path) == folder
+    assert (folder / "1" / "data.npz").read_bytes() == whole
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "3", "federation.json"]
+    assert list(tmp_path.glob("federations/.*")) == []
+
+
+@pytest.mark.parametrize(
+    ("pair", "is_table"), [((True, False), True), (("1", "0"), False), (("1", "0"), True), ((" M", "F "), True)]
+)
+def test_classes_come_back_as_they_were_given(pair: Any, is_table: bool, tmp_path: Path) -> None:
+    targets = [np.where(x[:, 0] > 0, *pair) for x in INPUTS]
+    clients: list[Any] = list(zip(INPUTS, targets, strict=True))
+    if is_table:
+        clients = [pd.DataFrame(x, columns=list("uvwx")).assign(y=y) for x, y in clients]
+    given = {"target": "y"} if is_table else {}
+    keys = {**SHORT, "strategy": "local", "train": {"local_epochs": 10, "learning_rate": 0.5}}
+    run = florets.run(clients, results_dir=tmp_path, **given, **keys)
+    found = run.predict(clients[0] if is_table else INPUTS[0], client=0).labels
+    assert (found == targets[0]).mean() > 0.9
+
+
+def test_a_torch_data_set_is_predicted_and_assigned_and_a_run_goes_on_with_data_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = florets.run(CLIENTS, checkpoint_every=1, regression=False, **SHORT)
+    x, y = CLIENTS[0]
+    both = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    for data in (both, TensorDataset(torch.from_numpy(x))):
+        np.testing.assert_array_equal(run.predict(data, model=0).labels, run.predict(x, model=0).labels)
+    np.testing.assert_array_equal(run.assign(both).losses, run.assign(x, y).losses)
+    with pytest.raises(ConfigError, match="the label of sample 4 is none of the run's 2 classes"):
+        run.assign(x, np.where(np.arange(60) == 4, 9, 0))
+    # Of a new client alone, whose labels are the run's.
+    extended = florets.extend(run, clients=[*CLIENTS, CLIENTS[0]], num_rounds=1)
+    assert (len(extended.clients), extended.summary.rounds) == (5, 3)
+    assert extended.config["task"]["data_options"] == run.config["task"]["data_options"]
+    with pytest.raises(ConfigError, match="clients: 0: its targets are not integers, but those of the run are"):
+        florets.extend(run, clients=[(x, np.where(y, "a", "b")) for x, y in CLIENTS])
+    with pytest.raises(ConfigError, match=r"no_dir/x: there is no folder no_dir; make it"):
+        run.embedding().plot().save("no_dir/x")
+    for name, read in {
+        "rounds.jsonl": lambda: run.rounds,
+        "clients.csv": lambda: run.clients,
+        "embeddings.npz": lambda: run.embedding(),
+    }.items():
+        (run.folder / name).write_bytes((run.folder / name).read_bytes()[:20] + b'\n"\x01,,,,,,\n')
+        with pytest.raises(ConfigError, match=re.escape(f"{name}: is damaged")):
+            read()
+
+
+def test_one_run_at_a_time_in_a_process(tmp_path: Path) -> None:
+    found: list[ConfigError] = []
+
+    def second() -> None:
+        try:
+            florets.run(CLIENTS, results_dir=tmp_path, **SHORT)
+        except ConfigError as error:
+            found.append(error)
+
+    with engine._running:
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert "a run is in progress in another thread of this process" in str(found[0])
+    assert florets.run(CLIENTS, results_dir=tmp_path, **SHORT).summary.rounds == 2
+
+
+def test_an_interrupted_sweep_is_raised_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {**SHORT, "strategy": ["fedavg", "local"], "checkpoint_every": 1, "results_dir": tmp_path}
+    ran: list[str] = []
+
+    class Stop:
+        def on_start(self, *_: Any) -> None: ...
+
+        def on_round(self, *_: Any) -> None:
+            raise KeyboardInterrupt
+
+        def on_end(self, *_: Any) -> None: ...
+
+    def run(config: Any, overrides: Any, trackers: Any = ()) -> Any:
+        ran.append(config.strategy.name)
+        return whole(config, overrides, [Stop()] if len(ran) == 2 else trackers)
+
+    whole = engine.run
+    monkeypatch.setattr(engine, "run", run)
+    with pytest.raises(KeyboardInterrupt, match="go on with the same call and keep=True") as caught:
+        florets.sweep(CLIENTS, **keys)
+    assert not str(caught.value).startswith(";")
+    (folder,) = (tmp_path / "sweeps").iterdir()
+    assert list(florets.Sweep(folder).frame["error"].fillna("")) == ["", "interrupted"]
+    assert florets.sweep(CLIENTS, keep=True, **keys).frame["error"].isna().all()
+    assert ran == ["fedavg", "local"]

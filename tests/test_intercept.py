@@ -10,7 +10,6 @@ import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 from safetensors.numpy import load_file
 from scipy.optimize import minimize
-from scipy.special import softmax
 
 from florets.client_app.app import app
 from florets.client_app.client import Client
@@ -127,38 +126,6 @@ def test_of_classes_it_is_the_penalised_maximum_without_what_the_prior_said(num_
     told = class_offsets(logits, labels)
     assert told[1] == pytest.approx(np.diagonal(covariance), rel=1e-3)
     assert told[0] == pytest.approx(found.x + covariance @ found.x / SPREAD**2, rel=1e-3, abs=1e-4)
-
-
-def test_of_many_records_of_three_classes_it_is_the_maximum_of_the_likelihood() -> None:
-    """True offsets 1, 0 and -1, held to a fit of the shifts over class 0 with the inverse of its information."""
-    rng, n = np.random.default_rng(2), 100_000
-    logits = rng.normal(size=(n, 3))
-    labels = (logits + np.array([1, 0, -1]) + rng.gumbel(size=(n, 3))).argmax(axis=1)
-    free = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-
-    def shares(shifts: np.ndarray) -> np.ndarray:
-        return np.asarray(softmax(logits + free @ shifts, axis=1))
-
-    def loss(shifts: np.ndarray) -> float:
-        return -float(np.log(shares(shifts)[np.arange(n), labels]).sum())
-
-    def slope(shifts: np.ndarray) -> np.ndarray:
-        return np.asarray(shares(shifts)[:, 1:].sum(axis=0) - np.bincount(labels)[1:])
-
-    best = minimize(loss, np.zeros(2), jac=slope, method="BFGS").x
-    information = np.stack([(slope(best + step) - slope(best - step)) / 2e-4 for step in np.eye(2) * 1e-4])
-    basis = offset_basis(3)
-    offsets, variances = class_offsets(logits, labels)
-    centred = free @ best - (free @ best).mean()
-    assert basis @ offsets == pytest.approx(centred, rel=0.01, abs=1e-3)
-    assert basis @ offsets == pytest.approx([1, 0, -1], abs=0.03)
-    of_contrasts = basis.T @ free
-    assert variances == pytest.approx(
-        np.diagonal(of_contrasts @ np.linalg.inv(information) @ of_contrasts.T), rel=0.01
-    )
-    # No direction of the basis shifts all classes alike, and their lengths are 1.
-    assert basis.sum(axis=0) == pytest.approx(np.zeros(2))
-    assert basis.T @ basis == pytest.approx(np.eye(2))
 
 
 def test_weights_that_make_classes_even_leave_no_offset_and_the_variance_of_the_counts() -> None:

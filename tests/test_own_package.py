@@ -89,7 +89,7 @@ def test_the_wheel_holds_one_package_with_all_of_its_files(environment: Environm
         *inside,
         *("florets/__init__.py", "florets/__main__.py", "florets/pyproject.toml"),
     }
-    assert "florets/server_app/results/recorder.py" in inside
+    assert "florets/server_app/recorder.py" in inside
 
 
 def test_the_command_in_a_folder_with_a_strangers_modules(environment: Environment) -> None:

@@ -12,8 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
 from florets.server_app.resume import read_resume
-from florets.strategies import registry
-from florets.strategies.registry import find_strategy, strategy_class
+from florets.strategies.registry import find_strategy
 from tests.test_resume import killed, results, resumed, straight
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_strategy"
@@ -47,11 +46,6 @@ def config_of(folder: Path) -> dict[str, object]:
 
 def ari_of(folder: Path) -> float | None:
     return RunSummary.from_json((folder / "summary.json").read_text()).final_ari
-
-
-def test_it_takes_one_file_of_eighty_lines() -> None:
-    (file,) = EXAMPLE.rglob("*.py")
-    assert len(file.read_text().splitlines()) <= 80
 
 
 @pytest.mark.parametrize("compare", ["inputs", "labels"])
@@ -90,14 +84,6 @@ def test_a_run_by_import_path_goes_on_only_where_its_code_is_trusted(
     assert results(resumed(folder, "trust=true")) == results(straight(tmp_path / "whole", given))
 
 
-def test_a_run_by_import_path_goes_on_where_its_package_is_installed_by_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    folder = killed(monkeypatch, tmp_path / "killed", [*SMALL, f"strategy={PATH}"], 2)
-    request.getfixturevalue("installed")
-    assert ari_of(resumed(folder)) == 1.0
-
-
 @pytest.mark.parametrize("name", ["mean_groups", PATH])
 def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_path: Path, name: str) -> None:
     found = find_strategy(name)
@@ -111,14 +97,6 @@ def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_pat
     assert [path.name for path in (tmp_path / "results" / "quickstart").iterdir()] == ["mean_groups"]
 
 
-@pytest.mark.parametrize("name", ["clove", "florets.strategies.clove.strategy:CLoVE"])
-def test_name_and_path_of_a_built_in_strategy_are_one(name: str) -> None:
-    found = find_strategy(name)
-    assert (found.id, found.trusted, found.folder) == ("clove", True, "clove")
-    config, folder, _ = read_run_config({"strategy": name})
-    assert (config.strategy.name, folder.parts[-2]) == ("clove", "clove")
-
-
 def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
     installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,28 +104,6 @@ def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
     file.write_text(f"[florets.strategies]\nclove = {PATH}\n")
     assert find_strategy("clove").path == "florets.strategies.clove.strategy:CLoVE"
     assert find_strategy(PATH).trusted is False
-
-
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        pytest.param([], id="here"),
-        pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], id="joblib", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.slow
-def test_a_sweep_over_names_and_paths(
-    launcher: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if launcher:
-        # joblib keeps the processes of an earlier test for minutes, and they know that test's folder.
-        from joblib.externals.loky import get_reusable_executor
-
-        get_reusable_executor().shutdown(wait=True)
-    assert main(["-m", *SMALL, f"strategy=fedavg,{PATH}", *launcher]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert [row.split("|")[1].strip() for row in rows[2:]] == ["fedavg", "MeanGroups"]
-    assert len(list(tmp_path.rglob("report.html"))) == 2
 
 
 def test_help_lists_what_is_installed_and_shows_the_keys_of_a_path(
@@ -180,27 +136,3 @@ def test_a_broken_package_does_not_take_the_help_away(
     assert "broken cannot be used: module no_such_module cannot be imported" in " ".join(
         capsys.readouterr().out.split()
     )
-
-
-def test_an_own_text_of_a_key_stays_the_own_strategys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    # `init` has another text in two_phase; the others keep theirs.
-    assert "how the K initial models relate [different" in shown
-    assert "how the K initial models relate; phase 1 starts from the first alone" in shown
-
-
-def test_simulated_clients_find_a_handler_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Flower's processes do, which `florets engine=flwr` starts in another folder."""
-    from florets.task.imported import import_as_caller_did, import_from
-
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(EXAMPLE)])
-    with pytest.raises(registry.UnknownStrategy, match="cannot be imported"):
-        strategy_class(PATH)
-    before = list(sys.path)
-    import_from(EXAMPLE)
-    assert sys.path == [*before, str(EXAMPLE)]
-    sys.path[:] = before
-    import_as_caller_did()
-    assert sys.path == [*before, str(EXAMPLE)]
-    assert strategy_class(PATH).__name__ == "MeanGroups"

@@ -47,14 +47,6 @@ def test_a_vector_that_only_one_client_has_counts_90() -> None:
     assert angle_matrix([one, other], "sum_corresponding")[0, 1] == pytest.approx(45 + 90 + 90)
 
 
-def test_the_sign_of_a_vector_means_nothing() -> None:
-    clients = random_directions(0)
-    turned = [Directions(-client.vectors, client.places) for client in clients]
-    for measure in MEASURES:
-        mixed = [clients[0], turned[1], clients[2], turned[3], clients[4]]
-        np.testing.assert_allclose(angle_matrix(mixed, measure), angle_matrix(clients, measure), atol=1e-9)
-
-
 def test_principal_angles_agree_with_scipys() -> None:
     clients = random_directions(1)
     found = angle_matrix(clients, "smallest_principal")
@@ -62,28 +54,6 @@ def test_principal_angles_agree_with_scipys() -> None:
         for j in range(i):
             expected = np.degrees(subspace_angles(clients[i].vectors, clients[j].vectors)).min()
             assert found[i, j] == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_another_order_of_the_clients_permutes_the_angles_and_nothing_else(measure: str) -> None:
-    clients, order = random_directions(2), [3, 0, 4, 1, 2]
-    found = angle_matrix(clients, measure)
-    # Principal angles of (i, j) and (j, i) may differ in their last bits.
-    moved = angle_matrix([clients[i] for i in order], measure)
-    np.testing.assert_allclose(moved, found[np.ix_(order, order)], atol=1e-9)
-    np.testing.assert_array_equal(found, found.T)
-    assert (np.diag(found) == 0).all()
-    assert (found >= 0).all()
-
-
-def test_the_smallest_principal_angle_is_no_larger_than_that_of_any_pair() -> None:
-    clients = random_directions(3)
-    assert (angle_matrix(clients, "smallest_principal") <= angle_matrix(clients, "smallest_pair") + 1e-9).all()
-
-
-def test_an_unknown_measure_is_refused() -> None:
-    with pytest.raises(ValueError, match="'largest' is unknown"):
-        angle_matrix(random_directions(0), "largest")
 
 
 # Clients
@@ -95,14 +65,6 @@ def test_principal_vectors_are_those_of_each_class() -> None:
     # Class 0 spans x and y, the longer first; class 2 the z axis alone.
     np.testing.assert_allclose(np.abs(vectors), np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), atol=1e-12)
     assert places.tolist() == [0, 1, 4]
-
-
-def test_principal_vectors_span_the_best_approximation() -> None:
-    x = np.random.default_rng(0).standard_normal((30, 5))
-    vectors, _ = principal_directions(x, np.zeros(30, dtype=np.int64), 2)
-    values, axes = np.linalg.eigh(x.T @ x)
-    np.testing.assert_allclose(vectors @ vectors.T, axes[:, 3:] @ axes[:, 3:].T, atol=1e-9)
-    assert values[-1] > values[-2]
 
 
 def test_inputs_of_zeros_have_no_vectors() -> None:
@@ -144,12 +106,6 @@ def test_a_group_of_later_clients_alone_starts_a_model_of_its_own() -> None:
     assert set(late.reports[0].assignment.values()) == {0}
     assert late.reports[1].assignment == {"0": 1, "1": 1, "2": 1, "3": 0, "4": 0, "5": 0}
     assert late.models.count == 2
-
-
-def test_the_number_of_groups_can_be_given() -> None:
-    found = play("strategy=pacfl", "strategy.cut=k", "k=3", "num_rounds=1")
-    assert found.models.count == len(set(found.reports[0].assignment.values())) == 3
-    assert play("strategy=pacfl", "strategy.cut=k", "k=1", "num_rounds=1").models.count == 1
 
 
 def test_settings_without_a_meaning_are_refused() -> None:

@@ -108,22 +108,6 @@ def test_a_figure_from_sums_is_none_in_a_round_in_which_no_client_sends_them() -
     assert validation_figure(some | {"d": with_sums(np.full((9, 2), np.nan), np.ones(9))}, "auc") is None
 
 
-def test_a_round_without_a_figure_is_skipped() -> None:
-    patience = Patience(config("measure=auc", "statistics=true"))
-    plain = round_line(report(1, evaluations={"a": Evaluation(5, 1.0, 0.5)}), {})
-    for number, figure in enumerate([None, 0.7, None, None, 0.6, None], 1):
-        patience.after({**plain, "round": number, "validation": figure}, None, Host())  # type: ignore[arg-type]
-        assert not patience.is_over
-    assert patience.best is not None
-    assert patience.best.server_round == 2
-    without = Patience(config("measure=auc", "statistics=true"), [{**plain, "validation": None}] * 3)
-    assert not without.is_over
-    assert (
-        without.words(3)
-        == "patience=2: no round has a validation auc, so the run ends with the models of its last one"
-    )
-
-
 def play(folder: Path, *more: str) -> tuple[RunSummary, dict[str, Any]]:
     given = settings(*more, f"results_dir={folder}")
     summary = run(compose(given), given)

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, jvp
+from torch.func import functional_call
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.client import Adaptation
-from florets.strategies.per_fedavg.strategy import TRAIN_ADAPTED, PerFedAvg
+from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted
 from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
-from tests.method_runs import SMALL, Played, play
+from tests.method_runs import SMALL, play
 from tests.own_functions import net
 
 PER = "strategy=per_fedavg"
@@ -64,34 +64,6 @@ def test_the_exact_gradient_is_that_of_the_loss_after_the_adaptation() -> None:
         torch.testing.assert_close(module.get_parameter(name).detach(), p.detach() - 0.2 * g)
 
 
-# torch.func's first jvp imports PyTorch's compiler, which warns of itself.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.slow
-def test_the_product_with_the_hessian_is_that_of_torch_func_with_batch_normalisation_too() -> None:
-    def model() -> nn.Module:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double()
-
-    x, found, other = X.double(), model(), model()
-    weights = {name: p.detach().clone() for name, p in found.named_parameters()}
-
-    def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-        buffers = {name: buffer.clone() for name, buffer in other.named_buffers()}
-        return nn.functional.cross_entropy(functional_call(other, {**parameters, **buffers}, (x,)), Y)
-
-    inner = grad(loss)(weights)
-    after = grad(loss)({name: p - 0.7 * inner[name] for name, p in weights.items()})
-    # Forward over reverse; the term goes back through the gradient.
-    _, product = jvp(grad(loss), (weights,), (after,))
-    term = Adaptation(0.7, x, Y, None, "cross_entropy", Training(batch_size=10), rng(), exact=True)
-    train(found, x, Y, "cross_entropy", Training(0.2, 1, 10, "sgd"), rng(), Objective((term,)))
-    for name, p in weights.items():
-        expected = p - 0.2 * (after[name] - 0.7 * product[name])
-        torch.testing.assert_close(found.get_parameter(name).detach(), expected, rtol=1e-10, atol=1e-12)
-    # One batch was trained on, whatever the other two did: running statistics have one step.
-    assert found[2].num_batches_tracked == 1
-
-
 @pytest.mark.parametrize("exact", [False, True])
 def test_with_alpha_0_training_is_the_plain_one_to_the_bit(exact: bool) -> None:
     """With batch normalisation and dropout, whose statistics and draws are those of the steps' own batches."""
@@ -135,26 +107,6 @@ def test_a_clients_result_is_that_after_one_step_on_its_training_data() -> None:
         assert result.loss == pytest.approx(loss, abs=1e-6)
         assert result.tuned is not None
         assert result.tuned.loss < result.loss
-
-
-@pytest.mark.slow
-def test_a_lost_update_leaves_the_others_average() -> None:
-    task = build_task(compose([*SMALL, PER]))
-    sizes = np.array([len(task.client(client).y_train) for client in range(6)])
-
-    def first_round(*clients: int) -> Played:
-        lost = {(TRAIN_ADAPTED, 1, client) for client in range(6) if client not in clients}
-        return play(PER, "num_rounds=1", lost=lost)
-
-    def weighted(*clients: int) -> np.ndarray:
-        return first_round(*clients).models.bank[0] * sizes[list(clients)].sum()
-
-    found = first_round(1, 2, 3, 4, 5)
-    assert found.reports[0].replies["error"] == 1
-    # Each of the five is in two of these; a round needs three.
-    twice = weighted(1, 2, 3) + weighted(3, 4, 5) + weighted(1, 2, 4, 5)
-    np.testing.assert_allclose(found.models.bank[0], twice / (2 * sizes[1:].sum()), atol=1e-6)
-    assert sorted(found.strategy.assignment) == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.ditto.strategy import Ditto, DittoClients, DittoSettings
+from florets.strategies.ditto.strategy import DittoClients, DittoSettings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedproto.strategy import FedProtoClients, FedProtoKept
 from florets.strategies.shared.messages import TRAIN_BILEVEL
@@ -136,15 +136,6 @@ def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: 
     )
 
 
-@pytest.mark.slow
-def test_prototypes_of_one_true_group_are_those_of_all_to_the_bit() -> None:
-    more = ("strategy.fraction_train=0.7", "num_rounds=3", "task.num_clusters=1", "k=1", "task.partition=rotation")
-    alone, found = play(*more, "strategy=fedproto"), play(*more, "strategy=oracle", "personal=fedproto")
-    own = own_models(found)
-    assert own == {key: value for key, value in numbered(alone).items() if key in own}
-    assert len(own) > 2
-
-
 # Several groups
 
 
@@ -159,17 +150,6 @@ def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(
     assert found.final == plain.final
     assert [report.phase for report in found.reports] == [report.phase for report in plain.reports]
     assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
-
-
-@pytest.mark.slow
-def test_without_lambda_dittos_clients_in_groups_train_alone() -> None:
-    more = ("num_rounds=5", "strategy.fraction_train=0.7")
-    found = play(
-        *more, "strategy=clove", "strategy.init=same", "personal=ditto", "personal_options.proximal_lambda=0"
-    )
-    own, local = own_models(found), numbered(play(*more, "strategy=local"))
-    assert own
-    assert own == {key: local[key] for key in own}
 
 
 @pytest.mark.slow
@@ -201,18 +181,6 @@ def test_prototypes_are_those_of_a_groups_own_clients() -> None:
     assert record[kinds.PROTOTYPES].numpy().tolist() == [[2.5], [5.0]]
     assert method._prototypes(1)[kinds.PROTOTYPES][kinds.PROTOTYPES].numpy().tolist() == [[9.0], [9.0]]
     assert method._prototypes(2) == {}
-
-
-@pytest.mark.slow
-def test_a_client_that_changes_groups_keeps_its_model_and_is_pulled_to_the_new_group() -> None:
-    more = ("strategy=clove", "num_rounds=30", "train.local_epochs=5", "personal=ditto", "eval_every=30")
-    drift = ("task.drift.rounds=[11]", "task.drift.fraction=0.34", "strategy.watch=8")
-    found = play(*more, *drift)
-    before, after = found.reports[9].assignment, found.reports[-1].assignment
-    moved = {key for key in after if before[key] != after[key]}
-    assert moved
-    accuracies = {key: test.accuracy for key, test in found.reports[-1].evaluations.items()}
-    assert all((accuracies[key] or 0) > 0.7 for key in moved)
 
 
 # Settings
@@ -338,29 +306,8 @@ def test_a_step_of_the_personal_model_is_that_of_the_loss_and_of_the_distance_to
 
 
 @pytest.mark.slow
-def test_the_global_model_does_not_depend_on_lambda_and_who_never_took_part_tests_it() -> None:
-    given = (DITTO, "eval_every=1", "train=sgd", "train.local_steps=50", "strategy.fraction_train=0.5")
-    tied, free = (play(*given, f"strategy.proximal_lambda={value}") for value in (5, 0))
-    assert tied.models.bank.tobytes() == free.models.bank.tobytes()
-    seen = {key for report in tied.reports for key in report.participants}
-    tests = [found.reports[-1].evaluations for found in (tied, free)]
-    assert len(tests[0]) == 6 > len(seen)
-    assert {key for key in tests[0] if tests[0][key].loss == tests[1][key].loss} == tests[0].keys() - seen
-    far = [
-        np.mean([np.linalg.norm(own - found.models.bank) for own in found.strategy.state.personal.vectors.values()])
-        for found in (tied, free)
-    ]
-    assert far[0] < 0.8 * far[1]
-
-
-@pytest.mark.slow
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     found = play(DITTO, "num_rounds=2", lost={(TRAIN_BILEVEL, 2, 3)})
     earlier = play(DITTO, "num_rounds=1")
     own, before = found.strategy.state.personal.vectors, earlier.strategy.state.personal.vectors
     assert [key for key in own if np.array_equal(own[key], before[key])] == ["3"]
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="proximal_lambda=-1"):
-        Ditto(proximal_lambda=-1.0)

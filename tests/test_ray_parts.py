@@ -59,7 +59,7 @@ def test_wrong_settings_are_refused(keys: list[str], problem: str) -> None:
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(extras, "_is_installed", lambda module: module != "ray")
     assert main(["engine=ray"]) == 2
-    assert 'engine=ray: needs ray; pip install "florets[ray]" brings it.' in capsys.readouterr().err
+    assert 'engine=ray: needs ray; pip install "florets[ray]" installs it.' in capsys.readouterr().err
 
 
 def test_actors_are_one_for_each_free_cpu_or_as_many_as_asked_for() -> None:
@@ -446,7 +446,9 @@ def test_an_address_without_a_head_node_is_refused_before_ray_is_loaded(
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with pytest.raises(ConfigError, match=rf"ray_address=127.0.0.1:{port}: what answers there is no Ray head node"):
+    with pytest.raises(
+        ConfigError, match=rf"ray_address=127.0.0.1:{port}: the process at that address is not a Ray head node"
+    ):
         check_address(f"127.0.0.1:{port}")
     server.stop(None).wait()
     with pytest.raises(ConfigError, match=rf"ray_address=127.0.0.1:{port}: nobody answers there; .* `ray start"):

@@ -202,7 +202,7 @@ def test_a_page_draws_curves_of_runs_on_several_machines(item: Path, capsys: pyt
     ]
     # Where no run is, all stays; where a picture was removed, it is drawn of what is stored.
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert "its plot is that of before, as the folder of no run is here" in remade("none", capsys)
+    assert "its plot is the previous one, because the folder of no run is here" in remade("none", capsys)
     for picture in folder.glob("*.png"):
         picture.unlink()
     assert "2 pictures" in remade("none", capsys)
@@ -220,7 +220,7 @@ def test_runs_without_curves_keep_a_page_from_drawing_the_others_alone(
     before = (folder / "item_paper-four.png").read_bytes()
     run(2, "other", "rows=four")
     shutil.rmtree(item.parent / "one")
-    assert "as the curves of 1 run are not here" in remade("other", capsys)
+    assert "because the curves of 1 run are not here" in remade("other", capsys)
     assert (folder / "item_paper-four.png").read_bytes() == before
     # The page says so itself.
     said = "The picture of 4 rotations is older than the table: it shows 1 finished run of now 2."

@@ -113,9 +113,9 @@ def test_a_run_without_any_round_or_evaluation_has_a_page(tmp_path):
 @pytest.mark.parametrize(
     ("assignment", "words"),
     [
-        (MIXED, "2 clusters found where 2 are true; adjusted Rand index 0.00"),
-        (dict.fromkeys(TRUTH, 0), "One model serves all clients: the 2 true clusters are not told apart."),
-        ({key: n for n, key in enumerate(TRUTH)}, "Each client has a model of its own"),
+        (MIXED, "2 clusters, 2 true ones; adjusted Rand index 0.00"),
+        (dict.fromkeys(TRUTH, 0), "One model serves all clients: the 2 true clusters are not separated."),
+        ({key: n for n, key in enumerate(TRUTH)}, "Each client has its own model"),
         ({"00": 0, "01": 0, "02": 1}, "The 2 true clusters of 3 clients are recovered exactly."),
         # Nor are clients without a model, or an ARI over some of them, passed over.
         ({"00": 0, "01": 0, "02": 1}, "1 client without a model never took part"),
@@ -130,7 +130,7 @@ def test_the_verdict_fits_the_outcome(tmp_path, assignment, words):
     ("assignment", "verdict"),
     [
         (dict.fromkeys(TRUTH, 0), "One model serves all clients, and this task has no groups."),
-        (FOUND, "2 clusters found, and this task has no groups."),
+        (FOUND, "2 clusters; this task has no groups."),
     ],
 )
 def test_the_verdict_of_a_task_without_groups(tmp_path, assignment, verdict):

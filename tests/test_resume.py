@@ -411,7 +411,7 @@ def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     assert results(resumed(folder, "num_rounds=6", "quiet=false")) == whole
     assert "goes on with num_rounds=6; the folder keeps its name, and the command" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match=r"num_rounds=2: the run in .* has come to its end with num_rounds=6"):
+    with pytest.raises(ConfigError, match=r"num_rounds=2: the run in .* has finished with num_rounds=6"):
         resumed(folder, "num_rounds=2")
     assert main([f"resume={folder}", "num_rounds=2"]) == 2
     (folder / "report.html").unlink()
@@ -479,9 +479,9 @@ def test_what_resume_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         resumed(tmp_path / "nope")
     folder = killed(monkeypatch, tmp_path, settings("fedavg", "checkpoint_every=0"), 2)
     assert not (folder / "checkpoint").exists()
-    with pytest.raises(CheckpointError, match="checkpoint_every=0: there is nothing to go on from"):
+    with pytest.raises(CheckpointError, match="checkpoint_every=0: there is nothing to resume"):
         resumed(folder)
-    with pytest.raises(ConfigError, match=r"train\.learning_rate=1: cannot be changed in the middle of a run"):
+    with pytest.raises(ConfigError, match=r"train\.learning_rate=1: cannot be changed during a run"):
         resumed(folder, "train.learning_rate=1")
     with pytest.raises(ConfigError, match="leave out -m"):
         command._act(command.read_arguments(["-m", f"resume={folder}"]))
@@ -539,7 +539,7 @@ def test_a_run_without_its_summary_is_not_finished(tmp_path: Path, summary: str 
 def test_a_strategy_that_remembers_what_no_checkpoint_can_hold_is_told_where(tmp_path: Path) -> None:
     from florets.strategies.base.encoding import encode
 
-    with pytest.raises(TypeError, match=r"state/rng is a Generator, .*what can be built anew outside of it"):
+    with pytest.raises(TypeError, match=r"state/rng is a Generator, .*rebuild everything else"):
         encode({"rng": __import__("numpy").random.default_rng(0)}, {})
 
 
@@ -620,7 +620,7 @@ def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
     done = subprocess.run([*florets, f"resume={folder}"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "going on after round" in done.stderr
+    assert "continuing after round" in done.stderr
     assert (
         results(folder)["models"]
         == results(straight(tmp_path / "whole", settings("clove", "num_rounds=40")))["models"]

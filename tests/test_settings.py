@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
 
 from florets.conf.compose import compose
 from florets.server_app.build import build_strategy, build_task
@@ -154,13 +153,6 @@ def test_a_fresh_state_is_equal_in_every_strategy_and_survives_a_checkpoint(name
     _equal(_stored(one.state), one.state)
 
 
-def test_nothing_of_a_state_is_shared_between_strategies() -> None:
-    one, other = CLoVE(k=2), CLoVE(k=2)
-    one.state.assignment["a"] = 1
-    one.state.clustered.add("a")
-    assert (other.state.assignment, other.state.clustered) == ({}, set())
-
-
 def test_a_plan_never_changes_the_round_that_it_was_given() -> None:
     tried: list[str] = []
 
@@ -189,17 +181,6 @@ def test_models_of_single_clients_are_kept_exactly_in_float32_where_they_are() -
     assert kept.of("a", start).bank.tobytes() == odd[np.newaxis].tobytes()
     assert thetas(kept.of("b", start).record) == [4.0]
     assert thetas(start.record) == [4.0, 6.0]
-
-
-def test_a_counter_beyond_float32_keeps_every_digit() -> None:
-    def large(count: int) -> ArrayRecord:
-        theta = Array(np.array([1.5], dtype=np.float32))
-        return ArrayRecord({"0/theta": theta, "0/steps": Array(np.array(count, dtype=np.int64))})
-
-    start, kept = Models(large(0)), PersonalModels()
-    kept["a"] = Models(large(2**24 + 1)).bank[0]
-    assert kept.vectors["a"].dtype == np.float64
-    assert int(kept.of("a", start).record["0/steps"].numpy()) == 2**24 + 1
 
 
 def test_the_state_of_local_only_survives_a_checkpoint_to_the_bit() -> None:

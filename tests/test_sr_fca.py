@@ -7,7 +7,6 @@ from scipy.stats import trim_mean
 from florets.strategies.core.agglomerative import group_by_largest_gap
 from florets.strategies.core.aggregate import trimmed_mean, trimmed_means
 from florets.strategies.sr_fca.strategy import (
-    SRFCA,
     by_cluster,
     distances_to_clusters,
     farthest_neighbours,
@@ -109,11 +108,6 @@ def test_groups_are_found_and_stay_through_the_refinements() -> None:
     assert {report.assignment["0"] for report in found.reports} == {0}
 
 
-def test_a_huge_threshold_makes_one_cluster() -> None:
-    found = play(*SHORT, "strategy.cut=threshold", "strategy.threshold=1e9", "strategy.refine_steps=0")
-    assert found.models.count == 1
-
-
 def test_clusters_that_are_near_each_other_merge_and_keep_all_clients() -> None:
     found = play(*SHORT, "strategy.cut=k", "k=6", "strategy.least_size=1", "num_rounds=1")
     assert found.models.count == 6
@@ -130,14 +124,3 @@ def test_a_client_that_round_1_lost_is_placed_by_its_loss(kind: str) -> None:
     found = play(*SHORT, "train.local_epochs=5", "strategy.refine_steps=0", lost={(kind, 1, 4)})
     assert "4" not in found.reports[0].assignment
     assert found.ari == 1.0
-
-
-def test_who_does_not_answer_a_refinement_keeps_its_cluster() -> None:
-    found = play(*SHORT, "num_rounds=2", lost={(kinds.LOSSES, 2, 1)})
-    assert found.ari == 1.0
-    assert len(found.reports[-1].assignment) == 6
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"trim=0\.5"):
-        SRFCA(trim=0.5)

@@ -97,15 +97,6 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
         assert banks[8] == pytest.approx(expected, rel=1e-5)
 
 
-def test_each_start_draws_anew_and_begins_with_untrained_models() -> None:
-    clients = FakeClients([0.0, 1.0, 9.0, 10.0])
-    seen = play(IFCA(restarts=3, restart_rounds=2, first_round="random"), clients, 3, 4.0, 6.0)
-    assert len({tuple(sorted(seen[number].assignment.items())) for number in (0, 2, 4)}) > 1
-    # Messages of all starts count: each begins with a model for each client, not with both for a choice.
-    assert len(clients.asked(kinds.TRAIN)) == 3 * 4
-    assert all(report.bytes_down > 0 for report in seen)
-
-
 def test_a_start_is_judged_by_a_quorum_of_losses() -> None:
     faults = {(kinds.LOSSES, 3, client): lost for client in range(3)}
     strategy = IFCA(restarts=2, restart_rounds=2, quorum=0.5, round_tries=1)
@@ -189,21 +180,7 @@ def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> No
     assert groups == {frozenset("01"), frozenset("23"), frozenset("45")}
 
 
-def test_layers_that_all_models_share_start_as_the_mean_of_the_chosen_clients() -> None:
-    strategy = IFCA(first_round="farthest", shared_layers=["steps"])
-    play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0)
-    context = replace(strategy.context, models=Models(models(5.0, 5.0), ["theta"]))
-    assert thetas(far_models(context).record) == pytest.approx([5.0, 5.0])
-
-
 def test_with_fewer_clients_than_models_the_others_stay() -> None:
     strategy = IFCA(first_round="farthest")
     play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0, 7.0)
     assert sorted(thetas(strategy.context.models.record)) == pytest.approx([1.25, 7.0, 8.75])
-
-
-def test_one_model_needs_no_start() -> None:
-    clients = FakeClients([0.0, 1.0])
-    plain, far = (IFCA(k=1, first_round=first) for first in ("evaluate", "farthest"))
-    results = [strategy.start(clients.grid(), models(4.0), num_rounds=2) for strategy in (plain, far)]
-    assert results[0].arrays["0/theta"].data == results[1].arrays["0/theta"].data

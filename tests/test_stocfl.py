@@ -7,8 +7,7 @@ from torch import nn
 
 from florets.strategies.core.agglomerative import joined
 from florets.strategies.core.cluster import canonical
-from florets.strategies.shared.messages import TRAIN_BILEVEL
-from florets.strategies.stocfl.strategy import StoCFL, merge_similar
+from florets.strategies.stocfl.strategy import merge_similar
 from florets.task.training.loop import train
 from florets.task.training.objective import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
@@ -31,13 +30,6 @@ def test_the_two_most_alike_merge_first_and_their_mean_counts_from_then_on() -> 
     assert merge_similar(at(0, 20, 55), 0.7).tolist() == [0, 0, 0]
     # 55 and 20 are nearer to each other than 0 and 30 are.
     assert merge_similar(at(0, 55, 30, 60), np.cos(np.radians(6))).tolist() == [0, 1, 2, 1]
-
-
-def test_a_sum_of_many_clients_weighs_as_many() -> None:
-    # Three clients at 0 and one at 40 point to about 10 degrees, and stay apart from one at 60.
-    sums = np.stack([3 * at(0)[0], at(40)[0], at(60)[0]])
-    assert merge_similar(sums, np.cos(np.radians(45))).tolist() == [0, 1, 1]
-    assert merge_similar(sums[[0, 1]], np.cos(np.radians(41))).tolist() == [0, 0]
 
 
 def oracle(sums: np.ndarray, least: float) -> set[frozenset[int]]:
@@ -107,11 +99,6 @@ def test_the_term_pulls_towards_the_other_model() -> None:
     assert torch.equal(same, trained_towards(Objective((Proximal(0.5),)), start))
 
 
-def test_the_term_needs_a_factor() -> None:
-    with pytest.raises(ValueError, match="must be above 0"):
-        Anchored(0.0, {})
-
-
 # Runs
 
 
@@ -142,22 +129,6 @@ def test_a_client_whose_direction_was_lost_takes_part_later() -> None:
     assert "4" not in found.reports[0].assignment
     assert found.ari == 1.0
     assert len(found.reports[1].assignment) == 6
-
-
-def test_a_client_whose_update_was_lost_keeps_its_cluster() -> None:
-    found = play(
-        *SHORT,
-        lost={(TRAIN_BILEVEL, 1, client) for client in (0, 1, 2)},
-    )
-    assert found.ari == 1.0
-    assert found.reports[0].replies["error"] == 3
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="tau=-2"):
-        StoCFL(tau=-2.0)
-    with pytest.raises(ValueError, match="mu=-1"):
-        StoCFL(mu=-1.0)
 
 
 def test_a_late_direction_with_values_beyond_reason_is_refused_though_it_comes_alone() -> None:

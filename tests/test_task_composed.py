@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.task.data import Dataset, linear
+from florets.task.data import Dataset
 from florets.task.partitions import check_shards, composed
 from florets.task.partitions.amounts import apportion
 from florets.task.partitions.changes import Change
@@ -119,12 +119,6 @@ def test_every_combination_of_changes_is_a_cluster_and_the_eight_turns_and_mirro
     assert seen[5].ravel().tolist() == np.rot90(image[0, 0, :, ::-1]).ravel().tolist()
 
 
-def test_clusters_have_the_numbers_of_clients_asked_for():
-    shards = made(20, 4, label_shifts=[0, 3, 6, 9], clients_per_cluster=[10, 4, 4, 2])
-    assert np.bincount([shard.cluster for shard in shards]).tolist() == [10, 4, 4, 2]
-    assert set(sizes(shards)) == {20}
-
-
 def test_labels_are_renamed_by_shifts_and_by_different_permutations():
     y = np.arange(10)
     shifted = made(3, 3, label_shifts=[0, 3, -1])
@@ -136,15 +130,6 @@ def test_labels_are_renamed_by_shifts_and_by_different_permutations():
     assert len(names) == 4
     assert tuple(y) in names
     assert all(sorted(name) == y.tolist() for name in names)
-
-
-def test_sets_of_labels_cross_with_changes():
-    shards = made(10, 10, labels_per_cluster=2, angles=[0, 90])
-    for cluster, shard in enumerate(shards):
-        assert set(DATA.y_train[shard.train]) == {2 * (cluster // 2), 2 * (cluster // 2) + 1}
-        assert set(DATA.y_test[shard.test]) <= set(DATA.y_train[shard.train])
-        assert (shard.transform is None) == (cluster % 2 == 0)
-    assert len(np.unique(np.concatenate([s.train for s in shards]))) == 400
 
 
 def test_noise_and_blur_are_those_of_the_sample_and_keep_train_and_test_apart():
@@ -219,26 +204,6 @@ def test_a_small_alpha_leaves_few_labels_and_a_large_one_all():
     assert 0.5 * np.abs(train - test).sum(axis=1).max() < 0.15
 
 
-def test_clients_without_changes_or_labels_are_drawn_at_random_from_all_samples():
-    counts = labels(made(20))
-    assert set(sizes(made(20))) == {20}
-    # Not stratified: 2 of each of 10 labels on average, with the variance of a draw without replacement.
-    assert counts.var() == pytest.approx(20 * 0.1 * 0.9 * 380 / 399, rel=0.35)
-
-
-def test_a_dirichlet_draw_of_sizes_uses_all_samples():
-    found = sizes(made(10, size_alpha=1.0))
-    assert sum(found) == 400
-    assert max(found) > 3 * min(found)
-
-
-def test_groups_of_synthetic_data_serve_as_labels():
-    data = linear(None, 1, 3, d=2, samples_per_cluster=100)
-    shards = made(6, 3, data, labels_per_cluster=1, clients_per_cluster=[3, 2, 1])
-    for shard in shards:
-        assert set(data.group_train[shard.train]) == {shard.cluster} == set(data.group_test[shard.test])
-
-
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
 def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weights):
@@ -252,38 +217,18 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
     ("num_clients", "num_clusters", "options", "message"),
     [
         (8, 3, {"angles": [0, 90]}, "num_clusters=3 must be 2, the number of combinations"),
-        (8, 4, {}, "num_clusters=4 must be 1, .*labels_per_cluster is not given"),
         (8, 3, {"angles": [0, 90], "labels_per_cluster": 2}, "num_clusters=3 must be a multiple of 2"),
         (8, 6, {"labels_per_cluster": 2}, "needs 12 labels .* has 10"),
         (20, 2, {"angles": [0, 90], "clients_per_cluster": [18, 1]}, "are 19 clients, but num_clients=20"),
-        (20, 2, {"angles": [0, 90], "clients_per_cluster": [20]}, "one number of at least 1 for each"),
         (8, 2, {"angles": [0, 360]}, "holds one turn twice"),
-        (8, 2, {"label_shifts": [0, 10]}, "also modulo the 10 labels"),
-        (8, 2, {"noise": [0, -1]}, "finite numbers of at least 0"),
         (8, 1, {"alpha": 0.0}, "alpha=0.0 must be a finite number above 0"),
-        (8, 1, {"labels_per_client": 11}, "must be from 1 to 10"),
         (8, 1, {"samples_per_client": [20, 10]}, "least, most"),
         (8, 1, {"samples_per_client": 51}, r"are too few: lower .*samples_per_client or .*\(reuse=clients\)"),
-        (8, 1, {"samples_per_client": 401, "reuse": "clients"}, "there are 400, which are too few"),
-        (8, 1, {"samples_per_client": 9, "test_samples_per_client": 101}, "has 100 in their proportions"),
         (8, 1, {"samples_per_client": 9, "size_alpha": 1.0}, "leave out one of them"),
         (300, 1, {}, "fewer than task.partition_options.least_samples=2"),
-        (8, 1, {"reuse": "clients"}, "give samples_per_client"),
         (8, 1, {"own_fraction": 0.5}, "no other cluster to mix with"),
-        (8, 2, {"angles": [0, 90], "own_fraction": 0.0}, "above 0 and at most 1"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, options, message):
     with pytest.raises(ValueError, match=message):
         made(num_clients, num_clusters, **options)
-
-
-def test_tables_have_no_turns_and_regressions_no_labels_to_rename():
-    data = linear(None, 1, 2, d=2, samples_per_cluster=100)
-    with pytest.raises(ValueError, match="needs images"):
-        made(4, 2, data, angles=[0, 90])
-    with pytest.raises(ValueError, match="targets are values"):
-        made(4, 2, data, label_shifts=[0, 1])
-    oblong = replace(DATA, x_train=np.zeros((400, 1, 2, 3)), x_test=np.zeros((100, 1, 2, 3)))
-    with pytest.raises(ValueError, match="cannot make quarter turns"):
-        made(4, 2, oblong, angles=[0, 90])

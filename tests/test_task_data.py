@@ -1,8 +1,6 @@
 """Data sets: shapes, ranges, splits, and what is said when files are missing."""
 
-import copy
 import os
-import pickle
 import sys
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from florets.task.data import Dataset, cifar10, digits, fashion_mnist, linear, mnist
 from florets.task.data.dataset import Pixels
 from florets.task.data.regression import feature_map, sphere_models
-from florets.task.data.vision import pool
 
 DATA_DIR = Path(os.environ.get("FLORETS_DATA", Path(__file__).parents[1] / "../shared/data"))
 needs_mnist = pytest.mark.skipif(
@@ -32,12 +29,6 @@ def test_digits_are_split_class_by_class_and_lose_no_image():
     assert data.num_outputs == 10
 
 
-def test_digits_are_the_same_for_every_seed():
-    first, second = digits(None, 0, 4), digits(None, 7, 5)
-    np.testing.assert_array_equal(first.x_test, second.x_test)
-    np.testing.assert_array_equal(first.y_train, second.y_train)
-
-
 @needs_mnist
 @pytest.mark.slow
 def test_mnist_is_read_whole():
@@ -54,14 +45,6 @@ def test_files_that_are_missing_are_named_with_the_remedy(tmp_path):
         mnist(tmp_path, 0, 5)
     with pytest.raises(ValueError, match=r"data_dir is empty.*cifar-10-batches-py"):
         cifar10(None, 0, 5)
-
-
-def test_files_that_are_damaged_are_named_with_the_remedy(tmp_path):
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    with pytest.raises(
-        ValueError, match=r"MNIST/raw/train-images-idx3-ubyte cannot be read \(there is no such file\).*download=True"
-    ):
-        mnist(tmp_path, 0, 5)
 
 
 def idx_files(folder: Path, images: bytes, labels: bytes) -> None:
@@ -89,8 +72,6 @@ def test_idx_files_are_read_without_torchvision(tmp_path):
         (idx(1, 28, 28, values=bytes(783)), "its length differs from its header"),
         (idx(1, 27, 28, values=bytes(756)), r"images of 27 x 28 pixels, and it needs 28 x 28"),
         (b"\x00\x00\x0d\x03" + bytes(12), "header is not that of an IDX file"),
-        (b"PK", "header is not that of an IDX file"),
-        (b"", "header is not that of an IDX file"),
         (idx(2, 28, 28, values=bytes(1568)), "2 images but 1 labels"),
     ],
 )
@@ -125,43 +106,17 @@ def test_linear_samples_follow_their_true_model():
     assert np.bincount(data.group_train).tolist() == [180] * 5
 
 
-def test_linear_is_repeatable_and_changes_with_the_seed():
-    first, again, other = linear(None, 1, 3), linear(None, 1, 3), linear(None, 2, 3)
-    assert first.x_train.tobytes() == again.x_train.tobytes()
-    assert first.y_train.tobytes() == again.y_train.tobytes()
-    assert first.x_train.tobytes() != other.x_train.tobytes()
-
-
-def test_linear_clusters_have_independent_inputs():
-    data = linear(None, 1, 2, samples_per_cluster=1000)
-    a, b = data.x_train[data.group_train == 0], data.x_train[data.group_train == 1]
-    assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.05
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("d", 1),
         ("delta", 0.0),
         ("delta", 2.5),
-        ("noise", -1.0),
-        ("train_share", 1.0),
         ("scale", 0.0),
-        ("degree", 9),
-        ("covariance_spread", 0.5),
     ],
 )
 def test_linear_options_out_of_range_are_named(option, value):
     with pytest.raises(ValueError, match=f"task.data_options.{option}={value} must be"):
         linear(None, 1, 2, **{option: value})
-
-
-def test_a_data_set_takes_its_class_labels_as_groups():
-    x = np.zeros((3, 2))
-    data = Dataset(x, np.array([0, 1, 1]), x, np.array([1, 0, 0]), num_outputs=2)
-    assert data.group_train.tolist() == [0, 1, 1]
-    assert data.x_train.dtype == np.float32
-    assert data.input_shape == (2,)
 
 
 @pytest.mark.parametrize(
@@ -197,20 +152,6 @@ def test_images_are_made_smaller_by_averaging_and_standardised_by_their_train_pi
     np.testing.assert_allclose(standard.x_test, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_side_that_does_not_divide_the_image_is_refused():
-    with pytest.raises(ValueError, match=r"task\.data_options\.side=10 must be a divisor of 28"):
-        mnist(DATA_DIR, 0, 2, side=10)
-
-
-def test_bernoulli_models_have_coordinates_of_zero_or_scale():
-    data = linear(None, 0, 2, d=400, noise=0.0, true_models="bernoulli", scale=0.5, samples_per_cluster=20)
-    assert np.unique(data.true_models).tolist() == [0.0, 0.5]
-    assert data.true_models.mean() == pytest.approx(0.25, abs=0.0625)
-    assert (data.true_models[0] != data.true_models[1]).any()
-    found = np.einsum("nd,nd->n", data.x_train, data.true_models[data.group_train])
-    np.testing.assert_allclose(data.y_train, found, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("options", "width"),
     [({}, 5), ({"features": "polynomial", "degree": 3}, 15), ({"features": "random", "num_features": 40}, 40)],
@@ -225,11 +166,6 @@ def test_gaussian_models_act_on_features_of_unit_mean_square(options, width):
     assert np.diag(covariance).mean() == pytest.approx(1, rel=0.05)
     if "num_features" not in options:
         assert np.abs(np.linalg.eigvalsh(covariance) - 1).max() < 0.3
-
-
-def test_gaussian_models_have_about_the_norm_that_is_asked_for():
-    data = linear(None, 1, 50, d=100, true_models="gaussian", scale=3.0, samples_per_cluster=2)
-    assert np.linalg.norm(data.true_models, axis=1).mean() == pytest.approx(3, rel=0.05)
 
 
 def test_hermite_features_by_hand():
@@ -254,24 +190,3 @@ def test_parts_have_the_bits_of_the_whole() -> None:
     for rows in (np.array([5, 0, 0]), slice(2, 4), 3):
         np.testing.assert_array_equal(pixels[rows], SCALED[rows], strict=True)
     assert (len(pixels), pixels.shape, pixels.ndim, pixels.dtype) == (7, SCALED.shape, 4, SCALED.dtype)
-
-
-def test_a_function_of_ones_own_may_use_them_as_an_array() -> None:
-    pixels = Pixels(VALUES)
-    np.testing.assert_array_equal(np.asarray(pixels), SCALED, strict=True)
-    np.testing.assert_array_equal(pixels * 2 - pixels, SCALED * 2 - SCALED)
-    np.testing.assert_array_equal(np.concatenate([pixels, SCALED]), np.concatenate([SCALED, SCALED]))
-    assert pixels.mean(axis=(1, 2, 3)).tolist() == SCALED.mean(axis=(1, 2, 3)).tolist()
-    assert np.asarray(pixels, dtype=np.float64).dtype == np.float64
-    for again in (copy.deepcopy(pixels), pickle.loads(pickle.dumps(pixels))):
-        np.testing.assert_array_equal(again.values, VALUES)
-
-
-def test_a_data_set_leaves_them_as_they_are() -> None:
-    data = Dataset(Pixels(VALUES), np.arange(7), Pixels(VALUES[:2]), np.arange(2), num_outputs=7)
-    assert isinstance(data.x_train, Pixels)
-    assert data.input_shape == (2, 3, 4)
-    whole = pool(data)
-    assert whole.pooled
-    assert isinstance(whole.x_train, Pixels)
-    np.testing.assert_array_equal(whole.x_train[7:], SCALED[:2])

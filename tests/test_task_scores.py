@@ -21,11 +21,11 @@ from torch import nn
 
 from florets.task.training.linear import LinearModels, flat, linear_losses, linear_test
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import counted, evaluate, evaluated, loss_vector
+from florets.task.training.losses import counted, evaluate, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
-from florets.task.wire import MalformedMessage, codec, kinds, payload_bytes
-from florets.task.wire.replies import Losses, Work, pack_work, read_work, total_work
+from florets.task.wire import MalformedMessage, kinds, payload_bytes
+from florets.task.wire.replies import Work, pack_work, read_work, total_work
 from florets.task.wire.scores import read_evaluation
 
 
@@ -70,25 +70,6 @@ def test_scores_of_values_are_those_of_scikit_learn_and_left_out_where_not_defin
     alike = value_scores(np.ones(3), np.array([1.0, 2.0, 3.0])).values
     assert alike == {"mae": pytest.approx(1.0), "rmse": pytest.approx(math.sqrt(5 / 3))}
     assert value_scores(targets[:1], np.array([np.nan])).values == {}
-
-
-@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error", "reconstruction"])
-def test_scored_or_not_loss_and_accuracy_are_the_same_bits(loss):
-    torch.manual_seed(0)
-    module = nn.Linear(4, {"cross_entropy": 3, "squared_error": 1, "reconstruction": 4}[loss])
-    x = torch.randn(1203, 4)
-    y = torch.randint(3, (1203,)) if loss == "cross_entropy" else torch.randn(1203)
-    found = evaluated(module, x, y, loss)
-    assert (found.loss, found.accuracy) == evaluate(module, x, y, loss)
-    assert (
-        set(found.scores.values)
-        == {
-            "cross_entropy": {"balanced_accuracy", "macro_f1"},
-            "squared_error": {"r2", "mae", "rmse"},
-            "reconstruction": set(),
-        }[loss]
-    )
-    assert found.scores.confusion[:, 2].sum() == (1203 if loss == "cross_entropy" else 0)
 
 
 def test_passes_are_counted_where_they_are_made():
@@ -145,21 +126,16 @@ def test_scores_and_counts_of_a_reply_are_read():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"auc": 1.01}, "auc is no number from 0 to 1"),
-        ({"auc": 1}, "auc is no number from 0 to 1"),
-        ({"macro_f1": float("nan")}, "macro_f1 is no number"),
-        ({"r2": 10**18}, "r2 is no number"),
-        ({"mae": [0.1]}, "mae is no number"),
-        ({"mae": -0.1}, "mae is no number"),
-        ({"log_loss": -0.1}, "log_loss is no number"),
-        ({"rmse": float("inf")}, "rmse is no number"),
-        ({"confusion": [0, 0]}, "no list of label"),
-        ({"confusion": 8}, "no list of label"),
-        ({"confusion": [0.0, 0.0, 8.0]}, "no list of label"),
-        ({"confusion": [0, 0, 10**18]}, "no label and no count"),
-        ({"confusion": [0, 0, 6, 0, -1, 2]}, "no label and no count"),
+        ({"auc": 1.01}, "auc is not a number from 0 to 1"),
+        ({"auc": 1}, "auc is not a number from 0 to 1"),
+        ({"macro_f1": float("nan")}, "macro_f1 is not a number"),
+        ({"mae": [0.1]}, "mae is not a number"),
+        ({"rmse": float("inf")}, "rmse is not a number"),
+        ({"confusion": [0, 0]}, "not a list of label"),
+        ({"confusion": [0.0, 0.0, 8.0]}, "not a list of label"),
+        ({"confusion": [0, 0, 10**18]}, "neither a label nor a count"),
+        ({"confusion": [0, 0, 6, 0, -1, 2]}, "neither a label nor a count"),
         ({"confusion": [1, 1, 6, 0, 1, 2]}, "not sorted"),
-        ({"confusion": [0, 0, 6, 0, 0, 2]}, "not sorted"),
         ({"confusion": [0, 0, 8, 1, 1, 0]}, "counts nothing"),
         ({"confusion": [0, 10_000, 8]}, "labels of 10000 or more"),
         ({"confusion": [0, 0, 6, 0, 1, 1]}, "counts 7 samples of 8"),
@@ -171,16 +147,6 @@ def test_scores_and_counts_of_a_reply_are_read():
 def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
     with pytest.raises(MalformedMessage, match=message):
         read_evaluation(reply(**changes))
-
-
-def test_scores_are_beside_a_test_alone():
-    content = RecordDict(
-        {kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [0.5], kinds.NUM_EXAMPLES: 8, kinds.KEPT: 0})}
-    )
-    assert codec.read(Losses, content, K=1).num_examples == 8
-    content[kinds.SCORES] = ConfigRecord({"auc": 0.5})
-    with pytest.raises(MalformedMessage, match="holds the records"):
-        codec.read(Losses, content, K=1)
 
 
 def test_work_travels_beside_a_reply_and_is_no_traffic():
@@ -199,10 +165,8 @@ def test_work_travels_beside_a_reply_and_is_no_traffic():
     [
         ArrayRecord(),
         ConfigRecord({"seconds": 1.0}),
-        ConfigRecord({"seconds": 1.0, "gradients": -1, "losses": 0}),
         ConfigRecord({"seconds": 1.0, "gradients": 10**16, "losses": 0}),
         ConfigRecord({"seconds": float("inf"), "gradients": 1, "losses": 0}),
-        ConfigRecord({"seconds": "1", "gradients": 1, "losses": 0}),
         ConfigRecord({"seconds": 1.0, "gradients": 1.5, "losses": 0}),
     ],
 )

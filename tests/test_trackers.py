@@ -73,7 +73,7 @@ def test_a_tracker_that_fails_is_named_once_and_changes_nothing(
     plain = ran(small(tmp_path / "plain"))
     failing = ran(small(tmp_path / "failing", f"tracker={OWN}:Failing"))
     assert len(Calls.seen.rounds) == len(Calls.seen.ends) == 1
-    said = f"tracker={OWN}:Failing failed (ConnectionError: no server); the run goes on without it"
+    said = f"tracker={OWN}:Failing failed (ConnectionError: no server); the run continues without it"
     assert capfd.readouterr().err.count(said) == 1
     assert said in (failing / "report.html").read_text()
     assert (plain / "models.safetensors").read_bytes() == (failing / "models.safetensors").read_bytes()
@@ -93,7 +93,7 @@ def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
     assert [number for number, _ in calls.rounds] == [1]
     assert Calls.seen is not calls
     assert done.config["tracker"] == [f"{OWN}:Calls"]
-    with pytest.raises(ConfigError, match="an object cannot go into Flower's processes"):
+    with pytest.raises(ConfigError, match="an object cannot be passed to Flower's processes"):
         florets.run(**keys, results_dir=tmp_path / "flower", engine="flwr", tracker=calls)
     with pytest.raises(ConfigError, match="it lacks on_start, on_round, on_end"):
         florets.run(**keys, results_dir=tmp_path / "none", tracker=object())
@@ -117,7 +117,7 @@ def test_names_are_checked_before_anything_runs(value: str, said: str) -> None:
     [
         (f"{OWN}:Half", "it lacks on_round, on_end"),
         (f"{OWN}:Nobody", "has no function 'Nobody'"),
-        ("builtins:open", "cannot be made without arguments"),
+        ("builtins:open", "cannot be created without arguments"),
     ],
 )
 def test_an_import_path_must_lead_to_a_tracker(path: str, said: str) -> None:

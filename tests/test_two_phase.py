@@ -7,32 +7,26 @@ from functools import cache
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from benchmarks.bench_faults import play
 from florets.client_app import training
 from florets.server_app.build import build_strategy
 from florets.strategies.base import federation
-from florets.strategies.base.averaging import ModelAveraging
-from florets.strategies.base.context import Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, RoundReport
+from florets.strategies.base.report import RoundReport
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import (
-    DescentState,
-    MomentDescent,
     centres,
     group_exactly,
     group_within,
     largest_groups,
-    num_anchors,
 )
-from florets.strategies.two_phase.strategy import TwoPhase, TwoPhaseSettings, average_soft
+from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.strategies.two_phase.subspace import (
-    MOMENT_FACTOR,
     Factors,
     MomentScale,
     factors_size,
@@ -100,16 +94,6 @@ def test_the_estimated_cost_of_phase_1_is_what_its_round_then_costs(overrides):
     assert told.num_bytes < spent.bytes_down + spent.bytes_up < told.num_bytes + 2000 * told.messages
 
 
-# Golden runs hold those without noise to the bit.
-@pytest.mark.parametrize("overrides", [("strategy.noise=0.5", "strategy.labels=soft")])
-@pytest.mark.slow
-def test_a_repeated_run_has_the_same_bits(overrides):
-    one, other = (run(*ANCHORS_5, "strategy.moment_rounds=2", *overrides) for _ in range(2))
-    for first, second in zip(one.banks, other.banks, strict=True):
-        assert first.tobytes() == second.tobytes()
-    assert run(*ANCHORS_5, "seed=1").banks[0].tobytes() != one.banks[0].tobytes()
-
-
 @pytest.mark.parametrize(("pairing", "noise"), [("all", 0.0), ("halves", 0.1), ("single", 0.0)])
 def test_many_inner_steps_and_the_direct_decomposition_give_the_same_models(pairing, noise):
     shared = (
@@ -122,14 +106,6 @@ def test_many_inner_steps_and_the_direct_decomposition_give_the_same_models(pair
     iterated = run(*shared, "strategy.inner_steps=40", "num_rounds=1")
     direct = run(*shared, "strategy.subspace=direct", "num_rounds=1")
     assert iterated.banks[0] == pytest.approx(direct.banks[0], abs=5e-3)
-
-
-@pytest.mark.slow
-def test_other_pairings_find_coarse_models_too():
-    few = ("num_clients=60", "strategy.subspace=direct", "strategy.moment_rounds=4", "num_rounds=1")
-    first = run(*few)
-    assert first.errors[3] < 0.9
-    assert run(*few, "strategy.pairing=halves").errors[3] < 1.3 < first.errors[0] + 0.3
 
 
 def test_fresh_clients_are_asked_once_and_are_no_anchors():
@@ -147,16 +123,6 @@ def test_fresh_clients_are_asked_once_and_are_no_anchors():
     assert len(set.union(anchors, *asked)) == 5 + 15
     assert anchors == set(watched.asked(MOMENT_DESCENT, 3))
     assert watched.asked(kinds.TRAIN_SELECT, 4) == list(range(24))
-
-
-def test_reused_clients_are_drawn_anew_in_every_round():
-    watched = Watched()
-    found = run("strategy.subspace_clients=5", "strategy.moment_rounds=2", watched=watched)
-    first, second = (set(watched.asked(SUBSPACE, r)) for r in (1, 2))
-    assert len(first) == len(second) == 5
-    assert first != second
-    anchors = set(watched.asked(MOMENT_DESCENT, 1))
-    assert {int(key) for key in found.reports[0].participants} == first | anchors
 
 
 def test_too_few_fresh_clients_are_reported_and_none_end_the_run(caplog, monkeypatch):
@@ -203,15 +169,6 @@ def _sent_to_an_anchor(watched):
     anchor = watched.asked(MOMENT_DESCENT, 1)[0]
     (sent,) = watched.sent(MOMENT_DESCENT, 1, anchor)
     return sent.array_records[kinds.ARRAYS]["1.weight"].numpy()
-
-
-def test_without_noise_all_clients_share_one_record_and_anchors_start_from_model_0():
-    watched = Watched()
-    run(*ANCHORS_5, "strategy.moment_rounds=1", watched=watched)
-    sent = [content.array_records[kinds.ESTIMATES] for k, r, _, content in watched.seen if (k, r) == (SUBSPACE, 1)]
-    assert all(record is sent[0] for record in sent)
-    assert sent[0].keys() == {kinds.LEFT}
-    assert np.array_equal(sent[0][kinds.LEFT].numpy(), np.repeat(_sent_to_an_anchor(watched), 5, axis=0))
 
 
 def test_anchors_below_their_threshold_stop_for_good_and_refinement_begins():
@@ -265,34 +222,6 @@ def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
         TwoPhase(anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
     assert clients.seen == []
     TwoPhase(moment_rounds=0, anchors=1).start(clients.grid(), models(0.0, 1.0), num_rounds=1)
-
-
-def test_a_round_without_an_anchor_uses_up_no_fresh_client():
-    settings = TwoPhaseSettings(moment_rounds=2, anchors=2, fresh=True, subspace_clients=1)
-    descent = MomentDescent(settings, DescentState([Client("away", 9, 9, 10)], np.zeros((1, 2))))
-    online = [Client(key, 1, 1, examples) for key, examples in (("a", 10), ("b", 1))]
-    context = _context(online)
-    plan = descent.plan(context)
-    assert (plan.requests, plan.participants) == ([], [])
-    assert (descent.state.used, context.meter.bytes_down) == (set(), 0)
-
-
-def test_nobody_to_ask_is_said_as_it_is():
-    few = [Client("a", 1, 1, 1)]
-    for settings, said in (
-        (TwoPhaseSettings(), "no client has the 2 examples that a pair takes"),
-        (TwoPhaseSettings(fresh=True, subspace_clients=1), "lower strategy.subspace_clients"),
-    ):
-        descent = MomentDescent(settings, DescentState(few, np.zeros((1, 2))))
-        with pytest.raises(FederationError, match=f"round 1: .*{said}"):
-            descent.plan(_context(few))
-
-
-def _context(online):
-    grid = FakeClients([0.0]).grid()
-    return Round(
-        1, 0, ConfigRecord(), grid, online, online, Models(models(0.0)), ModelAveraging(), timeout=1.0, quorum=0.0
-    )
 
 
 def test_a_lost_anchor_keeps_its_estimate_and_the_others_go_on():
@@ -411,12 +340,6 @@ def test_soft_fedprox_weighs_the_loss_and_not_the_penalty():
     assert stepped.banks[0] == pytest.approx(exact.banks[0], abs=1e-5)
 
 
-def test_weight_decay_leaves_the_exact_path():
-    shared = (*ANCHORS_5, "strategy.moment_rounds=0", "num_rounds=1", "strategy.local_solver=fedprox")
-    plain, decayed = (run(*shared, f"train.weight_decay={decay}") for decay in (0, 0.5))
-    assert np.abs(decayed.banks[0] - plain.banks[0]).max() > 1e-2
-
-
 def test_settings_that_cannot_work_are_refused():
     for steps in (0, 3):
         with pytest.raises(ValueError, match=f"inner_steps={steps}: must be even"):
@@ -522,13 +445,6 @@ def test_many_exchanges_of_the_iteration_end_in_the_singular_vectors():
     assert span(bases[0]) == pytest.approx(span(np.linalg.svd(mean)[0][:, :2]), abs=1e-8)
 
 
-def test_terms_are_weighed_by_examples_and_need_a_client():
-    terms = [np.full((1, 1, 1), value, dtype=np.float32) for value in (1.0, 5.0)]
-    assert weighted_mean(terms, np.array([3.0, 1.0])).item() == 2.0
-    with pytest.raises(ValueError, match="no client's term"):
-        weighted_mean([], np.ones(0))
-
-
 def test_anchors_are_grouped_into_exactly_k_or_by_distance():
     estimates = np.array([[0.0], [0.3], [5.0], [9.0], [5.2]])
     assert group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
@@ -546,10 +462,6 @@ def test_of_too_many_groups_the_largest_become_models_and_a_model_without_group_
     bank = np.array([[7.0], [8.0], [9.0]])
     estimates = np.array([[100.0], [1.0], [2.0], [3.0], [4.0]])
     assert centres(estimates, kept, bank).tolist() == [[2.0], [3.0], [9.0]]
-
-
-def test_the_number_of_anchors_is_the_papers():
-    assert [num_anchors(k) for k in (1, 2, 3, 4)] == [1, 5, 10, 17]
 
 
 @pytest.mark.parametrize("weighting", ["all_participants", "examples"])
@@ -577,7 +489,6 @@ def test_soft_averages_weigh_by_examples_and_divide_by_what_belongs_to_the_model
     assert average_soft(bank, updates, memberships, weights, "examples", counters)[0, 0] == 9.0
 
 
-STOPPING = ("strategy.anchors=5", "strategy.moment_rounds=8", "strategy.delta=2.0", "strategy.epsilon=0.12")
 SMALL = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=3", "num_rounds=1")
 
 
@@ -593,24 +504,6 @@ def anchors(strategy: TwoPhase) -> list[int]:
 def undisturbed() -> Outcome:
     """Return the small run in which every anchor answers."""
     return run(*SMALL)
-
-
-@pytest.mark.slow
-def test_the_last_anchor_that_moves_cannot_end_the_run_by_failing(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="florets")
-    whole = run(*STOPPING, "num_rounds=2")
-    last = anchors(whole.strategy)[0]
-    watched = silent(last, rounds=range(2, 9))
-    found = run(*STOPPING, "num_rounds=2", "round_tries=2", watched=watched)
-    ends = [report.phase for report in found.reports].index("refine")
-    report = found.reports[ends - 1]
-    assert (report.details["anchors_stopped"], report.tries, report.train_loss) == (4, 2, None)
-    assert found.banks[ends - 1].tobytes() == found.banks[ends - 2].tobytes()
-    assert report.assignment == found.reports[ends - 2].assignment
-    assert [report.phase for report in found.reports[ends:]] == ["refine"] * (10 - ends)
-    assert found.errors[-1] < found.errors[ends - 1]
-    assert f"round {ends} returned a valid update from none of 1 asked" in caplog.text
-    assert "Phase 1 ends here, with the estimates of the 5 of 5 anchors that were heard" in caplog.text
 
 
 @pytest.mark.parametrize(("heard", "answering"), [(2, 0), (3, 0), (5, 2)])
@@ -694,17 +587,6 @@ def test_an_anchor_that_never_answered_is_in_no_group() -> None:
     assert (late.strategy.state.descent.groups >= 0).all()
 
 
-def test_fewer_anchors_heard_than_models_are_grouped_with_the_others_and_that_is_said(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.WARNING, logger="florets")
-    some = anchors(run(*SMALL).strategy)
-    assert caplog.text == ""
-    found = run(*SMALL, "quorum=0.4", watched=silent(*some[2:], rounds=range(1, 4)))
-    assert "round 1: 2 of 5 anchors have replied so far, fewer than k=3" in caplog.text
-    assert sorted(set(found.strategy.state.descent.groups)) == [0, 1, 2]
-
-
 FEW = ("strategy.anchors=5", "num_clients=12", "strategy.moment_rounds=1", "num_rounds=1")
 
 
@@ -742,25 +624,6 @@ def test_the_size_of_factors_is_the_mean_over_pairs_of_the_product_of_their_leng
     assert factors_size(left[1:], left[1:], all_pairs=True) == 0.0
 
 
-@pytest.mark.parametrize(("times", "step"), [(100, None), (200, 2)])
-def test_iterated_bases_lean_towards_a_client_of_large_gradients_and_show_less_of_the_others(
-    times: float, step: int | None
-) -> None:
-    rng = np.random.default_rng(0)
-    gradients = rng.standard_normal((20, 2000))
-    gradients[7] *= times
-    scale, bases, refused = MomentScale(), random_bases(1, 2000, 3, rng), None
-    for inner in range(1, 5):
-        terms = [np.outer(gradient, gradient @ bases[0])[np.newaxis] for gradient in gradients]
-        mask = scale.judge(np.array([term_size(term, longest_columns(bases)) for term in terms]), MOMENT_FACTOR)
-        if mask.any() and refused is None:
-            refused = inner
-            np.testing.assert_array_equal(np.flatnonzero(mask), [7])
-        mean = weighted_mean(terms, np.ones(20))
-        bases = mean if inner % 2 else orthonormal_columns(mean)
-    assert refused == step
-
-
 def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() -> None:
     scale = MomentScale()
     np.testing.assert_array_equal(scale.judge(np.array([1.0, 2.0, 3.0, 21.0]), 10.0), [False, False, False, True])
@@ -791,26 +654,6 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
 
     without = run(*settings, watched=Watched({(kind, 1, 7): lost}))
     assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in without.banks]
-
-
-@pytest.mark.parametrize(("mode", "kind", "factor"), [("iteration", SUBSPACE, 1e4), ("direct", MOMENTS, 99)])
-def test_a_client_of_a_hundred_times_the_others_gradients_is_heard(mode: str, kind: str, factor: float) -> None:
-    found = run(*FEW, f"strategy.subspace={mode}", watched=Watched({(kind, 1, 7): scaled(factor)}))  # type: ignore[dict-item]
-    assert found.reports[0].replies["invalid"] == 0
-
-
-@pytest.mark.parametrize("pairing", ["all", "halves"])
-def test_a_client_with_one_example_of_a_huge_gradient_is_heard(pairing: str) -> None:
-    def outlier(content: RecordDict) -> RecordDict:
-        arrays = {name: array.numpy().copy() for name, array in content.array_records[kinds.ARRAYS].items()}
-        # Of the means of the two halves it is the left one.
-        arrays[kinds.LEFT][:, 0] *= 1e5
-        content[kinds.ARRAYS] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-        return content
-
-    settings = (*FEW, "strategy.subspace=direct", f"strategy.pairing={pairing}")
-    found = run(*settings, watched=Watched({(MOMENTS, 1, 7): outlier}))
-    assert found.reports[0].replies["invalid"] == 0
 
 
 @pytest.mark.parametrize("fault", ["huge weights (1e30)", "huge weights (1e6)"])

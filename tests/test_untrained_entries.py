@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import nn
@@ -13,16 +12,12 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.base.models import Models, untrained_of
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.strategy import CFLGP
-from florets.strategies.one_shot.strategy import OneShot
 from florets.task.layers import untrained_entries
 from florets.task.task import Task
 from florets.task.training.loop import gradient
 from florets.task.wire import Layout, bank, kinds
-from florets.task.wire.replies import read_update
 from tests.own_functions import flagged, frozen_first, net, thinned
 
 STATISTICS = ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
@@ -49,30 +44,12 @@ def test_buffers_and_frozen_parameters_are_untrained() -> None:
     assert untrained_entries(frozen_first((1, 8, 8), 10)) == ["1.weight", "1.bias"]
 
 
-def test_messages_name_the_untrained_entries_of_models_that_have_some() -> None:
-    assert untrained_of(configured()[2]) == tuple(STATISTICS)
-    plain = compose([])
-    assert kinds.UNTRAINED not in message_settings(plain, build_task(plain))
-
-
-def test_a_layout_refuses_untrained_entries_that_the_model_lacks() -> None:
-    with pytest.raises(ValueError, match=r"untrained entries \['nowhere'\] are not in the model"):
-        Layout.of(ArrayRecord(net((1, 8, 8), 10).state_dict()), ["nowhere"])
-
-
 def test_running_statistics_make_no_profile() -> None:
     strategy, models = ran("strategy=cfl_gp", "averaging=models", "num_rounds=2", "strategy.period=2")
     assert isinstance(strategy, CFLGP)
     assert strategy.state.profiles is not None
     parameters = sum(p.numel() for p in net((1, 8, 8), 10).parameters())
     assert strategy.state.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size
-
-
-def test_running_statistics_are_no_part_of_an_estimate() -> None:
-    strategy, _ = ran("strategy=one_shot", "strategy.estimate_epochs=1", "num_rounds=1")
-    assert isinstance(strategy, OneShot)
-    assert strategy.state.centroids is not None
-    assert strategy.state.centroids.shape[1] == sum(p.numel() for p in net((1, 8, 8), 10).parameters())
 
 
 def asked_for_gradient(settings: ConfigRecord, arrays: ArrayRecord, **more: str | int) -> RecordDict:
@@ -98,24 +75,6 @@ def test_a_gradient_of_batch_normalisation_is_taken_in_train_mode() -> None:
         np.testing.assert_allclose(found[name].numpy(), module.state_dict()[name].numpy(), rtol=1e-6)
 
 
-def test_decimals_of_running_statistics_beside_a_gradient_are_those_of_their_change() -> None:
-    config, task, settings = configured()
-    first = bank.model(build_models(config, task), 0)
-    exact = asked_for_gradient(settings, first)[kinds.ARRAYS]
-    coarse = asked_for_gradient(settings, first, **{kinds.QUANTISE: "round", kinds.QUANTISE_DIGITS: 2})[kinds.ARRAYS]
-    np.testing.assert_allclose(coarse["1.bias"].numpy(), exact["1.bias"].numpy().round(2), atol=1e-6)
-    start, moved = first["2.running_mean"].numpy(), exact["2.running_mean"].numpy()
-    np.testing.assert_allclose(coarse["2.running_mean"].numpy(), start + (moved - start).round(2), atol=1e-6)
-
-
-def test_a_message_that_names_no_untrained_entries_gets_zeros_for_them() -> None:
-    config, task, settings = configured()
-    del settings[kinds.UNTRAINED]
-    found = asked_for_gradient(settings, bank.model(build_models(config, task), 0))
-    update = read_update(found, Layout.of(bank.model(build_models(config, task), 0)), 0)
-    assert not update.vector[Layout.of(found[kinds.ARRAYS]).mask(STATISTICS)].any()  # type: ignore[arg-type]
-
-
 def test_gradients_drop_out_and_the_draw_can_be_repeated() -> None:
     torch.manual_seed(0)
     module = thinned((1, 8, 8), 10)
@@ -131,30 +90,3 @@ def test_gradients_drop_out_and_the_draw_can_be_repeated() -> None:
     module.eval()
     nn.functional.cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
     assert not np.allclose(first["3.weight"], module[3].weight.grad)
-
-
-def test_a_last_chunk_of_one_sample_is_joined_to_the_one_before() -> None:
-    torch.manual_seed(0)
-    module, x, y = net((1, 8, 8), 10), torch.rand(9, 1, 8, 8), torch.arange(9)
-    found, _ = gradient(module, x, y, "cross_entropy", None, np.random.default_rng(0), chunk=4, untrained=STATISTICS)
-    assert found["2.num_batches_tracked"] == 2
-
-
-def test_gradients_step_and_running_statistics_are_averaged() -> None:
-    record = ArrayRecord(net((1, 8, 8), 10).state_dict())
-    models = Models(record, (), STATISTICS)
-    size, statistics = models.layout.size, models.layout.untrained
-    vectors = np.stack([np.full(size, 1.0), np.full(size, 4.0)])
-    after = GradientAveraging(0.5).next_bank(models, vectors, np.array([0, 0]), np.array([2.0, 1.0]))
-    np.testing.assert_allclose(after[0, ~statistics], models.bank[0, ~statistics] - 0.5 * 2.0)
-    counters = models.layout.integers
-    np.testing.assert_allclose(after[0, statistics & ~counters], 2.0)
-    np.testing.assert_array_equal(after[0, counters], 4.0)
-
-
-def test_a_run_that_averages_gradients_moves_the_running_statistics() -> None:
-    _, models = ran("strategy=ifca", "averaging=gradients", "num_rounds=3")
-    trained = [model for model in bank.models(models) if model["2.num_batches_tracked"].numpy() > 0]
-    assert trained
-    for model in trained:
-        assert np.abs(model["2.running_mean"].numpy()).max() > 1e-3

@@ -272,10 +272,10 @@ def sort_replies(
         message_id = reply.metadata.reply_to_message_id
         key = keys.get(message_id)
         if key is None:
-            surplus[f"of node {reply.metadata.src_node_id}"] = "it answers no message of this exchange"
+            surplus[f"of node {reply.metadata.src_node_id}"] = "it does not answer a message of this exchange"
         elif message_id not in waiting:
             # Its first reply counts.
-            surplus[key] = "it answers a message that was answered before"
+            surplus[key] = "it answers a message that was already answered"
         elif reply.has_error() and reply.error.code == _EXPIRED:
             # The network answers at the deadline for a node that has not: it is late, and has not failed.
             waiting.discard(message_id)

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    # They load Flower, which `florets --help` needs not.
     from florets.task.wire.replies import Work
-
-    # It loads Flower, which `florets --help` needs not.
     from florets.task.wire.sums import PartSums
 
 Detail = float | str | list[float] | dict[str, Any]
@@ -26,9 +25,6 @@ ADVICE = "advice"
 
 EVIDENCE = "discovery"
 """The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
-
-_MOST_NAMED = 10
-
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -157,12 +153,6 @@ class CostEstimate:
     num_bytes: int
 
 
-def _no_work() -> "Work":
-    from florets.task.wire.replies import Work
-
-    return Work()
-
-
 @dataclass(frozen=True)
 class RoundReport:
     """Everything that is recorded of one round.
@@ -221,6 +211,9 @@ class RoundReport:
     work: "Work" = field(default_factory=_no_work)
     clients: Mapping[str, ClientRound] = field(default_factory=dict)
     compared: Compared | None = None
+
+
+_MOST_NAMED = 10
 
 
 def named(names: Sequence[str]) -> str:

@@ -198,7 +198,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             raise RuntimeError("aggregate_train was called before configure_train")
         context = self.context
         if not self._plan.requests:
-            raise RoundFailed(f"round {server_round}: none of its participants could be given anything to train")
+            raise RoundFailed(f"round {server_round}: none of its participants had anything to train")
         give_back_freed(context.models.layout.size * np.dtype(np.float32).itemsize * len(self._plan.requests))
         updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
         context.require(updates, "update")

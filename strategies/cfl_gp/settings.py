@@ -140,8 +140,9 @@ class CFLGPSettings(SharedLayers):
             remedy = f"strategy.k_warmup={last_clustering // 2} or {remedy}"
         found = f"is in round {last_clustering}" if last_clustering else "never comes"
         return [
-            f"k=auto: K is found at the clusterings after round strategy.k_warmup={self.k_warmup}, but the last one "
-            f"{found} (the first is in round 2, with one every strategy.period={self.period} rounds); add {remedy}."
+            f"k=auto: K is determined by the clusterings after round strategy.k_warmup={self.k_warmup}, but the "
+            f"last one {found} (the first is in round 2, with one every strategy.period={self.period} rounds); add "
+            f"{remedy}."
         ]
 
 

@@ -40,7 +40,7 @@ class CLoVESettings(LossVectorSettings):
         1.0, "fraction of a round's participants that must be stable", above=0, most=1, note="1.0 means all"
     )
     stop_when_stable: bool = setting(True, "freeze the clustering once it is stable")
-    reassign_unstable: bool = setting(False, "then also place anew the clients that were not stable themselves")
+    reassign_unstable: bool = setting(False, "then also reassign clients that were not stable")
 
     def conflicts(self) -> list[str]:
         """Refuse a watch without a freeze."""
@@ -61,7 +61,7 @@ class CLoVESettings(LossVectorSettings):
             key = "watch" if self.watch is not None else "stop_when_stable"
             problems.append(
                 f"strategy.{key}: personal=fedproto begins once clusters are frozen, and their models stay as they "
-                f"are from then on, so that losses on them say nothing; leave strategy.{key} out."
+                f"are from then on, so losses on them mean nothing; leave strategy.{key} out."
             )
         return problems
 

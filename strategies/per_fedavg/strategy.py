@@ -18,14 +18,14 @@ TRAIN_ADAPTED = "florets.strategies.per_fedavg.client:train_adapted"
 
 @dataclass(frozen=True)
 class PerFedAvgSettings(OneModel):
-    """One model, trained so that it is good once a client has adapted it by one gradient step on its data."""
+    """One model, trained to be good after one gradient step on a client's data."""
 
     alpha: float = setting(
         0.01, "size of the step by which a client adapts the model, in training; 0: FedAvg", least=0
     )
     test_alpha: float | None = setting(
         None,
-        "size of the step before a test; null: alpha. Beside alpha=0 it makes the reference: FedAvg and one step",
+        "size of the step before a test; null: alpha. With alpha=0 it is the reference: FedAvg and one step",
         least=0,
     )
     exact_hessian: bool = setting(
@@ -39,7 +39,8 @@ class PerFedAvgSettings(OneModel):
         """Refuse Hessian products that count nothing."""
         if self.exact_hessian and self.alpha == 0:
             return [
-                "strategy.exact_hessian=true: the Hessian counts alpha times, and strategy.alpha=0; drop one of them."
+                "strategy.exact_hessian=true: the Hessian is weighted by alpha, and strategy.alpha=0; drop one of "
+                "them."
             ]
         return []
 

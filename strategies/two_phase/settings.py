@@ -15,16 +15,16 @@ _DEFAULT_TEMPERATURE = 1.0
 
 @dataclass(frozen=True)
 class TwoPhaseSettings(Settings):
-    """Mixed regression: a few anchors find coarse models by moment descent, then all clients refine them."""
+    """Mixed regression: a few anchors estimate coarse models by moment descent, then all clients refine them."""
 
     moment_rounds: int = setting(5, "rounds of phase 1, before those of num_rounds; 0: phase 2 alone", least=0)
     anchors: int | Literal["auto"] = setting("auto", "number of anchors; auto: ceil(3 k ln k), at least k")
     min_anchor_examples: int = setting(
-        FEWEST_EXAMPLES, "clients with fewer training samples are no anchors", least=FEWEST_EXAMPLES
+        FEWEST_EXAMPLES, "clients with fewer training samples cannot be anchors", least=FEWEST_EXAMPLES
     )
     subspace: Literal["iteration", "direct"] = setting(
         "iteration",
-        "how subspaces are found; direct: one exchange, but clients send gradients of single samples (privacy!)",
+        "how subspaces are computed; direct: one exchange, but clients send gradients of single samples (privacy!)",
     )
     inner_steps: int = setting(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
     pairing: Literal["all", "halves", "single"] = setting("all", "pairs of a client's samples that make its moments")

@@ -93,7 +93,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     """
     title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
-    _record(sweep, number, overrides, None, None, "its process ended before it did: killed, or out of memory")
+    _record(sweep, number, overrides, None, None, "its process ended early: killed, or out of memory")
     if alone:
         say(title)
     folder, summary, failure, participation, measure = None, None, None, None, ""

@@ -110,7 +110,7 @@ def _loaded(source: str, subset: str, data_dir: Path | None) -> dict[str, Any]:
     try:
         import datasets
     except ImportError:
-        raise ValueError(f'task.data=hf:{source}: needs datasets; pip install "florets[hf]" brings it.') from None
+        raise ValueError(f'task.data=hf:{source}: needs datasets; pip install "florets[hf]" installs it.') from None
     place = _place(source, data_dir)
     try:
         if place is None:

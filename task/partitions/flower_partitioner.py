@@ -108,7 +108,7 @@ def _class(name: str) -> type[Any]:
         from flwr_datasets import partitioner
     except ImportError:
         raise ValueError(
-            f'task.partition=flwr:{name}: needs flwr-datasets; pip install "florets[hf]" brings it.'
+            f'task.partition=flwr:{name}: needs flwr-datasets; pip install "florets[hf]" installs it.'
         ) from None
     # Those that share out columns, or need a function, share out no samples to clients by plain options.
     able = [

@@ -55,7 +55,7 @@ def head_inputs(module: Module, head_layers: Sequence[str] = ()) -> Iterator[lis
 def taken(found: list[Tensor]) -> Tensor:
     """Return the features (n, D) of the pass that was recorded last, and make room for the next one's."""
     if not found:
-        raise ValueError("the model never calls its head: it has no features.")
+        raise ValueError("the model never calls its head, so it has no features.")
     return found.pop().flatten(1)
 
 

@@ -35,12 +35,14 @@ class Training:
         1.0, "passes over the client's data in one round; 0.5: half of an epoch's steps", above=0, cap="max-epochs"
     )
     batch_size: int = setting(100, "samples per step", least=1, cap="max-batch")
-    optimizer: Optimizer = setting("adam", "class of torch.optim, in upper or lower case; built anew for every round")
+    optimizer: Optimizer = setting(
+        "adam", "class of torch.optim, in upper or lower case; created anew for every round"
+    )
     momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
     weight_decay: float = setting(0.0, "L2 penalty; with adamw decoupled from the gradient", least=0)
     local_steps: int | None = setting(
         None,
-        "steps in one round, whatever a client's samples; null: local_epochs counts",
+        "steps in one round, for any number of samples; null: local_epochs counts",
         least=1,
         cap="max-steps",
     )

@@ -47,7 +47,10 @@ _ARTICLE: dict[type, str] = {
     MetricRecord: "a MetricRecord",
     ConfigRecord: "a ConfigRecord",
 }
-_RECORD_TYPES = {kinds.METRICS: MetricRecord, kinds.CONFIG: ConfigRecord}
+_RECORD_TYPES: dict[str, type[ArrayRecord | ConfigRecord | MetricRecord]] = {
+    kinds.METRICS: MetricRecord,
+    kinds.CONFIG: ConfigRecord,
+}
 
 
 class Item:

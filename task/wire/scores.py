@@ -148,7 +148,7 @@ def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) 
             value = told[name]
             # A NaN passes no comparison.
             if type(value) is not float or not least <= value <= most:
-                raise MalformedMessage(f"{name} is no number from {least:g} to {most:g}")
+                raise MalformedMessage(f"{name} is not a number from {least:g} to {most:g}")
             values[name] = value
     counts = _checked(told[CONFUSION], num_examples, accuracy) if CONFUSION in told else ()
     return SentScores(values, counts)

@@ -79,8 +79,8 @@ def test_a_wrong_word_is_named(
     [
         ("seeds: 3", "seeds: none", "seeds: none: must be an integer from 1"),
         ("seeds: 3", f"seeds: {10**30}", "must be an integer from 1 to 10,000"),
-        ("title: Two methods on turned digits\n", "", "title is missing; docs/reproduce.md has a file to begin with"),
-        ("measures: [right_k", "measures: [right_k, right_k", "measures: right_k: stands twice; keep one"),
+        ("title: Two methods on turned digits\n", "", "title is missing; docs/reproduce.md has an example"),
+        ("measures: [right_k", "measures: [right_k, right_k", "measures: right_k: is given twice; keep one"),
         ("rows: [four]}", "rows: []}", "small.rows: none: leaves nothing to run; name some, or leave out rows"),
         ("rows: [four]}", "rows: [zzz]}", "small.rows: zzz: there is no such row. There are: four, two."),
         ("title: Two methods on turned digits", "titel: x", "titel: there is no such key. Did you mean title?"),
@@ -124,7 +124,7 @@ def test_what_is_wrong_in_a_file_is_named(item: Path, old: str, new: str, messag
 
 def test_an_item_of_one_scale_has_no_small_one(item: Path) -> None:
     item.write_text(ITEM[: ITEM.index("small:")])
-    with pytest.raises(ConfigError, match="scale=small: item has one scale alone"):
+    with pytest.raises(ConfigError, match="scale=small: item has only one scale"):
         read_item(item, "item", "small")
 
 

@@ -183,7 +183,7 @@ def test_a_pages_plot_is_drawn_where_its_runs_are_and_kept_where_not(
     for results_dir in ("results", "none"):
         assert main(["reproduce", "--results-page", "page.md", f"results_dir={results_dir}"]) == 0
         assert (page.read_text(), picture.read_bytes()) == (text, last)
-    assert "its plot is that of before, as the folder of no run is here" in capsys.readouterr().out
+    assert "its plot is the previous one, because the folder of no run is here" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

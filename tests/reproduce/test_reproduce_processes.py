@@ -25,7 +25,7 @@ def test_cells_in_processes_survive_those_that_are_killed(item: Path, capsys: py
     assert reproduce(["item.yaml", "n_jobs=2"], engine) == 1
     table = (results(item) / "table.md").read_text()
     assert "7 cells: 6 finished, 1 failed." in table
-    assert "seed 2: failed: its process ended before it did" in table
+    assert "seed 2: failed: its process ended early" in table
 
 
 @pytest.mark.slow

@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from florets.server_app.data_findings import find
-from florets.task.data.tables.agreement import Agreed, agree, natural_order
-from florets.task.data.tables.declaration import Declaration, Site
+from florets.task.data.tables.agreement import Agreed, agree
+from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
 from florets.task.data.tables.description import Description
-from florets.task.data.tables.names import missing_columns
-from florets.task.data.tables.read import Table, read_table
+from florets.task.data.tables.read import Table
 
 TARGET = Declaration(target="y")
 
@@ -84,33 +82,6 @@ def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> 
     assert found.left_out[wrong].startswith("lacks 'cholesterol' (it has 'serum_chol')")
     assert any("'serum_chol': at fewer than half" in note for note in found.notes)
     assert found.warnings == ()
-
-
-def test_a_column_that_half_of_the_sites_have_is_not_used_and_that_is_a_warning() -> None:
-    names = ("age", "weight")
-    sites = {f"s{seed}": frame(30, seed, (*names, "bmi") if seed % 2 else names) for seed in range(4)}
-    found = agreed(**sites)
-    assert found.preprocessing is not None
-    assert found.preprocessing.columns == names
-    (text,) = found.warnings
-    assert text.startswith("'bmi': at half of the sites, not used")
-
-
-def test_columns_may_be_named_and_come_in_any_order() -> None:
-    declared = Declaration(target="y", columns=("c", "a"))
-    found = agreed(declared, x=frame(30), z=frame(30, 1)[["y", "b", "a", "c"]])
-    assert found.preprocessing is not None
-    assert found.preprocessing.columns == ("c", "a")
-    with pytest.raises(ValueError, match=r"columns names 'd', and no site has such a column"):
-        agreed(Declaration(target="y", columns=("c", "d")), x=frame(30))
-
-
-def test_of_many_columns_the_lacking_ones_are_named_in_linear_time() -> None:
-    own = [f"GENE{number}" for number in range(20_000)]
-    assert missing_columns(own, own) == ""
-    text = missing_columns([*own[:-1], "age"], [*own, "agee"])
-    assert text == "lacks 'age' (it has 'agee')"
-    assert missing_columns(["p", *own], []).endswith("and 19996 more")
 
 
 def test_words_among_numbers_cost_the_site_its_place() -> None:
@@ -209,22 +180,6 @@ def test_each_site_has_its_own_scale_where_it_has_enough_values() -> None:
     np.testing.assert_allclose(found.sites["large"].std, frame(40)[["a", "b", "c"]].std(ddof=0))
 
 
-def test_a_number_of_inputs_that_the_tables_do_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"input_shape=\[4\]: the tables have inputs of 3 numbers"):
-        agree(TARGET, {"a": site(frame(30))}, input_shape=[4])
-
-
-def test_floaty_labels_and_raw_tables_of_six_columns(tmp_path: Path) -> None:
-    """A label written 0.0 at one site and 0 at another is one class."""
-    sites = {}
-    for name, label in (("a", "{}.0"), ("b", "{}")):
-        lines = [f"{n / 7:.3f},{n % 5},{label.format(n % 2)}" for n in range(40)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["x,z,y", *lines]))
-        table = read_table(tmp_path / f"{name}.csv", Declaration(), Site())
-        sites[name] = describe_table(table, Declaration(), np.arange(40))
-    assert agree(Declaration(), sites).classes == ("0", "1")
-
-
 def site_of(y: Sequence, seed: int = 0, declared: Declaration = TARGET, **more: Sequence) -> Description:
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({"a": rng.normal(50, 10, len(y)), "b": rng.normal(size=len(y)), **more, "y": y})
@@ -245,12 +200,6 @@ def test_words_among_the_values_of_a_target_cost_their_site_alone(regression: bo
     assert found.left_out["c"].startswith("has words in the target, where the other sites have numbers; ")
 
 
-def test_values_among_the_classes_of_a_target_cost_their_site_alone() -> None:
-    codes = [0.0, 1.0] * 20
-    found = agreed_of(a=codes, b=codes, c=[0.5 + n for n in range(40)])
-    assert (found.classes, found.left_out.keys()) == (("0", "1"), {"c"})
-
-
 def test_a_site_without_a_class_of_the_others_is_left_out_unless_classes_are_named() -> None:
     sites = {"a": [0.0, 1.0] * 20, "b": [0.0, 1.0] * 20, "c": ["no", "yes"] * 20}
     found = agreed_of(**sites)
@@ -263,12 +212,6 @@ def test_a_site_without_a_class_of_the_others_is_left_out_unless_classes_are_nam
     assert not agreed_of(named, **sites).left_out
     written = agreed_of(a=["no", "yes"] * 20, b=["no", "yes"] * 20, c=["No", "Yes"] * 20)
     assert "('No' and 'no' differ in case or blanks alone)" in written.left_out["c"]
-
-
-def test_a_further_class_of_one_site_is_noted() -> None:
-    found = agreed_of(a=["no", "yes"] * 20, b=["no", "yes"] * 20, c=["no", "unknown"] * 20)
-    assert (found.classes, found.left_out) == (("no", "unknown", "yes"), {})
-    assert "the class 'unknown' of the target is at c alone" in found.notes
 
 
 def test_two_sites_without_a_common_class_are_not_joined_by_guessing() -> None:
@@ -349,17 +292,3 @@ def test_a_scale_that_a_site_keeps_to_itself_is_no_site_scale() -> None:
     found = agree(declared, {"a": own, "silent": own.without_figures()}).preprocessing
     assert found is not None
     assert found.sites.keys() == {"a"}
-
-
-def test_the_remedy_of_a_renamed_column_is_toml() -> None:
-    names = {"a": [1.0] * 40, 'serum "chol"': [float(n * n % 17) for n in range(40)]}
-    other = {"serum chol": [float(n * n % 19) for n in range(40)]}
-    sites = {"x": site_of(["0", "1"] * 20, **names), "y": site_of(["0", "1"] * 20, 1, **names)}
-    reason = agree(TARGET, {**sites, "z": site_of(["0", "1"] * 20, 2, **other)}).left_out["z"]
-    assert reason.endswith(r"""rename = {"serum chol" = "serum \"chol\""}""")
-
-
-def test_names_of_classes_have_one_order() -> None:
-    names = ["nan", "2", "b", "inf", "10", "-1"]
-    assert sorted(names, key=natural_order) == ["-1", "2", "10", "b", "inf", "nan"]
-    assert not math.isnan(natural_order("nan")[1])

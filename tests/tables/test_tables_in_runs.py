@@ -113,16 +113,6 @@ def test_one_node_of_two_tables_needs_the_same_columns_in_both(tmp_path: Path) -
         SiteTable.read((tmp_path / "train.csv", tmp_path / "test.csv"), {}, 0)
 
 
-def test_subjects_in_both_files_of_a_site_are_counted(tmp_path: Path) -> None:
-    for name, first in (("train", 0), ("test", 15)):
-        rows = [f"{first + n},{n * n},{n % 2}" for n in range(20)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["pid,a,y", *rows]))
-    paths = (tmp_path / "train.csv", tmp_path / "test.csv")
-    found = SiteTable.read(paths, {"declared": {"group": "pid"}}, 0).describe()
-    assert found.notes == ("5 subjects of the group's column have records in both files",)
-    assert found.groups == 35
-
-
 def test_one_table_for_each_node_and_one_of_all_with_an_owner_are_the_same_run(tmp_path: Path) -> None:
     joined = [",".join(("site", *SAME))]
     for seed, name in enumerate(("north", "south", "west")):
@@ -205,54 +195,3 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(tmp_
     assert prepared.classes == {"0": ("0",), "1": ("1",)}
     rounds = [json.loads(line) for line in next((tmp_path / "r").rglob("rounds.jsonl")).read_text().splitlines()]
     assert rounds[-1]["accuracy"] > 0.7
-
-
-def test_tables_beside_archives_and_images_take_their_labels(tmp_path: Path) -> None:
-    """A table's classes are the folders' names, in their order."""
-    from PIL import Image
-
-    rng = np.random.default_rng(0)
-    for label in ("cat", "dog", "emu"):
-        for number in range(6):
-            path = tmp_path / "pictures" / "data" / label / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 255, (2, 2)).astype(np.uint8)).save(path)
-    lines = [
-        "p0,p1,p2,p3,kind",
-        *(f"{rng.random():.3f},0.5,{rng.random():.3f},0,{'dog' if n % 2 else 'emu'}" for n in range(40)),
-    ]
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "data.csv").write_text("\n".join(lines))
-    given = [
-        "k=1",
-        "strategy=fedavg",
-        "num_rounds=1",
-        "quiet=true",
-        "pictures=false",
-        "task.data_options.grayscale=true",
-    ]
-    assert (
-        main.main([*given, "experiment=own_data", f"data_dir={tmp_path}", f"results_dir={tmp_path.parent / 'r'}"])
-        == 0
-    )
-    prepared = Preprocessing.of(json.loads(next((tmp_path.parent / "r").rglob("preprocessing.json")).read_text()))
-    assert list(prepared.classes) == ["cat", "dog", "emu"]
-    assert (prepared.columns, prepared.standardise) == (("p0", "p1", "p2", "p3"), "none")
-    clients = next((tmp_path.parent / "r").rglob("clients.csv")).read_text().splitlines()[1:]
-    assert [line.split(",")[0] for line in clients] == ["pictures", "table"]
-
-
-def test_a_group_that_the_sites_find_is_kept_together_and_may_be_lacking(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        lines = ["patient_id,x,z,y" if name != "c" else "x,z,y"]
-        rng = np.random.default_rng(len(name))
-        for number in range(60):
-            record = f"{rng.normal():.3f},{rng.normal():.3f},{number % 2}"
-            lines.append(record if name == "c" else f"{500 + number // 4},{record}")
-        (tmp_path / "d" / name).mkdir(parents=True)
-        (tmp_path / "d" / name / "data.csv").write_text("\n".join(lines))
-    given = ["k=1", "strategy=fedavg", "num_rounds=1", "quiet=true", "pictures=false", "target=y"]
-    assert main.main([*given, f"data_dir={tmp_path / 'd'}", f"results_dir={tmp_path / 'r'}"]) == 0
-    config = next((tmp_path / "r").rglob("config.yaml")).read_text()
-    assert "group: patient_id" in config
-    assert len(next((tmp_path / "r").rglob("clients.csv")).read_text().splitlines()) == 4

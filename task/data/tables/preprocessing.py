@@ -260,8 +260,8 @@ class Preprocessing:
             numbers = as_numbers(column)
             if not np.isfinite(numbers).all():
                 raise ValueError(
-                    f"the target {self.target!r} of {int((~np.isfinite(numbers)).sum())} records is no number: name "
-                    "task.table.classes, or the mark of a missing value in missing."
+                    f"the target {self.target!r} of {int((~np.isfinite(numbers)).sum())} records is not a number: "
+                    f"name task.table.classes, or the mark of a missing value in missing."
                 )
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
         label_of = {text: label for label, raws in enumerate(self.classes.values()) for text in map(class_name, raws)}
