@@ -15,7 +15,7 @@ from florets.conf.schema import Config
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
-from florets.strategies.core.matching import match_min_cost
+from florets.strategies.core.cluster import match_min_cost
 from florets.task.fingerprint import fingerprint
 from florets.task.partitions.amounts import cluster_fractions
 

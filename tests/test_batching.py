@@ -28,7 +28,7 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
-from florets.task.training.full_steps import full_steps_update, pays
+from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
 from florets.task.training.linear import linear_names, linear_updates
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
@@ -391,3 +391,24 @@ def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
         compose([*SMALL, "batch_clients=0"])
     with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):
         run_experiment(Mock(spec=Grid), compose([*SMALL, "batch_clients=4"]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("most", [1, 50, 10**6])
+def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = mlp((4,), 3, [5])
+    states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
+    parts, network = clients((4,), "cross_entropy", 3), network_of(module)
+    assert isinstance(network, Dense)
+    assert network.first is not None
+    # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
+    monkeypatch.setattr("florets.task.training.full_steps._LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.full_steps._MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.full_steps._CHUNK", 30)
+    losses, firsts = losses_and_first_outputs(
+        network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
+    )
+    for row, first, (x, y) in zip(losses, firsts, parts, strict=True):
+        np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
+        chosen = states[int(np.argmin(row))]
+        said = torch.nn.functional.linear(x, chosen[network.first.weight], chosen[str(network.first.bias)])
+        np.testing.assert_allclose(first, said, 1e-5, 1e-6)

@@ -1,19 +1,24 @@
-"""The real ClientApp: each handler on a small task, against plain PyTorch."""
+"""The real ClientApp: each handler on a small task, against plain PyTorch, and the deadline of a node's process."""
 
+import faulthandler
+import os
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
-from florets.client_app.app import app
+from florets.client_app.app import _HANDLERS, app, within_deadline
 from florets.client_app.session import session
 from florets.conf.compose import compose
-from florets.engines.local_grid import LocalGrid
+from florets.engines.local_grid import LocalGrid, as_flowers_process
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.training.settings import Training
@@ -67,15 +72,6 @@ def test_a_client_declares_stability_from_the_history_that_it_is_sent(ask: Ask) 
     assert kinds.STABLE not in ask(kinds.TRAIN, one).metric_records[kinds.METRICS]
 
 
-def test_layers_that_a_message_freezes_stay_as_they_were_sent(ask: Ask) -> None:
-    one = bank.model(BANK, 0)
-    head = [name for name in one if name.startswith("3.")]
-    moved = read_update(ask(kinds.TRAIN, one, **{kinds.FROZEN: ["3"]}), LAYOUT, 0).vector != LAYOUT.flatten(one)
-    assert head
-    assert not moved[LAYOUT.mask(head)].any()
-    assert moved[~LAYOUT.mask(head)].any()
-
-
 def test_a_kept_model_is_trained_as_if_it_had_come_with_the_message(ask: Ask) -> None:
     assert codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.BANK: "round 7"}), K=3).kept
     kept = ask(kinds.TRAIN, None, **{kinds.BANK: "round 7", kinds.MODEL_INDEX: 2})
@@ -96,14 +92,6 @@ def test_models_that_are_not_kept_are_never_replaced_by_others(ask: Ask, monkeyp
         ask(kinds.TRAIN, None, **train)
 
 
-def test_a_node_whose_messages_go_to_several_processes_keeps_nothing() -> None:
-    context = Context(1, 2, {"partition-id": 0, "num-partitions": 4}, RecordDict(), {})
-    assert not session.keep(ConfigRecord({kinds.BANK: "round 9"}), BANK, context)
-    context.node_config[kinds.ONE_PROCESS] = True
-    assert session.keep(ConfigRecord({kinds.BANK: "round 9"}), BANK, context)
-    assert not session.keep(ConfigRecord(), BANK, context)
-
-
 def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -> None:
     def trained(node: int = 2, **settings: object) -> bytes:
         update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), node, **settings), LAYOUT, 0)
@@ -122,19 +110,6 @@ def test_a_gradient_is_that_of_the_mean_loss(ask: Ask) -> None:
     module, data = TASK.build_model(), TASK.client(0)
     module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
     torch.nn.functional.cross_entropy(module(data.x_train), data.y_train).backward()  # type: ignore[no-untyped-call]
-    expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
-    np.testing.assert_allclose(update.vector, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(("how", "power"), [("balanced", 1.0), ("root", 0.5)])
-def test_classes_are_weighed_by_the_clients_own_counts(ask: Ask, how: str, power: float) -> None:
-    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0, "class-weights": how}
-    update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), **settings), LAYOUT, 0)
-    module, data = TASK.build_model(), TASK.client(0)
-    module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
-    weights = torch.bincount(data.y_train, minlength=10).clamp(min=1).to(torch.float32).pow(-power)
-    # PyTorch divides by the sum of the weights.
-    torch.nn.functional.cross_entropy(module(data.x_train), data.y_train, weight=weights).backward()  # type: ignore[no-untyped-call]
     expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
     np.testing.assert_allclose(update.vector, expected, atol=1e-6)
 
@@ -217,3 +192,65 @@ def test_wrong_settings_are_named_however_often_others_were_read() -> None:
     for value in (True, [1.0], "1", float("nan"), 0):
         with pytest.raises(ValueError, match="has local_epochs="):
             Training.received({**config, "local-epochs": value})
+
+
+def test_orthonormal_models_keep_their_running_statistics() -> None:
+    config = compose(["num_clients=4", "k=3", "strategy.init=orthonormal", "task.model=tests.own_functions:net"])
+    for arrays in bank.models(build_models(config, build_task(config))):
+        np.testing.assert_array_equal(arrays["2.running_var"].numpy(), np.ones(16))
+
+
+CONTEXT = Context(1, 2, {}, RecordDict(), {})
+
+
+def handle(seconds: float, ttl: float = 0.1) -> Any:
+    def answer(message: Any, context: Any) -> Any:
+        time.sleep(seconds)
+        return "answer"
+
+    message = SimpleNamespace(metadata=SimpleNamespace(ttl=ttl))
+    return within_deadline(cast(Any, message), CONTEXT, answer)
+
+
+def test_every_handler_is_held_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert app._mods == [within_deadline]
+    as_flowers_process()
+    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
+    deadlines: list[float] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: deadlines.append(seconds))
+    for kind in _HANDLERS:
+        # Without settings no client can answer.
+        with pytest.raises(ValueError, match="has no 'config'"):
+            app(Message(RecordDict(), 7, kind, ttl=5.0), CONTEXT)
+    assert deadlines == [5.0] * len(_HANDLERS)
+
+
+def test_a_nodes_process_that_hangs_is_ended(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/anywhere/flwr-clientapp", "--token", "x"])
+    pid = os.fork()
+    if pid == 0:
+        try:
+            handle(20)
+        finally:
+            os._exit(2)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFEXITED(status)
+    assert os.WEXITSTATUS(status) == 1
+    # The node's owner reads where it hung.
+    said = capfd.readouterr().err
+    assert "Timeout (" in said
+    assert "in answer" in said
+
+
+@pytest.mark.parametrize("ttl", [0.1, 3600.0, float("inf")])
+def test_a_client_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch, ttl: float) -> None:
+    monkeypatch.setattr(sys, "argv", ["flwr-clientapp"])
+    assert handle(0, ttl) == "answer"
+    time.sleep(0.2)
+
+
+def test_a_process_that_is_not_one_messages_alone_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda *_, **__: pytest.fail("a deadline was set"))
+    assert handle(0) == "answer"

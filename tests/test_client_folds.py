@@ -109,22 +109,6 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
 
 
-def test_folds_are_clipped_side_by_side_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, module = TASK.client(0), TASK.build_model()
-    state = {name: value.clone() for name, value in module.state_dict().items()}
-    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, np.random.default_rng(0))
-
-    def changes(most: float | None) -> np.ndarray:
-        training = on_folds(Training(clip_norm=most), 3)
-        data_and_loss = (data.x_train, data.y_train, "cross_entropy")
-        return fold_changes(module, state, *data_and_loss, folds, training, np.random.default_rng(0))
-
-    together, free = changes(0.01), changes(None)
-    monkeypatch.setattr("florets.task.training.folds.network_of", lambda module: None)
-    np.testing.assert_allclose(changes(0.01), together, atol=2e-5)
-    assert np.abs(together - free).max() > 1e-4
-
-
 def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
     module = torch.nn.Sequential(
         torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)

@@ -1,15 +1,16 @@
-"""The real ClientApp's `train.probe` on a small task: what it sends of a second model."""
+"""The real ClientApp's `train.probe` on a small task: what it sends of a second model, and how that is compressed."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Array, RecordDict
 
+from florets.client_app.training import quantise
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
-from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
-from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_message, profile_entries
+from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate, coordinates
+from florets.strategies.cfl_gp.settings import CFLGPSettings, probe_message, profile_entries
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
 from tests.fakes import asker
@@ -67,20 +68,6 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
 
 
 @pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
-def test_everything_that_is_sent_has_the_decimals_that_the_server_asks_for(
-    ask: Ask, settings: dict[str, object]
-) -> None:
-    upload = CFLGPSettings(quantise="round", quantise_digits=2)
-    own, profile = on_probe(ask, settings, upload)
-    plain = trained(ask, settings, OWN)
-    start = LAYOUT.flatten(OWN) if settings is MODEL else np.zeros(LAYOUT.size)
-    for sent, exact in ((own - start, plain - start), (profile, on_probe(ask, settings, CFLGPSettings())[1])):
-        np.testing.assert_allclose(sent, np.round(exact, 2), atol=1e-6)
-        assert np.abs(sent - exact).max() > 1e-4
-    assert own.tobytes() == trained(ask, {**settings, **decimals(upload)}, OWN).tobytes()
-
-
-@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
 def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: dict[str, object]) -> None:
     config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:flagged"])
     task = build_task(config)
@@ -99,3 +86,56 @@ def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: d
         np.testing.assert_array_equal(sent["flag"].numpy(), [True, False])
         assert sent["2.num_batches_tracked"].numpy() > 0
     assert np.abs(update.profile).max() > 0
+
+
+PROFILED = {
+    "first.weight": Array(np.zeros((3, 2), dtype=np.float32)),
+    "steps": Array(np.array(0, dtype=np.int64)),
+    "last.weight": Array(np.zeros((2, 3), dtype=np.float32)),
+}
+PROFILED_LAYOUT = Layout.of(PROFILED)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_all_floating_entries_or_those_of_chosen_layers_make_the_profile() -> None:
+    assert coordinates(PROFILED_LAYOUT, [], 1, rng()).tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12]
+    assert coordinates(PROFILED_LAYOUT, ["last"], 1, rng()).tolist() == [7, 8, 9, 10, 11, 12]
+
+
+def test_compression_draws_one_entry_in_so_many() -> None:
+    drawn = coordinates(PROFILED_LAYOUT, [], 3, rng())
+    assert len(drawn) == 4
+    assert set(drawn.tolist()) <= {0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12}
+    assert drawn.tolist() == sorted(set(drawn.tolist())) == coordinates(PROFILED_LAYOUT, [], 3, rng()).tolist()
+    assert any(coordinates(PROFILED_LAYOUT, [], 3, rng(seed)).tolist() != drawn.tolist() for seed in range(1, 5))
+    assert len(coordinates(PROFILED_LAYOUT, ["last"], 6, rng())) == 1
+
+
+@pytest.mark.parametrize(
+    ("layers", "ratio", "message"),
+    [
+        ([], 0.5, "compression=0.5"),
+        (["last"], 6.1, r"compression=6.1: one in that many of 6 parameters is none; use at most 6"),
+        (["conv"], 1, "no layer of the model is called 'conv'"),
+        (["steps"], 1, "hold no"),
+    ],
+)
+def test_coordinates_that_cannot_be_had_are_refused(layers: list[str], ratio: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        coordinates(PROFILED_LAYOUT, layers, ratio, rng())
+
+
+def test_decimals_are_rounded_or_cut_off() -> None:
+    values = np.array([0.126, -0.126, 0.004, 1.0, -7.999], dtype=np.float32)
+    np.testing.assert_array_equal(quantise(values, "round", 2), np.float32([0.13, -0.13, 0.0, 1.0, -8.0]))
+    np.testing.assert_array_equal(quantise(values, "truncate", 2), np.float32([0.12, -0.12, 0.0, 1.0, -7.99]))
+    np.testing.assert_array_equal(quantise(values, "round", 0), np.float32([0, -0.0, 0, 1, -8]))
+    assert quantise(values, "none", 2) is values
+    counters = np.array([3], dtype=np.int64)
+    assert quantise(counters, "round", 0) is counters
+    assert quantise(np.float32([3e38]), "round", 4) == np.float32(3e38)
+    with pytest.raises(ValueError, match="quantise='up'"):
+        quantise(values, "up", 2)

@@ -1,12 +1,14 @@
-"""One rule of consent for every import path: on real nodes, in presets and saved runs, on the command line."""
+"""One rule of consent for every import path, and a node that opens nothing outside its data folder."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from PIL import Image
 
 from florets.client_app import session as sessions
 from florets.client_app.app import app
@@ -18,6 +20,9 @@ from florets.conf.presets import OWN_DIR, choices, preset_values
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.engines.own_nodes import own_nodes
+from florets.task.data.files import file_name, inside
+from florets.task.data.own import own
+from florets.task.data.texts import ag_news
 from florets.task.task import TaskSpec
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
@@ -212,3 +217,73 @@ def test_nodes_of_a_dry_run_allow_what_the_command_line_names_and_nothing_else(c
     assert main([*given, "-q", "strategy=fedavg"]) == 0
     saved = next((code.parent / "results").rglob("config.yaml"))
     assert yaml.safe_load(saved.read_text())["task"]["data"] == "evil_or_good:read"
+
+
+@pytest.fixture
+def node_folder(tmp_path: Path) -> Path:
+    """Return a node's data folder, empty; beside it lies a folder that is none of the run's business."""
+    for place in ("node", "elsewhere/cat"):
+        (tmp_path / place).mkdir(parents=True)
+    picture(tmp_path / "elsewhere" / "cat" / "1.png")
+    np.savez(tmp_path / "elsewhere" / "data.npz", x=np.ones((4, 2)), y=np.arange(4) % 2)
+    return tmp_path / "node"
+
+
+def picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (2, 2)).save(path)
+
+
+def linked(place: str, target: str) -> Callable[[Path], None]:
+    def make(node_folder: Path) -> None:
+        (node_folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (node_folder / place).symlink_to(node_folder.parent / target)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        linked("data.npz", "elsewhere/data.npz"),
+        linked("data", "elsewhere"),
+        linked("data/cat", "elsewhere/cat"),
+        linked("data/cat/1.png", "elsewhere/cat/1.png"),
+        linked("data/cat/deep/er", "elsewhere/cat"),
+        # Its own folder's parent, whose name begins with its own.
+        linked("data/cat", "."),
+    ],
+)
+def test_links_that_lead_out_are_refused(make: Callable[[Path], None], node_folder: Path) -> None:
+    make(node_folder)
+    with pytest.raises(ValueError, match="points outside the data folder"):
+        own(node_folder, 0, 0, classes=["cat", "0", "1"])
+
+
+def test_links_inside_the_folder_and_to_it_are_followed(node_folder: Path) -> None:
+    picture(node_folder / "store" / "1.png")
+    picture(node_folder / "data" / "cat" / "2.png")
+    (node_folder / "data" / "cat" / "1.png").symlink_to(node_folder / "store" / "1.png")
+    (node_folder.parent / "link").symlink_to(node_folder)
+    assert len(own(node_folder.parent / "link", 0, 0, classes=["cat"]).y_train) == 1
+
+
+def test_a_link_in_a_circle_is_refused(node_folder: Path) -> None:
+    (node_folder / "a").symlink_to(node_folder / "b")
+    (node_folder / "b").symlink_to(node_folder / "a")
+    with pytest.raises(ValueError, match="points outside the data folder"):
+        inside(node_folder, node_folder / "a")
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..", ".", "", "a/b", "/tmp", "a\\b", "a\0b", "c:x"])
+def test_names_that_a_server_sends_are_no_paths(name: str, node_folder: Path) -> None:
+    picture(node_folder / "data" / "cat" / "1.png")
+    with pytest.raises(ValueError, match=r"task.data_options.classes=.* must be a name"):
+        own(node_folder, 0, 0, classes=["cat", name])
+    with pytest.raises(ValueError, match=r"task.data_options.train_file=.* must be a name"):
+        ag_news(node_folder, 0, 0, train_file=name)
+
+
+def test_usual_names_of_classes_are_names() -> None:
+    for name in ("cat", "Iris setosa", "..cat", "naïve", "0", ".hidden", "1.5"):
+        assert file_name("key", name) == name

@@ -1,6 +1,5 @@
 """Clients' work on a device that is not the CPU: a fake one computes, refuses mixed devices, and counts transfers."""
 
-import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,21 +16,15 @@ from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
-from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import network_of
-from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
     Share,
-    block_size,
-    device_samples,
-    device_stack_size,
     joined_losses,
     joined_tests,
     stacked_update,
-    takes_blocks,
 )
 from florets.task.wire import bank
 from tests.fake_device import DEVICE, FakeTensor, fake_device
@@ -175,23 +168,6 @@ def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monk
     assert 6 + 2 <= fetched <= 6 + 2 * 4
 
 
-def test_no_step_waits_for_its_augmentation_or_its_clipping() -> None:
-    module, _, ((x, y), *_) = made(*MODELS["convolutions"])
-    on_cpu, settings = copy.deepcopy(module), Training(0.1, 2, 7, "sgd", clip_norm=0.1)
-
-    def learn(module: nn.Module, x: Tensor, y: Tensor) -> None:
-        objective = Objective(augment=Augmentation("flip_crop", np.random.default_rng(1)))
-        train(module, x, y, "cross_entropy", settings, np.random.default_rng(0), objective)
-
-    learn(on_cpu, x, y)
-    with fake_device() as fetched:
-        module = module.to(DEVICE)
-        learn(module, x.to(DEVICE), y.to(DEVICE))
-        assert fetched == ["item"]
-        for name, value in module.cpu().state_dict().items():
-            torch.testing.assert_close(value, on_cpu.state_dict()[name], rtol=1e-5, atol=1e-6)
-
-
 def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     """Return models, reports, and how often something was fetched, of two rounds."""
     from tests import fake_device as fake
@@ -213,26 +189,6 @@ def run(size: int, *keys: str) -> tuple[FloatArray, list[RoundReport], int]:
     fetched = len(fake._fetched)
     session.adopt(None)
     return bank.unpack(strategy.context.models.record)[0], reports, fetched
-
-
-def test_sizes_on_a_device_are_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = torch.device("cuda")
-    module, state, _ = made(*MODELS["convolutions"])
-    # An input's 60, 3 x 6 x 5 and 3 x 3 x 2 of the first convolution, 4 x 3 x 2 and 4 x 1 x 1 of the next, 3 outputs.
-    values = 60 + 90 + 18 + 24 + 4 + 3
-    assert sizes._values(module, IMAGE) == values
-    assert block_size(module, cuda) == sizes.MOST_ON_DEVICE
-    assert block_size(mlp(IMAGE, 3, [5], batch_norm=True), cuda) == 1
-    assert block_size(module, torch.device("mps")) == 1
-    assert not takes_blocks(torch.device("mps"))
-    parameters = sum(value.numel() for value in state.values())
-    own = 20 * parameters + 4 * 4 * 8 * values + 4 * 20 * 60
-    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 7 * own)
-    assert device_stack_size(module, torch.zeros(20, *IMAGE), 8) == 7
-    assert device_samples(module, 3, IMAGE) == 7 * own // (16 * 3 * values)
-    monkeypatch.setattr(sizes, "DEVICE_MEMORY", 1)
-    assert block_size(module, cuda) == device_stack_size(module, torch.zeros(20, *IMAGE), 8) == 1
-    assert device_samples(module, 3, IMAGE) == 1
 
 
 @kinds_of_models

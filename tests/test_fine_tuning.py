@@ -121,15 +121,6 @@ def test_every_strategy_tests_the_copies_apart_and_ends_with_the_same_models(tmp
     assert "fine-tuned accuracy" in page
 
 
-def test_a_run_with_validation_data_reports_them_by_client(tmp_path: Path) -> None:
-    summary, rows, line = play(tmp_path, "strategy=fedavg", *SHORT, "task.validation_fraction=0.25")
-    assert summary.final_accuracy == pytest.approx(np.mean([float(row["test_accuracy"]) for row in rows]))
-    assert all(0 <= float(row["validation_accuracy"]) <= 1 for row in rows)
-    fractions = [int(row["validation_examples"]) / int(row["num_examples"]) for row in rows]
-    assert fractions == pytest.approx([1 / 3] * 4, abs=0.01)
-    assert line["tuned_accuracy"] is None
-
-
 def test_a_reply_holds_the_tests_that_were_asked_for_and_no_other() -> None:
     def reply(**changed: object) -> RecordDict:
         numbers = {

@@ -76,14 +76,6 @@ def test_a_fifth_is_held_out_and_not_trained_on(count: int, held: int) -> None:
     assert hold_out(data, np.random.default_rng(1))[1][1].tolist() == y.tolist()
 
 
-def test_a_single_sample_is_trained_on_and_held_out() -> None:
-    data = samples(1, 2)
-    rest, (x, _) = hold_out(data, np.random.default_rng(0))
-    assert rest is data
-    assert left_after(1) == 1
-    assert x is data.x_train
-
-
 # The client
 
 
@@ -108,21 +100,6 @@ def test_training_and_gradients_leave_the_fifth_alone(ask: Ask) -> None:
     start = LAYOUT.flatten(bank.model(BANK, 1))
     np.testing.assert_allclose(trained.vector, start - 0.5 * expected, rtol=1e-3, atol=1e-5)
     assert trained.num_examples == update.num_examples == len(rest)
-
-
-def test_a_client_chooses_by_the_losses_on_the_fifth(ask: Ask) -> None:
-    _, held = mine()
-    read = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
-    assert read.losses is not None
-    np.testing.assert_allclose(read.losses, [loss_and_gradient(k, held)[0] for k in range(3)], rtol=1e-5)
-    assert read.model == np.argmin(read.losses)
-
-
-def test_without_the_setting_a_client_trains_on_all_data(ask: Ask) -> None:
-    plain = codec.read(Losses, ask(kinds.LOSSES, BANK, **{kinds.LOSS_DATA: "train"}), K=3)
-    every = np.arange(len(TASK.client(2).x_train))
-    np.testing.assert_allclose(plain.losses, [loss_and_gradient(k, every)[0] for k in range(3)], rtol=1e-5)
-    assert plain.num_examples == len(every)
 
 
 # The strategies
@@ -221,20 +198,6 @@ def test_losses_are_taken_on_a_batch_that_is_drawn_in_each_round(ask: Ask, kind:
     np.testing.assert_allclose(read.losses, expected, rtol=1e-5)
     # Training takes all samples.
     assert read.num_examples == len(TASK.client(2).x_train)
-
-
-def test_a_client_that_comes_late_is_placed_by_all_of_its_samples() -> None:
-    late = FakeClients([0.0, 0.2, 10.0, 10.2], faults={(kinds.LOSSES, r, 3): lost for r in range(1, 4)})
-    strategy = CLoVE(k=2, first_round="evaluate", loss_batch=4, stability_fraction=0.75)
-    strategy.start(late.grid(), models(4.0, 6.0), num_rounds=5)
-    told = {
-        config["server-round"]: config[kinds.LOSS_BATCH]
-        for (kind, _, number), config in zip(late.seen, late.configs, strict=True)
-        if kind == kinds.LOSSES and number == 3
-    }
-    assert told[1] == 4
-    assert told[4] == 0
-    assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 
 @pytest.mark.parametrize("batch", [-5, 0.7, 2.5, float("inf"), float("nan"), "few"])

@@ -1,7 +1,6 @@
 """Images: the same pixels in files of another type are the same inputs, and what would be misread is refused."""
 
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -141,22 +140,6 @@ def test_several_pages_or_frames_are_refused_by_name(tmp_path):
         file = save(tmp_path, name, pages[0], save_all=True, append_images=pages[1:])
         with pytest.raises(ValueError, match=rf"{name}: has 2 pages or frames"):
             read(file, GREY)
-
-
-def test_colours_of_16_bits_are_read_with_8_and_take_no_depth(tmp_path):
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    # By hand: Pillow does not write them.
-    row = b"\0" + np.array([65535, 0, 32768], ">u2").tobytes()
-    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    file = tmp_path / "1.png"
-    file.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
-    )
-    np.testing.assert_allclose(read(file, ImageOptions()).ravel(), [1, 0, 0.5], atol=1 / 255)
-    with pytest.raises(ValueError, match=r"depth=12 is for images of one channel"):
-        read(file, ImageOptions(depth=12))
 
 
 def node(folder: Path) -> Path:

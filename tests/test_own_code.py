@@ -1,7 +1,8 @@
-"""Edited code of one's own: a run records what it imports, and results of other code do not count as its own."""
+"""Edited code of one's own: a run records what it imports, and the next call uses the new code."""
 
 import importlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -9,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+import florets
 from florets.commands.main import main
-from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
 from florets.papers.item_file import read_item
 from florets.server_app.app import read_run_config
-from florets.server_app.own_code import CODE, changed_files, code_on_disk
+from florets.server_app.own_code import CODE, changed_files
 from florets.server_app.resume import read_resume
-from florets.server_app.run_models import load_run
+from florets.task.edited_modules import note, reload_edited
 from florets.task.fingerprint import file_hashes
-from tests.test_resume import SMALL, killed, resumed, straight
+from tests.test_resume import SMALL, killed, resumed
 
 STRATEGY = """
 from florets.strategies.fedavg.strategy import FedAvg
@@ -75,22 +76,6 @@ def test_the_files_behind_an_import_path_are_those_that_it_imports_and_nobody_in
     assert {name.partition("/")[0] for name in file_hashes(["flwr.app:Context"])} == {"flwr"}
 
 
-def test_what_a_configuration_names_counts_wherever_it_stands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert code_on_disk(compose(["strategy=clove"])) == {}
-    own = ["task.model=tests.own_functions:net", "strategy=clove", "experiment=quickstart"]
-    assert "tests/own_functions.py" in code_on_disk(compose(own))
-    edit(folder / f"{NAME}.py", "    client_handlers = ('handler_of_a_test:f',)\n")
-    (folder / "handler_of_a_test.py").write_text("")
-    info = folder / "site" / "x-0.1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: x\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(f"[florets.strategies]\nmine = {NAME}:Mine\n")
-    monkeypatch.syspath_prepend(info.parent)
-    for name in ("mine", f"{NAME}:Mine"):
-        found = code_on_disk(compose([f"strategy={name}"]))
-        assert sorted(found) == ["handler_of_a_test.py", f"{HELPER}.py", f"{NAME}.py"]
-
-
 def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = ["-m", "--continue", *SMALL, f"strategy=fedavg,{NAME}:Mine", "num_rounds=1"]
 
@@ -109,20 +94,6 @@ def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: p
     (record,) = folder.rglob(CODE)
     record.unlink()
     assert outcomes() == ["finished before"] * 2
-
-
-def test_an_interrupted_job_that_was_edited_begins_anew(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep = ["-m", "--continue", *GIVEN, "seed=0"]
-    killed(monkeypatch, folder / "results", [*GIVEN, "seed=0"], 2)
-    edit(folder / f"{HELPER}.py")
-    # The folder's name has no `results_dir`.
-    assert main([*sweep, f"results_dir={folder / 'results'}"]) == 0
-    out = capsys.readouterr().out
-    assert "3 rounds in" in out
-    assert f"run again, as its code has changed: {HELPER}.py" in out
-    assert "after round 2" not in "".join(path.read_text() for path in folder.rglob("run.log"))
 
 
 def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(
@@ -146,21 +117,6 @@ def test_a_run_of_other_code_goes_on_only_where_that_is_accepted(
     # It is of two versions from then on, and so not of the one that it ended with either.
     with pytest.raises(ConfigError, match=refusal):
         read_resume([f"resume={run}", "trust=true", "num_rounds=4"], folder)
-
-
-def test_models_of_an_edited_function_are_used_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    shutil.copy(Path(__file__).with_name("own_functions.py"), folder / "net_of_a_test.py")
-    given = [text for text in GIVEN if not text.startswith(("task.model_options", "num_rounds"))]
-    run = straight(folder / "a", [*given, "task.model=net_of_a_test:net", "num_rounds=1"])
-    edit(folder / f"{HELPER}.py")
-    caplog.clear()
-    load_run(run, trust=True)
-    assert not caplog.messages
-    edit(folder / "net_of_a_test.py")
-    load_run(run, trust=True)
-    assert caplog.messages == [
-        f"warning: run={run}: its models are computed by code that has changed since the run: net_of_a_test.py"
-    ]
 
 
 def test_a_table_runs_cells_of_edited_code_again_and_those_of_ours_never(
@@ -205,3 +161,90 @@ measures: [accuracy]
     # Cells that are stored beside a page go by this name.
     now = stored_as()
     assert (now[0] == ours, now[1] == mine) == (True, False)
+
+
+SHIFTING = """
+from dataclasses import dataclass
+from florets import Plan, Round, Settings, State, Strategy, Update, setting
+from florets.strategies.settings import ManyModels
+from helper_of_edits import SHIFT
+
+@dataclass(frozen=True)
+class ShiftSettings(ManyModels):
+    \"\"\"Clients take the models in turn.\"\"\"
+
+class Shift(Strategy[ShiftSettings, State]):
+    \"\"\"Client i trains model i + SHIFT.\"\"\"
+
+    Settings = ShiftSettings
+
+    def plan(self, context: Round) -> Plan[Update]:
+        return context.train_assigned(
+            {client.key: (client.number * SHIFT) % context.models.count for client in context.participants}
+        )
+"""
+MODULES = ("strategy_of_edits", "helper_of_edits", "bystander_of_edits")
+
+
+@pytest.fixture
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "strategy_of_edits.py").write_text(SHIFTING)
+    (tmp_path / "helper_of_edits.py").write_text("SHIFT = 1\n")
+    (tmp_path / "bystander_of_edits.py").write_text("def net(input_shape, num_outputs): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    reload_edited()
+
+
+def test_a_run_after_an_edit_uses_the_new_code(edited: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run() -> tuple[list[str], bytes]:
+        found = florets.run(
+            "quickstart",
+            strategy="strategy_of_edits:Shift",
+            num_clients=4,
+            num_rounds=1,
+            k=2,
+            task={"num_clusters": 2},
+            pictures=False,
+            loss_matrix=False,
+            quiet=True,
+            results_dir=edited / "results",
+        )
+        return (found.folder / "clients.csv").read_text().splitlines(), (
+            found.folder / "models.safetensors"
+        ).read_bytes()
+
+    first, module = run(), sys.modules["strategy_of_edits"]
+    assert run() == first
+    assert sys.modules["strategy_of_edits"] is module
+    # As many letters, within the second: Python's own check would take the compiled code for new.
+    (edited / "helper_of_edits.py").write_text("SHIFT = 2\n")
+    capsys.readouterr()
+    second = run()
+    assert "florets: reloaded edited modules: helper_of_edits, strategy_of_edits\n" in capsys.readouterr().err
+    assert second[1] != first[1]
+    assert sys.modules["strategy_of_edits"] is not module
+    # Whoever holds the old module sees what is in the new one.
+    assert module.SHIFT == 2
+    assert module.Shift is sys.modules["strategy_of_edits"].Shift
+
+
+def test_only_what_has_changed_and_its_importers_are_imported_anew(edited: Path) -> None:
+    note(["strategy_of_edits:Shift", "bystander_of_edits:net", "no path"])
+    modules = {name: __import__(name) for name in MODULES}
+    assert reload_edited() == []
+    os.utime(edited / "helper_of_edits.py", ns=(1, 1))
+    assert reload_edited() == []
+    (edited / "helper_of_edits.py").write_text("SHIFT = 30\n")
+    assert reload_edited() == ["helper_of_edits", "strategy_of_edits"]
+    assert [sys.modules[name] is module for name, module in modules.items()] == [False, False, True]
+    # A mistake is reported where the module is used, and mended by the next edit.
+    (edited / "helper_of_edits.py").write_text("SHIFT = = 30\n")
+    reload_edited()
+    assert "strategy_of_edits" not in sys.modules
+    (edited / "helper_of_edits.py").write_text("SHIFT = 4\n")
+    reload_edited()
+    assert __import__("strategy_of_edits").SHIFT == 4

@@ -1,10 +1,6 @@
 """Presets of one's own from a folder, and sweeps that go on."""
 
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +9,6 @@ import yaml
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.presets import OWN_DIR, choices
-from florets.conf.schema import Config
-from florets.reports.summary import RunSummary
-from tests import fake_cells
 
 PRESET = """# florets experiment=mine
 # Digits with a network of mine.
@@ -83,58 +76,3 @@ def test_a_preset_with_the_name_of_one_of_florets_is_refused(
 
 
 # Sweeps
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let a sweep's jobs come to an end without work; return the seeds that were run."""
-    begun: list[int] = []
-    interrupted: list[int] = []
-
-    def run(config: Config, overrides: Sequence[str]) -> RunSummary:
-        begun.append(config.seed)
-        if config.seed == 2 and not interrupted:
-            interrupted.append(config.seed)
-            raise KeyboardInterrupt
-        return fake_cells.run(config, overrides)
-
-    monkeypatch.setattr("florets.engines.engine.run", run)
-    return begun
-
-
-@pytest.mark.slow
-def test_a_sweep_goes_on_and_runs_no_finished_job_again(
-    folder: Path, ran: list[int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["-m", "--config-dir", "my presets", "experiment=mine", "seed=0,1,2,3"]
-    assert main(given) == 130
-    assert main([*given, "--continue"]) == 0
-    assert ran == [0, 1, 2, 2, 3]
-    out = capsys.readouterr().out
-    assert out.count("finished before") == 2
-    # Jobs of other data are others.
-    ran.clear()
-    assert main([*given, "--continue", "data_dir=elsewhere"]) == 0
-    assert ran == [0, 1, 2, 3]
-    # Without the option all begin anew.
-    assert main(given) == 0
-    assert len(ran) == 8
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_of_own_presets_goes_on(folder: Path) -> None:
-    line = [sys.executable, "-m", "florets", "-m", "--config-dir", "my presets", "experiment=mine"]
-    line += ["seed=range(0,4)", "num_clients=4", "num_rounds=2", "-q"]
-    done = folder.parent / "results" / "mine"
-    process = subprocess.Popen(line, cwd=folder.parent, stdout=subprocess.DEVNULL)
-    give_up = time.monotonic() + 300
-    while len(list(done.rglob("summary.json"))) < 2 and process.poll() is None and time.monotonic() < give_up:
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    before = {path: path.stat().st_mtime_ns for path in done.rglob("report.html")}
-    assert before
-    said = subprocess.run([*line, "--continue"], cwd=folder.parent, check=True, capture_output=True, text=True).stdout
-    assert said.count("finished before") >= len(before)
-    assert len(list(done.rglob("summary.json"))) == 4
-    assert {path: path.stat().st_mtime_ns for path in before} == before

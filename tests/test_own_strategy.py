@@ -12,8 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
 from florets.server_app.resume import read_resume
-from florets.strategies import registry
-from florets.strategies.registry import find_strategy, strategy_class
+from florets.strategies.registry import find_strategy
 from tests.test_resume import killed, results, resumed, straight
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_strategy"
@@ -85,14 +84,6 @@ def test_a_run_by_import_path_goes_on_only_where_its_code_is_trusted(
     assert results(resumed(folder, "trust=true")) == results(straight(tmp_path / "whole", given))
 
 
-def test_a_run_by_import_path_goes_on_where_its_package_is_installed_by_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    folder = killed(monkeypatch, tmp_path / "killed", [*SMALL, f"strategy={PATH}"], 2)
-    request.getfixturevalue("installed")
-    assert ari_of(resumed(folder)) == 1.0
-
-
 @pytest.mark.parametrize("name", ["mean_groups", PATH])
 def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_path: Path, name: str) -> None:
     found = find_strategy(name)
@@ -104,14 +95,6 @@ def test_name_and_path_of_an_installed_strategy_are_one(installed: None, tmp_pat
     assert folder.relative_to(tmp_path).parts[:2] == ("quickstart", "mean_groups")
     assert main([*SMALL, f"strategy={name}"]) == 0
     assert [path.name for path in (tmp_path / "results" / "quickstart").iterdir()] == ["mean_groups"]
-
-
-@pytest.mark.parametrize("name", ["clove", "florets.strategies.clove.strategy:CLoVE"])
-def test_name_and_path_of_a_built_in_strategy_are_one(name: str) -> None:
-    found = find_strategy(name)
-    assert (found.id, found.trusted, found.folder) == ("clove", True, "clove")
-    config, folder, _ = read_run_config({"strategy": name})
-    assert (config.strategy.name, folder.parts[-2]) == ("clove", "clove")
 
 
 def test_a_package_cannot_take_the_name_of_a_built_in_strategy(
@@ -153,19 +136,3 @@ def test_a_broken_package_does_not_take_the_help_away(
     assert "broken cannot be used: module no_such_module cannot be imported" in " ".join(
         capsys.readouterr().out.split()
     )
-
-
-def test_simulated_clients_find_a_handler_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Flower's processes do, which `florets engine=flwr` starts in another folder."""
-    from florets.task.imported import import_as_caller_did, import_from
-
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(EXAMPLE)])
-    with pytest.raises(registry.UnknownStrategy, match="cannot be imported"):
-        strategy_class(PATH)
-    before = list(sys.path)
-    import_from(EXAMPLE)
-    assert sys.path == [*before, str(EXAMPLE)]
-    sys.path[:] = before
-    import_as_caller_did()
-    assert sys.path == [*before, str(EXAMPLE)]
-    assert strategy_class(PATH).__name__ == "MeanGroups"

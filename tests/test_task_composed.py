@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.task.data import Dataset, linear
+from florets.task.data import Dataset
 from florets.task.partitions import check_shards, composed
 from florets.task.partitions.amounts import apportion
 from florets.task.partitions.changes import Change
@@ -132,15 +132,6 @@ def test_labels_are_renamed_by_shifts_and_by_different_permutations():
     assert all(sorted(name) == y.tolist() for name in names)
 
 
-def test_sets_of_labels_cross_with_changes():
-    shards = made(10, 10, labels_per_cluster=2, angles=[0, 90])
-    for cluster, shard in enumerate(shards):
-        assert set(DATA.y_train[shard.train]) == {2 * (cluster // 2), 2 * (cluster // 2) + 1}
-        assert set(DATA.y_test[shard.test]) <= set(DATA.y_train[shard.train])
-        assert (shard.transform is None) == (cluster % 2 == 0)
-    assert len(np.unique(np.concatenate([s.train for s in shards]))) == 400
-
-
 def test_noise_and_blur_are_those_of_the_sample_and_keep_train_and_test_apart():
     x = np.random.default_rng(1).random((400, 1, 8, 8), dtype=np.float32)
     data = replace(DATA, x_train=x, x_test=x[:100])
@@ -241,14 +232,3 @@ def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weigh
 def test_what_cannot_be_is_refused_with_the_remedy(num_clients, num_clusters, options, message):
     with pytest.raises(ValueError, match=message):
         made(num_clients, num_clusters, **options)
-
-
-def test_tables_have_no_turns_and_regressions_no_labels_to_rename():
-    data = linear(None, 1, 2, d=2, samples_per_cluster=100)
-    with pytest.raises(ValueError, match="needs images"):
-        made(4, 2, data, angles=[0, 90])
-    with pytest.raises(ValueError, match="targets are values"):
-        made(4, 2, data, label_shifts=[0, 1])
-    oblong = replace(DATA, x_train=np.zeros((400, 1, 2, 3)), x_test=np.zeros((100, 1, 2, 3)))
-    with pytest.raises(ValueError, match="cannot make quarter turns"):
-        made(4, 2, oblong, angles=[0, 90])

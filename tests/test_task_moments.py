@@ -74,15 +74,6 @@ def test_moments_are_negative_gradients_of_single_samples(case: str):
         assert moments == pytest.approx(by_autograd(module, estimate, x, y, loss), abs=2e-5)
 
 
-def test_models_are_taken_together_as_far_as_memory_allows(monkeypatch):
-    build, loss, classes = CASES["mlp"]
-    module, x, y, estimates = draw(build, classes, anchors=5)
-    together = sample_moments(module, estimates, x, y, loss)
-    assert together.shape == (5, 5, estimates.shape[1])
-    monkeypatch.setattr(florets.strategies.two_phase.client, "LARGEST_BLOCK", 2 * 5 * estimates.shape[1])
-    assert np.array_equal(sample_moments(module, estimates, x, y, loss), together)
-
-
 def test_buffers_have_no_moments_and_batch_normalisation_uses_its_running_statistics():
     def build() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
@@ -184,13 +175,6 @@ def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
     assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
 
 
-def test_for_a_positive_matrix_the_residual_is_the_papers():
-    projected = np.random.default_rng(1).normal([2.0, 0.0, 0.0], 1.0, (20, 3))
-    moments = moment_matrix(projected, "all")
-    direction = np.linalg.svd(moments)[0][:, 0]
-    assert anchor_step(projected, "all", StepSettings())[1] ** 2 == pytest.approx(direction @ moments @ direction)
-
-
 def test_an_anchors_matrix_is_the_mean_over_its_pairs():
     rows = np.random.default_rng(0).standard_normal((5, 2))
     assert moment_matrix(rows, "all") == pytest.approx(explicit(rows, rows, "all"))
@@ -215,16 +199,3 @@ def test_exact_fedprox_is_where_many_proximal_steps_end(loss: str, bias: bool, n
     train(stepped, x, y, loss, settings, np.random.default_rng(0), Objective((Proximal(mu),)))
     for one, other in zip(exact.parameters(), stepped.parameters(), strict=True):
         assert one.detach().numpy() == pytest.approx(other.detach().numpy(), abs=2e-4)
-
-
-def test_exact_fedprox_leaves_other_problems_alone():
-    module = mlp((6,), 1)
-    assert exact_proximal(module, torch.randn(4, 6), torch.randn(4), "squared_error", 1.0) is None
-    classes = linear((6,), 3)
-    assert exact_proximal(classes, torch.randn(4, 6), torch.zeros(4, dtype=torch.int64), "cross_entropy", 1.0) is None
-    still = linear((6,), 1)
-    before = still[1].weight.detach().clone()
-    exact_proximal(still, torch.randn(4, 6), torch.randn(4), "squared_error", 1.0, share=0.0)
-    assert torch.equal(before, still[1].weight)
-    with pytest.raises(ValueError, match="proximal_mu=0"):
-        exact_proximal(still, torch.randn(4, 6), torch.randn(4), "squared_error", 0)

@@ -6,21 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
-from florets.client_app.app import app
 from florets.commands import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.deploy.demo_data import write_folders
-from florets.engines.local_grid import LocalGrid
 from florets.engines.own_nodes import own_nodes
-from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.data.own import describe, own
 from florets.task.task import Task, TaskSpec
-from florets.task.wire import codec, kinds
-from florets.task.wire.introduction import Introduction
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 Y = np.array([0, 1, 0, 1, 0, 1, 0, 1])
@@ -112,10 +106,6 @@ def make_archive(**arrays):
     return lambda folder: np.savez(folder / "data.npz", **arrays)
 
 
-def make_table(*lines):
-    return lambda folder: table(folder / "data.csv", *lines)
-
-
 def make_pictures(*paths):
     def make(folder: Path) -> None:
         for number, path in enumerate(paths):
@@ -204,24 +194,6 @@ def test_a_server_without_data_builds_and_checks_the_model():
 def too_wide(input_shape, num_outputs) -> torch.nn.Module:
     """Stand in for a model that does not fit."""
     return torch.nn.Linear(99, num_outputs)
-
-
-def test_a_nodes_hello_tells_its_stated_cluster_and_needs_no_partition_id(tmp_path):
-    np.savez(tmp_path / "data.npz", x=X, y=Y)
-    config = compose(
-        [
-            *("task=own", "task.model=mlp", "k=1", "min_clients=1"),
-            "task.partition_options={input_shape: [3], num_outputs: 2}",
-        ]
-    )
-    settings = message_settings(config, build_task(config))
-    node = {"data-dir": str(tmp_path), "true-cluster": 3}
-    context = Context(run_id=1, node_id=2, node_config=dict(node), state=RecordDict(), run_config={})
-    LocalGrid(app, 1)  # lets messages be built
-    message = Message(RecordDict({kinds.CONFIG: ConfigRecord(dict(settings))}), 2, kinds.HELLO)
-    told = codec.read(Introduction, app(message, context).content)
-    assert (told.cluster, told.num_examples, told.num_partitions) == (3, 6, 0)
-    assert isinstance(build_models(config, build_task(config)), ArrayRecord)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Partitions: counts beside the published figures, equal proportions, and what is refused."""
+"""Partitions: published figures, equal proportions, angles and blocks, and what is refused."""
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.task.data import Dataset, digits, linear
+from florets.task.data import Dataset, digits, linear, lines
 from florets.task.data.own import own
+from florets.task.data.vision import pool
 from florets.task.partitions import (
     by_class,
     check_shards,
@@ -23,10 +25,12 @@ from florets.task.partitions import (
     random_clusters,
     rotated_anchors,
     rotation,
+    rotation_blocks,
+    rotation_mixture,
 )
 from florets.task.partitions.label_skew import overlapping_label_sets
 from florets.task.partitions.own import UNKNOWN_CLUSTER
-from florets.task.partitions.shard import deal
+from florets.task.partitions.rotation import turned
 from florets.task.task import Task, TaskSpec
 
 # Class sizes of MNIST: partitions look at labels alone, so that no file is needed.
@@ -68,13 +72,6 @@ def no_row_twice(shards):
         if len(np.unique(rows)) != len(rows):
             return False
     return True
-
-
-def test_a_bound_makes_equal_parts_and_no_bound_uses_every_row():
-    rows = np.arange(11)
-    assert [part.tolist() for part in deal(rows, 3, 2)] == [[0, 1], [3, 4], [6, 7]]
-    assert [len(part) for part in deal(rows, 3, 100)] == [3, 3, 3]
-    assert np.concatenate(deal(rows, 3, None)).tolist() == rows.tolist()
 
 
 def test_label_skew_1_has_the_published_figures(like_mnist):
@@ -120,16 +117,6 @@ def test_train_and_test_of_a_cluster_have_the_same_proportions(like_mnist, parti
         train, test = label_shares(shards, like_mnist, cluster)
         # Test classes of MNIST are not exact sixths of train classes, hence the slack.
         assert 0.5 * np.abs(train - test).sum() < 0.03
-
-
-@pytest.mark.parametrize("partition", [label_skew_2, label_skew_3])
-def test_fresh_shares_of_the_test_data_are_those_of_another_draw(like_mnist, partition):
-    same, fresh = (partition(like_mnist, 20, 5, rng(2), test_shares=shares) for shares in ("same", "fresh"))
-    assert cluster_sizes(same, "train") == cluster_sizes(fresh, "train")
-    assert cluster_sizes(same, "test") != cluster_sizes(fresh, "test")
-    apart = [np.abs(np.subtract(*label_shares(fresh, like_mnist, cluster))).sum() / 2 for cluster in range(5)]
-    assert max(apart) > 0.15
-    assert no_row_twice(fresh)
 
 
 def test_label_skew_4_has_the_published_figures(like_mnist):
@@ -185,16 +172,6 @@ def test_rotation_turns_by_quarters_counter_clockwise():
     ]
 
 
-def test_other_angles_turn_the_same_way_as_quarter_turns():
-    data = digits(None, 0, 4)
-    shards = rotation(data, 2, 2, rng(), angles=[89.999, 90])
-    x = data.x_train[:20]
-    nearly, exactly = (shard.transform(x, x)[0] for shard in shards)
-    assert nearly.dtype == np.float32
-    # Corners may fall out of an image turned by other than quarter turns.
-    np.testing.assert_allclose(nearly[..., 1:-1, 1:-1], exactly[..., 1:-1, 1:-1], atol=1e-2)
-
-
 def test_a_shared_split_is_the_same_in_every_cluster_and_uses_all_samples():
     shards = rotation(digits(None, 0, 4), 20, 4, rng(), split="shared")
     for client in range(5):
@@ -238,15 +215,6 @@ def test_label_sets_are_found_for_every_seed(seed):
 def test_what_cannot_be_is_refused_with_the_remedy(make, message):
     with pytest.raises(ValueError, match=message):
         make(digits(None, 0, 4))
-
-
-@pytest.mark.parametrize("split", ["shared", "independent"])
-def test_more_clients_than_samples_are_refused_with_the_most_that_there_can_be(split):
-    data = digits(None, 0, 4)
-    told = r"num_clients=1437: cluster 0 has 359 test samples, .* at most 1436, .*composed .*reuse=clients"
-    with pytest.raises(ValueError, match=told):
-        rotation(data, 1437, 4, rng(), split=split)
-    check_shards(rotation(data, 1436, 4, rng(), split=split), data, 1436)
 
 
 def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():
@@ -500,13 +468,135 @@ def test_a_column_of_a_table_says_whose_a_line_is_and_is_no_input(tmp_path):
     assert task.client_names == {0: "north", 1: "south"}
 
 
-def test_an_array_of_an_archive_says_whose_a_sample_is(tmp_path):
-    x, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 2
-    for part in ("train", "test"):
-        np.savez(tmp_path / f"{part}.npz", x=x, y=y, writer=np.array([7, 7, 8, 8, 9, 9]))
-    data = own(tmp_path, 0, 0, owner="writer")
-    assert data.owners_train.tolist() == ["7", "7", "8", "8", "9", "9"]
-    assert [s.train.tolist() for s in made(3, data=data)] == [[0, 1], [2, 3], [4, 5]]
-    np.savez(tmp_path / "train.npz", x=x, y=y, writer=np.arange(3))
-    with pytest.raises(ValueError, match="must name one owner for each sample"):
-        own(tmp_path, 0, 0, owner="writer")
+def test_concept_shift_with_more_clusters_draws_different_swaps():
+    shards = concept_shift(digits(None, 0, 0), 12, 6, rng())
+    names = {tuple(s.transform(np.zeros(10), np.arange(10))[1]) for s in shards}
+    assert len(names) == 6
+
+
+def test_label_sets_that_cannot_be_end_with_an_error():
+    with pytest.raises(ValueError, match="no 9 sets of 4 out of 10 labels"):
+        overlapping_label_sets(10, 9, 4, 2, rng())
+
+
+def test_a_client_without_samples_is_refused():
+    data = labels_only([3, 3], [3, 3])
+    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
+    shards[1] = dataclasses.replace(shards[1], test=shards[1].test[:0])
+    told = r"client 1 \(cluster 1\) gets no test sample: the test set's 6 .*Lower num_clients, or .*reuse=clients"
+    with pytest.raises(ValueError, match=told):
+        check_shards(shards, data, 2)
+
+
+def test_a_line_has_its_angle_its_range_and_its_noise() -> None:
+    data = lines(None, 0, 3, gap_degrees=20.0, noise=0.2, train_per_line=20_000, test_per_line=100)
+    assert (data.x_train.shape, data.x_test.shape, data.num_outputs) == ((60_000, 1), (300, 1), 1)
+    for line, angle in enumerate((-20.0, 0.0, 20.0)):
+        mine = data.group_train == line
+        x, y = data.x_train[mine, 0].astype(np.float64), data.y_train[mine].astype(np.float64)
+        assert 0 <= x.min() < 0.01
+        assert 0.99 < x.max() / np.cos(np.deg2rad(angle)) <= 1.0001
+        slope = (x @ y) / (x @ x)
+        assert slope == pytest.approx(np.tan(np.deg2rad(angle)), abs=0.02)
+        assert np.std(y - slope * x) == pytest.approx(0.2, abs=0.005)
+    again = lines(None, 0, 3, train_per_line=20_000, test_per_line=100)
+    np.testing.assert_array_equal(data.x_train, again.x_train)
+    assert (lines(None, 1, 3, train_per_line=20_000).x_train != data.x_train).any()
+
+
+@pytest.mark.parametrize(
+    "options", [{"gap_degrees": 0.0}, {"gap_degrees": 90.0}, {"noise": -1.0}, {"train_per_line": 0}]
+)
+def test_lines_that_cannot_be_drawn_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"task.data_options.{next(iter(options))}"):
+        lines(None, 0, 3, **options)  # type: ignore[arg-type]
+
+
+def pooled_images(num: int = 43) -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.random((num, 1, 6, 6), dtype=np.float32)
+    y = rng.integers(10, size=num)
+    return pool(Dataset(x[:30], y[:30], x[30:], y[30:], num_outputs=10))
+
+
+def test_blocks_are_cut_in_order_and_dealt_to_neighbouring_clients() -> None:
+    data = pooled_images()
+    angles = [0.0, 15.0, 90.0, 105.0]
+    shards = rotation_blocks(data, 8, 2, np.random.default_rng(1), angles)
+    check_shards(shards, data, 8)
+    assert [shard.cluster for shard in shards] == [0, 0, 0, 0, 1, 1, 1, 1]
+    rows = [np.sort(np.concatenate([shard.train, shard.test])) for shard in shards]
+    np.testing.assert_array_equal(np.concatenate(rows), np.arange(43))
+    # 43 images in 4 blocks: 11, 11, 11, 10; each in two clients' halves, of which 30 % are for tests.
+    assert [len(part) for part in rows] == [6, 5, 6, 5, 6, 5, 5, 5]
+    assert [len(shard.test) for shard in shards] == [2, 2, 2, 2, 2, 2, 2, 2]
+    for shard, angle in zip(shards, np.repeat(angles, 2), strict=True):
+        x, y = data.x_train[shard.train], data.y_train[shard.train]
+        seen = x if shard.transform is None else shard.transform(x, y)[0]
+        np.testing.assert_array_equal(seen, turned(x, y, angle, order=0)[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"angles": [0.0, 15.0, 90.0]}, "angles has length 3"),
+        ({"num_clients": 3}, "num_clients=3 is less than the 4 angles"),
+        ({"test_share": 0.0}, "test_share=0.0"),
+        ({"test_share": 1.0}, "test_share=1.0"),
+    ],
+)
+def test_blocks_that_do_not_fit_are_refused(settings: dict[str, object], message: str) -> None:
+    given = {"num_clients": 8, "num_clusters": 4, "rng": np.random.default_rng(0), **settings}
+    with pytest.raises(ValueError, match=message):
+        rotation_blocks(pooled_images(), **given)  # type: ignore[arg-type]
+
+
+def test_a_pool_and_a_partition_must_fit_each_other() -> None:
+    data = pooled_images()
+    split = Dataset(data.x_train[:30], data.y_train[:30], data.x_train[30:], data.y_train[30:], num_outputs=10)
+    with pytest.raises(ValueError, match=r"add task\.data_options\.pooled=true"):
+        rotation_blocks(split, 8, 4, np.random.default_rng(0))
+    flat = Dataset(*[data.x_train.reshape(43, -1), data.y_train] * 2, num_outputs=10)
+    with pytest.raises(ValueError, match="needs square images"):
+        rotation_blocks(flat, 8, 4, np.random.default_rng(0))
+    shards = rotation(data, 4, 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="43 rows of the pool are in a train and in a test part"):
+        check_shards(shards, data, 4)
+
+
+def test_a_mixture_has_two_pure_groups_and_one_of_both() -> None:
+    data = pooled_images()
+    shards = rotation_mixture(data, 4, 3, np.random.default_rng(2), kappa=0.5)
+    check_shards(shards, data, 4)
+    assert [shard.cluster for shard in shards] == [0, 0, 1, 2]
+    # 43 images: 15 for two clients, 14, 14; 30 % of 8, 7, 14 and 14 are for tests.
+    held = [sum(len(piece.test) for piece in shard.pieces) for shard in shards]
+    assert held == [2, 2, 4, 4]
+    rows = [np.concatenate([piece.train, piece.test]) for shard in shards for piece in shard.pieces]
+    np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(43))
+    turns = [[piece.transform is not None for piece in shard.pieces] for shard in shards]
+    assert turns == [[False], [False], [True], [False, True]]
+    upright, over = shards[3].pieces
+    assert len(upright.train) > 0
+    assert over.transform is not None
+    seen, _ = over.transform(data.x_train[over.train], data.y_train[over.train])
+    np.testing.assert_array_equal(seen, data.x_train[over.train][..., ::-1, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kappa": 0.0}, "kappa=0.0 must be between 0 and 1"),
+        ({"test_share": 1.0}, "test_share=1.0 must be between 0 and 1"),
+        ({"num_clusters": 2}, "num_clusters=2: partition rotation_mixture has 3 clusters"),
+        ({"num_clients": 2}, "num_clients=2"),
+    ],
+)
+def test_a_mixture_that_does_not_fit_is_refused(settings: dict[str, object], message: str) -> None:
+    given = {"num_clients": 3, "num_clusters": 3, "rng": np.random.default_rng(0), **settings}
+    with pytest.raises(ValueError, match=message):
+        rotation_mixture(pooled_images(), **given)  # type: ignore[arg-type]
+    data = pooled_images()
+    split = Dataset(data.x_train[:30], data.y_train[:30], data.x_train[30:], data.y_train[30:], num_outputs=10)
+    with pytest.raises(ValueError, match=r"add task\.data_options\.pooled=true"):
+        rotation_mixture(split, 3, 3, np.random.default_rng(0))

@@ -14,7 +14,6 @@ from florets.task.data import (
     cifar100,
     cost2100,
     emnist,
-    fashion_mnist,
     femnist,
     mnist_and_fashion,
     svhn,
@@ -130,21 +129,6 @@ def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
     np.testing.assert_allclose(data.x_test[3, 0], images[1] / 255, rtol=1e-6)
     shared = mnist_and_fashion(tmp_path, 0, 2, side=14, shared_labels=True)
     assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 14, 14))
-
-
-def test_images_that_are_cut_short_are_named(tmp_path):
-    folder = tmp_path / "FashionMNIST" / "raw"
-    write_idx(folder, "train", 3, np.array([0, 1, 2]))
-    write_idx(folder, "t10k", 2, np.array([0]))
-    with pytest.raises(ValueError, match=r"2 images but 1 labels.*datasets\.FashionMNIST"):
-        fashion_mnist(tmp_path, 0, 2)
-    whole = (folder / "train-images-idx3-ubyte").read_bytes()
-    (folder / "train-images-idx3-ubyte").write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte cannot be read \(its length.*data_dir"):
-        fashion_mnist(tmp_path, 0, 2)
-    (folder / "train-images-idx3-ubyte").write_bytes(b"<html>")
-    with pytest.raises(ValueError, match="header is not that of an IDX file of 3 dimensions"):
-        fashion_mnist(tmp_path, 0, 2)
 
 
 def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):

@@ -1,15 +1,21 @@
-"""The task as a whole: its description, its clients, and what `check` finds before any training."""
+"""Tasks, their descriptions and checks; names, import paths and options of their parts; devices."""
 
 import dataclasses
 import json
+import shutil
+import sys
+import types
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import Module
 
 from florets.task.data import Dataset
+from florets.task.device import find_device
 from florets.task.partitions import Shard
+from florets.task.registry import check_options, resolve
 from florets.task.task import Task, TaskSpec
 from florets.task.training.modules import torch_random
 
@@ -81,19 +87,6 @@ def test_a_description_that_does_not_fit_is_refused(change, message):
         TaskSpec.from_json(json.dumps(change(json.loads(SPEC.to_json()))))
 
 
-def test_clients_have_their_rotated_rows_as_tensors():
-    task = Task(SPEC)
-    plain, turned = task.client(0), task.client(5)
-    assert plain.x_train.shape == (288, 1, 8, 8)
-    assert plain.x_train.is_contiguous(memory_format=torch.channels_last)
-    assert plain.x_train.dtype == torch.float32
-    assert plain.y_train.dtype == torch.int64
-    assert (plain.cluster, turned.cluster, task.cluster_of(19)) == (0, 1, 3)
-    assert torch.equal(torch.rot90(plain.x_train, 1, (2, 3)), turned.x_train)
-    assert torch.equal(plain.y_test, turned.y_test)
-    assert task.client(0) is plain
-
-
 def test_a_client_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="partition id 20 does not exist: the task has num_clients=20"):
         Task(SPEC).client(20)
@@ -145,3 +138,117 @@ def test_a_users_own_data_partition_and_model_are_three_functions():
     task.check()
     assert [len(task.client(i).x_train) for i in range(4)] == [5, 5, 5, 5]
     assert task.client(3).cluster == 1
+
+
+def takes_options(
+    data, num_clients, num_clusters, rng, share: float = 0.5, sizes: list[int] | None = None, n: int = 1
+):
+    """Stand in for a partition."""
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all_known():
+    with pytest.raises(
+        ValueError, match=r"task.data='digit' is unknown. Did you mean 'digits'\? Known: .*mnist.*module:fu"
+    ):
+        resolve("data", "digit")
+
+
+def test_an_import_path_gives_a_users_own_function(monkeypatch):
+    module = types.ModuleType("my_package_for_a_test")
+    module.build = takes_options
+    monkeypatch.setitem(sys.modules, "my_package_for_a_test", module)
+    assert resolve("partition", "my_package_for_a_test:build") is takes_options
+    with pytest.raises(ValueError, match="has no function 'buidl'"):
+        resolve("partition", "my_package_for_a_test:buidl")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shares": 0.1}, r"partition_options.shares: partition 'mine' has no such option. Did you mean 'share'\?"),
+        ({"rng": 3}, "partition_options.rng"),
+        ({"share": "a half"}, "share='a half' does not fit .* it takes float"),
+        ({"sizes": [1, "b"]}, r"sizes=\[1, 'b'\] does not fit"),
+        ({"n": 1.5}, "n=1.5 does not fit"),
+        ({"n": True}, "n=True does not fit"),
+    ],
+)
+def test_a_wrong_option_is_named_before_work_starts(options, message):
+    with pytest.raises(ValueError, match=message):
+        check_options(takes_options, options, "partition", "mine")
+
+
+def test_a_needed_option_that_is_missing_is_named():
+    def needs(input_shape, num_outputs, width: int):
+        """Stand in for a model."""
+
+    with pytest.raises(ValueError, match=r"model_options.width is missing"):
+        check_options(needs, {}, "model", "needs")
+
+
+@pytest.mark.parametrize(
+    ("function", "missing"),
+    [
+        # The first would delete the folder that a data set is read from.
+        (shutil.rmtree, "data_dir"),
+        (lambda data_dir, num_clusters: None, "seed"),
+        (lambda data_dir, seed, clusters: None, "num_clusters"),
+        (lambda *given: None, "data_dir"),
+        (lambda **given: None, "data_dir"),
+        (lambda data_dir, seed, /, num_clusters: None, "data_dir"),
+    ],
+)
+def test_a_function_with_other_parameters_is_refused(function, missing):
+    with pytest.raises(
+        ValueError, match=rf"no parameter '{missing}' .* must be f\(data_dir, seed, num_clusters, \*\*options\)"
+    ):
+        check_options(function, {}, "data", "mine:load")
+
+
+@pytest.mark.parametrize("path", ["tests.torchvision_model:net", "tests.own_functions:from_torchvision"])
+def test_an_own_model_may_import_torchvision_beside_a_torch_of_another_build(path):
+    spec = TaskSpec("digits", "rotation", path, "cross_entropy", 4, 4, 0, "")
+    assert isinstance(Task(spec).build_model(), Module)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "apple", "found"),
+    [
+        ("cpu", 1, True, "cpu"),
+        ("auto", 2, False, "cuda"),
+        ("auto", 0, True, "mps"),
+        ("auto", 0, False, "cpu"),
+        ("cuda", 1, False, "cuda"),
+        ("cuda:1", 2, False, "cuda:1"),
+        ("mps", 0, True, "mps"),
+    ],
+)
+def test_a_name_finds_its_device(
+    name: str, gpus: int, apple: bool, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(gpus, apple, monkeypatch)
+    assert str(find_device(name)) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "said"),
+    [
+        ("cuda", 0, "sees no CUDA device"),
+        ("cuda:2", 2, "numbered from 0 to 1"),
+        ("mps", 0, "sees no Apple GPU"),
+        ("gpu", 1, "is not a device"),
+        ("meta", 1, "is not one that florets computes on; use cpu"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(
+    name: str, gpus: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(gpus, False, monkeypatch)
+    with pytest.raises(ValueError, match=rf"device={name}.*{said}"):
+        find_device(name)
+
+
+def machine(gpus: int, apple: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)

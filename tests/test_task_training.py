@@ -1,20 +1,32 @@
-"""Local training and gradients: against plain PyTorch, by hand, and repeatable to the bit."""
+"""Local training: losses, gradients, objectives and modules against plain PyTorch, by hand and to the bit."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from florets.task.models import cnn, linear, mlp
+from florets.task.layers import body_and_head, frozen_layers, with_head
+from florets.task.models import autoencoder, cnn, linear, mlp
+from florets.task.training.linear import (
+    LinearModels,
+    LinearNames,
+    flat,
+    linear_losses,
+    linear_names,
+    linear_test,
+    linear_update,
+)
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import mean_loss
-from florets.task.training.modules import torch_random
-from florets.task.training.objective import Objective, Proximal
-from florets.task.training.optimizers import Adam, Sgd
+from florets.task.training.losses import evaluate, evaluated, loss_vector, mean_loss, per_sample_losses
+from florets.task.training.modules import load, named_parameters, normalises, set_mode, state_of, torch_random
+from florets.task.training.modules import parameters as all_parameters
+from florets.task.training.objective import PLAIN, Batch, Objective, Proximal, Term, class_weights
 from florets.task.training.settings import Training
+from tests.own_functions import net
 
 SGD = Training(learning_rate=0.1, local_epochs=1, batch_size=4, optimizer="sgd")
 
@@ -82,31 +94,6 @@ def test_training_is_a_plain_loop_of_pytorchs(samples, training, theirs):
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        *((lambda p, m=m, w=w: Sgd(p, 0.1, m, w),
-           lambda p, m=m, w=w: OPTIM.SGD(p, 0.1, m, weight_decay=w, fused=True))
-          for m in (0.0, 0.9) for w in (0.0, 0.1)),
-        *((lambda p, w=w: Adam(p, 0.1, w), lambda p, w=w: OPTIM.Adam(p, 0.1, weight_decay=w, fused=True))
-          for w in (0.0, 0.1)),
-    ],
-)  # fmt: skip
-def test_steps_of_sgd_and_adam_have_the_bits_of_pytorchs(ours, theirs):
-    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    models = [module, copy.deepcopy(module)]
-    unused = [nn.Parameter(torch.ones(2)) for _ in models]
-    optimizers = [make([*m.parameters(), own]) for make, m, own in zip((ours, theirs), models, unused, strict=True)]
-    for seed in range(4):
-        for model, optimizer in zip(models, optimizers, strict=True):
-            model.zero_grad()
-            model(torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))).square().sum().backward()
-            optimizer.step()
-    for a, b in zip(*(m.parameters() for m in models), strict=True):
-        assert torch.equal(a, b)
-    assert (unused[0] == 1).all()
-
-
 def test_the_same_generator_gives_the_same_bits_and_leaves_no_trace(samples):
     x, y = samples
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -160,28 +147,12 @@ def test_a_stochastic_gradient_is_that_of_drawn_samples(samples):
     )
 
 
-def test_a_gradient_has_an_entry_for_everything_and_changes_no_parameter(samples):
-    x, y = samples
-    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    found, _ = gradient(module, x, y, "cross_entropy", None, rng())
-    assert found.keys() == before.keys()
-    assert not found["1.running_mean"].any()
-    assert found["1.num_batches_tracked"].dtype == np.int64
-    assert all(torch.equal(before[name], value) for name, value in module.named_parameters())
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("learning_rate", -0.1),
         ("learning_rate", float("nan")),
         ("local_epochs", 0),
-        ("batch_size", 0),
         ("optimizer", "lbfgs"),
-        ("momentum", 1.0),
-        ("weight_decay", -0.1),
-        ("local_epochs", float("inf")),
         ("local_steps", -1),
     ],
 )
@@ -201,26 +172,6 @@ def test_no_samples_and_no_batch_are_refused(samples):
         gradient(mlp((6,), 3), x, y, "cross_entropy", 0, rng())
 
 
-class Tied(torch.nn.Module):
-    """Two layers that are one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = torch.nn.Linear(3, 3, bias=False)
-        self.b = torch.nn.Linear(3, 3, bias=False)
-        self.b.weight = self.a.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.b(torch.relu(self.a(x)))
-
-
-def test_tied_weights_have_their_gradient_under_each_name() -> None:
-    x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
-    arrays, _ = gradient(Tied(), x, y, "cross_entropy", None, np.random.default_rng(0))
-    assert np.abs(arrays["a.weight"]).max() > 0
-    np.testing.assert_array_equal(arrays["a.weight"], arrays["b.weight"])
-
-
 def test_batch_normalisation_trains_where_one_sample_is_left_over() -> None:
     x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3))
@@ -228,3 +179,416 @@ def test_batch_normalisation_trains_where_one_sample_is_left_over() -> None:
     train(module, x, y, "cross_entropy", settings, np.random.default_rng(0))
     # Two batches, of 2 and 3 samples.
     assert int(module.state_dict()["0.num_batches_tracked"]) == 2
+
+
+X, Y = torch.rand(10, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return net((1, 8, 8), 3)  # type: ignore[return-value]
+
+
+def values(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def trained(settings: Training = SGD, objective: Objective = PLAIN) -> dict[str, Tensor]:
+    module = model()
+    train(module, X, Y, "cross_entropy", settings, rng(), objective)
+    return values(module)
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Ridge(Term):
+    """mu/2 ||theta||^2, by a graph."""
+
+    def __init__(self, mu: float) -> None:
+        self.mu = mu
+
+    def value(self, batch: Batch) -> Tensor:
+        assert batch.outputs.shape == (len(batch.x), 3) == (len(batch.y), 3)
+        return self.mu / 2 * sum(p.square().sum() for p in batch.module.parameters())  # type: ignore[return-value]
+
+
+def test_a_term_with_a_graph_does_as_the_optimisers_own_penalty() -> None:
+    decayed = trained(Training(0.1, 2, 4, "sgd", weight_decay=0.3))
+    ridge = trained(Training(0.1, 2, 4, "sgd"), Objective((Ridge(0.3),)))
+    for name, value in decayed.items():
+        torch.testing.assert_close(ridge[name], value)
+
+
+def test_a_gradient_has_the_terms_once_whatever_the_chunk() -> None:
+    module = mlp((1, 8, 8), 3)
+    plain, _ = gradient(module, X, Y, "cross_entropy", None, rng())
+    for chunk in (3, 100):
+        objective = Objective((Ridge(0.5),))
+        found, _ = gradient(module, X, Y, "cross_entropy", None, rng(), chunk=chunk, objective=objective)
+        for name, value in module.state_dict().items():
+            np.testing.assert_allclose(found[name], plain[name] + 0.5 * value.numpy(), atol=1e-6)
+
+
+def test_weights_of_one_change_nothing_and_a_weight_of_zero_leaves_a_sample_out() -> None:
+    assert equal(trained(objective=Objective(weights=torch.ones(10))), trained())
+    module, weights = mlp((1, 8, 8), 3), torch.ones(10)
+    weights[7:] = 0
+    found, loss = gradient(module, X, Y, "cross_entropy", None, rng(), objective=Objective(weights=weights))
+    first, _ = gradient(module, X[:7], Y[:7], "cross_entropy", None, rng())
+    for name in first:
+        np.testing.assert_allclose(found[name], first[name] * 0.7, atol=1e-6)
+    assert loss == gradient(module, X, Y, "cross_entropy", None, rng())[1]
+
+
+def test_class_weights_by_hand() -> None:
+    labels = torch.tensor([0, 0, 0, 0, 2])
+    # Two classes are there: each sample of n = 5 counts n / (2 n_c).
+    torch.testing.assert_close(class_weights(labels, "balanced"), torch.tensor([0.625] * 4 + [2.5]))
+    # 1/2 four times and 1, over their mean 3/5.
+    torch.testing.assert_close(class_weights(labels, "root"), torch.tensor([5 / 6] * 4 + [5 / 3]))
+    with pytest.raises(ValueError, match="class_weights='both' must be"):
+        class_weights(labels, "both")  # type: ignore[arg-type]
+
+
+def test_frozen_layers_stay_with_their_statistics_and_can_be_trained_again() -> None:
+    module = model()
+    before = values(module)
+    train(module, X, Y, "cross_entropy", SGD, rng(), Objective(frozen=("1", "2")))
+    after = values(module)
+    assert all(torch.equal(after[name], before[name]) == name.startswith(("1.", "2.")) for name in after)
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    zeros, _ = gradient(module, X, Y, "cross_entropy", None, rng(), objective=Objective(frozen=("4",)))
+    assert not zeros["4.weight"].any()
+    assert zeros["1.weight"].any()
+
+
+@pytest.mark.parametrize(("frozen", "message"), [(("9",), "no layer is called '9'"), (("1", "2", "4"), "nothing to")])
+def test_layers_that_cannot_be_frozen_are_named(frozen: tuple[str, ...], message: str) -> None:
+    module = model()
+    with pytest.raises(ValueError, match=message), frozen_layers(module, frozen):
+        pass
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+def test_closed_forms_know_the_proximal_term_alone() -> None:
+    assert PLAIN.proximal_mu == 0
+    assert Objective((Proximal(0.5),)).proximal_mu == 0.5
+    others = (Objective((Ridge(1.0),)), Objective(frozen=("1",)), Objective((Proximal(1.0), Proximal(1.0))))
+    assert [other.proximal_mu for other in others] == [None, None, None]
+    with pytest.raises(ValueError, match=r"proximal_mu=-1\.0 must be above 0"):
+        Proximal(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps", "expected"),
+    [(1, 0, 3), (2, 0, 6), (0.5, 0, 2), (0.01, 0, 1), (1.5, 0, 5), (1, 7, 7), (9, 1, 1)],
+)
+def test_local_work_in_steps_or_fractions_of_an_epoch(epochs: float, steps: int, expected: int) -> None:
+    """Ten samples in batches of four: an epoch has three steps, each of which batch normalisation counts."""
+    after = trained(Training(0.1, epochs, 4, "sgd", local_steps=steps))
+    assert after["2.num_batches_tracked"].item() == expected
+
+
+def test_steps_go_through_the_same_batches_as_epochs() -> None:
+    assert equal(trained(Training(0.1, 2, 4)), trained(Training(0.1, 1, 4, local_steps=6)))
+    module = model()
+    loss = train(module, X, Y, "cross_entropy", Training(0.1, 0.3, 4, "sgd"), rng())
+    first = copy.deepcopy(model()).train()
+    draws = rng()
+    draws.integers(2**63 - 1)  # what seeds dropout
+    rows = torch.from_numpy(draws.permutation(10))[:4]
+    assert loss == pytest.approx(nn.functional.cross_entropy(first(X[rows]), Y[rows]).item())
+
+
+@pytest.mark.parametrize(
+    ("module", "body", "head"),
+    [
+        (mlp((1, 8, 8), 10), ("1",), ("3",)),
+        (mlp((1, 8, 8), 10, hidden=[8, 8]), ("1", "3"), ("5",)),
+        (linear((1, 8, 8), 10), (), ("1",)),
+        (cnn((1, 8, 8), 10, kernel=3, padding=1), ("convolutions.0", "convolutions.1"), ("linear",)),
+        (autoencoder((1, 8, 8), 10), ("1", "3", "5", "6", "8"), ("10",)),
+    ],
+)
+def test_built_in_models_say_which_layers_are_their_head(
+    module: nn.Module, body: tuple[str, ...], head: tuple[str, ...]
+) -> None:
+    assert body_and_head(module) == (body, head)
+
+
+def test_an_own_model_names_its_head_or_is_asked_to() -> None:
+    assert body_and_head(model(), ["4"]) == (("1", "2"), ("4",))
+    assert body_and_head(with_head(model(), "2", "4")) == (("1",), ("2", "4"))
+    with pytest.raises(ValueError, match=r"does not say which layers are its head: give .* as task.head_layers"):
+        body_and_head(model())
+    with pytest.raises(ValueError, match="no layer is called '3'"):
+        body_and_head(model(), ["3"])
+
+
+def test_a_layer_that_holds_the_head_beside_entries_of_its_own_is_told_by_entries() -> None:
+    outer = nn.Linear(2, 2)
+    outer.add_module("top", nn.Linear(2, 2))
+    assert body_and_head(nn.Sequential(outer), ["0.top"]) == (("0.weight", "0.bias"), ("0.top",))
+
+
+LOSSES = ["cross_entropy", "squared_error", "reconstruction"]
+
+
+def random(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def naive(module, x, y, loss):
+    """Return the mean of the losses of single samples, one forward pass each."""
+    module.eval()
+    losses = []
+    with torch.no_grad():
+        for sample, target in zip(x, y, strict=True):
+            output = module(sample[None])
+            if loss == "cross_entropy":
+                losses.append(F.cross_entropy(output, target[None]).item())
+            elif loss == "squared_error":
+                losses.append((output.item() - target.item()) ** 2)
+            else:
+                losses.append(F.mse_loss(output, sample.flatten()[None]).item())
+    return math.fsum(losses) / len(losses)
+
+
+@pytest.fixture(params=LOSSES)
+def case(request):
+    if request.param == "cross_entropy":
+        return cnn((1, 12, 12), 3, kernel=3), random(23, 1, 12, 12), torch.arange(23) % 3, request.param
+    if request.param == "squared_error":
+        return linear((5,), 1), random(23, 5), random(23, seed=1), request.param
+    return autoencoder((1, 4, 4), 0), random(23, 1, 4, 4), torch.zeros(23), request.param
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 500])
+def test_the_mean_loss_equals_a_loop_over_samples_whatever_the_chunk(case, chunk):
+    module, x, y, loss = case
+    assert mean_loss(module, x, y, loss, chunk) == pytest.approx(naive(module, x, y, loss), rel=1e-5)
+
+
+def test_the_loss_vector_equals_a_loop_over_models(case):
+    module, x, y, loss = case
+    states = [{name: value * scale for name, value in module.state_dict().items()} for scale in (1.0, 0.5, 2.0)]
+    vector = loss_vector(module, (state for state in states), x, y, loss)
+    assert vector.dtype == np.float64
+    expected = []
+    for state in states:
+        module.load_state_dict(state)
+        expected.append(naive(module, x, y, loss))
+    np.testing.assert_allclose(vector, expected, rtol=1e-5)
+
+
+def test_losses_by_hand():
+    x = torch.tensor([[1.0], [2.0]])
+    outputs = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])
+    losses = per_sample_losses(outputs, torch.tensor([0, 1]), "cross_entropy")
+    np.testing.assert_allclose(losses, [math.log(4), math.log(2)], rtol=1e-6)
+    assert per_sample_losses(x, torch.tensor([3.0, 2.5]), "squared_error").tolist() == [4.0, 0.25]
+    rebuilt = per_sample_losses(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]), "reconstruction")
+    assert rebuilt.tolist() == [2.5]
+
+
+def test_accuracy_is_the_share_of_largest_outputs_and_there_is_none_without_classes():
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    loss, accuracy = evaluate(nn.Identity(), x, torch.tensor([0, 1, 1, 1]), "cross_entropy", chunk=3)
+    assert accuracy == 0.75
+    assert loss == pytest.approx(mean_loss(nn.Identity(), x, torch.tensor([0, 1, 1, 1]), "cross_entropy"))
+    assert evaluate(nn.Identity(), x, torch.zeros(4), "reconstruction") == (0.0, None)
+
+
+def test_losses_are_taken_in_eval_mode():
+    module = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(2))
+    module.train()
+    x = random(10, 2)
+    first = mean_loss(module, x, x, "reconstruction")
+    assert not module.training
+    assert int(module[1].num_batches_tracked) == 0
+    assert mean_loss(module, x, x, "reconstruction") == first
+
+
+def test_the_sum_is_taken_in_double_precision():
+    x = torch.full((2**14, 1), 1.0001)
+    exact = (float(np.float32(1.0001)) - 0) ** 2
+    assert mean_loss(nn.Identity(), x, torch.zeros(len(x)), "squared_error") == pytest.approx(exact, rel=1e-7)
+
+
+def test_no_samples_and_unknown_losses_are_refused():
+    with pytest.raises(ValueError, match="over no samples"):
+        mean_loss(nn.Identity(), torch.zeros(0, 1), torch.zeros(0), "squared_error")
+    with pytest.raises(
+        ValueError,
+        match=r"task.loss='hinge' is unknown. Known: cross_entropy, squared_error, half_squared_error, recon",
+    ):
+        per_sample_losses(torch.zeros(1, 1), torch.zeros(1), "hinge")
+
+
+LINE = LinearNames("w", None)
+LINEAR_LOSSES = ["squared_error", "half_squared_error", "cross_entropy"]
+
+
+def example(loss, bias, n=7):
+    outputs = 4 if loss == "cross_entropy" else 1
+    with torch_random(np.random.default_rng(3)):
+        modules = [linear((1, 2, 3), outputs, bias=bias) for _ in range(3)]
+        x = torch.randn(n, 1, 2, 3)
+        y = torch.randint(outputs, (n,)) if outputs > 1 else torch.randn(n)
+    names = linear_names(modules[0], loss)
+    states = [{name: value.numpy() for name, value in module.state_dict().items()} for module in modules]
+    return modules, x, y, names, LinearModels.of(states, names)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("loss", LINEAR_LOSSES)
+def test_losses_and_test_results_are_those_of_torch(loss, bias):
+    modules, x, y, _, models = example(loss, bias)
+    expected = loss_vector(linear((1, 2, 3), models.weight.shape[1], bias=bias), map(state, modules), x, y, loss)
+    np.testing.assert_allclose(linear_losses(models, *flat(x, y), loss), expected, rtol=1e-6)
+    mean, accuracy = evaluate(modules[0], x, y, loss)
+    found = linear_test(models, *flat(x, y), loss)
+    assert (found.loss, found.accuracy) == (pytest.approx(mean, rel=1e-6), accuracy)
+    assert found.scores.values == pytest.approx(evaluated(modules[0], x, y, loss).scores.values, rel=1e-4)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("loss", LINEAR_LOSSES)
+def test_full_batch_steps_are_those_of_torch(loss, bias, mu):
+    modules, x, y, names, _ = example(loss, bias)
+    settings = Training(0.1, 5, 7, "sgd")
+    objective = Objective((Proximal(mu),)) if mu else PLAIN
+    start = {name: value.numpy().copy() for name, value in state(modules[1]).items()}
+    before = start[names.weight].copy()
+    arrays, mean = linear_update(names, start, *flat(x, y), loss, settings, mu)
+    expected = train(modules[1], x, y, loss, settings, np.random.default_rng(0), objective)
+    assert len(arrays) == 1 + bias
+    for name, value in state(modules[1]).items():
+        np.testing.assert_allclose(arrays[name], value, rtol=1e-5, atol=1e-7)
+        assert arrays[name].dtype == np.float32
+    assert mean == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_array_equal(start[names.weight], before)
+
+
+def test_one_step_by_hand():
+    """theta = 1, x = 2, y = 5: half the squared error is 4.5, its slope (2 - 5) 2 = -6."""
+    models = LinearModels(np.ones((1, 1, 1), np.float32), None)
+    x, y = np.full((1, 1), 2, np.float32), np.full(1, 5, np.float32)
+    arrays, mean = linear_update(
+        LINE, {"w": models.weight[0]}, x, y, "half_squared_error", Training(0.1, 1, 1, "sgd")
+    )
+    assert (arrays["w"].item(), len(arrays), mean) == (pytest.approx(1.6), 1, 4.5)
+
+
+def test_a_model_that_diverges_gives_no_warning():
+    models = LinearModels(np.full((1, 1, 1), 3e38, np.float32), None)
+    x, y = np.full((2, 1), 10, np.float32), np.zeros(2, np.float32)
+    assert np.isinf(linear_losses(models, x, y, "squared_error")).all()
+    arrays, _ = linear_update(LINE, {"w": models.weight[0]}, x, y, "squared_error", Training(1.0, 3, 2, "sgd"))
+    assert not np.isfinite(arrays["w"]).any()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(2, 1),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.ReLU()),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 1).double()),
+        nn.Sequential(nn.Flatten(), nn.Linear(2, 1).requires_grad_(False)),
+        nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))),
+    ],
+)
+def test_other_models_than_plain_linear_ones_take_the_torch_path(module):
+    assert linear_names(module, "squared_error") is None
+
+
+def state(module):
+    return module.state_dict()
+
+
+class Restless(nn.Module):
+    """A module that keeps its running mean in a new buffer each time, and stays in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.linear(x)
+        self.mean = outputs.detach().mean(dim=0)
+        return outputs
+
+    def train(self, mode: bool = True) -> "Restless":
+        return super().train(False)
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    module[2].weight = module[0].weight
+    return module
+
+
+MODULES = {
+    "mlp": lambda: mlp((2, 3), 4, [5]),
+    "cnn": lambda: cnn((1, 8, 8), 3, [2, 3], kernel=3, padding=1),
+    "batch norm": lambda: mlp((6,), 4, [5], batch_norm=True),
+    "dropout": lambda: nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.2)),
+    "own": Restless,
+    "tied": tied,
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_model_is_loaded_as_pytorch_loads_it(name: str) -> None:
+    torch.manual_seed(0)
+    module, other = MODULES[name](), MODULES[name]()
+    for state in (other.state_dict(), {key: value + 1 for key, value in other.state_dict().items()}):
+        load(module, state)
+        other.load_state_dict(state)
+        for key, value in other.state_dict().items():
+            assert torch.equal(module.state_dict()[key], value)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
+    module = MODULES[name]()
+    state = dict(module.state_dict())
+    first = next(iter(state))
+    wrong = [{**state, "more": state[first]}, {**state, first: torch.zeros(1)}]
+    wrong += [{("x" if key == first else key): value for key, value in state.items()}]
+    for other in wrong:
+        with pytest.raises(RuntimeError):
+            load(module, other)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_state_and_parameters_are_read_as_pytorch_reads_them(name: str) -> None:
+    module = MODULES[name]()
+    state, parameters = module.state_dict(), dict(module.named_parameters(remove_duplicate=False))
+    found = state_of(module)
+    assert list(found) == list(state)
+    assert all(found[key].data_ptr() == value.data_ptr() for key, value in state.items())
+    assert [(key, id(value)) for key, value in named_parameters(module).items()] == [
+        (key, id(value)) for key, value in parameters.items()
+    ]
+    assert [id(value) for value in all_parameters(module)] == [id(value) for value in module.parameters()]
+    assert normalises(module) == (name == "batch norm")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_mode_is_changed_as_pytorch_changes_it(name: str) -> None:
+    module, other = MODULES[name](), MODULES[name]()
+    for training in (True, False, True):
+        set_mode(module, training)
+        other.train(training)
+        assert [part.training for part in module.modules()] == [part.training for part in other.modules()]
+    if isinstance(module, nn.Sequential):
+        module.append(nn.Linear(2, 2))
+        set_mode(module, False)
+        assert not module[-1].training
+        load(module, {key: value + 1 for key, value in module.state_dict().items()})

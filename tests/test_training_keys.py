@@ -1,4 +1,4 @@
-"""Keys of local training that every method follows: clip_norm, augment, precision, optimizer and its options."""
+"""Keys of local training that every method follows: clipping, augmentation, precision, optimizer, schedule."""
 
 import copy
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from flwr.app import ConfigRecord
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,6 +20,8 @@ from florets.conf.schema import as_plain
 from florets.server_app.build import build_checked, build_task, message_settings
 from florets.server_app.own_code import code_imported
 from florets.strategies import STRATEGIES
+from florets.strategies.base.models import GradientAveraging
+from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.models.mlp import mlp
 from florets.task.randomness import Purpose
@@ -29,6 +32,7 @@ from florets.task.training.objective import PLAIN
 from florets.task.training.settings import KEYS, Precision, Training
 from florets.task.wire import kinds
 from tests import own_functions
+from tests.fakes import FakeClients, models, thetas
 from tests.method_runs import play
 from tests.test_caps import node, sent  # noqa: F401 - a fixture
 
@@ -107,18 +111,6 @@ def test_the_built_in_augmentations_mirror_and_move_images() -> None:
     assert not torch.equal(first, other)
 
 
-def test_a_function_of_ones_own_draws_from_seeded_generators_alone() -> None:
-    x, state = torch.ones(4, 3), torch.random.get_rng_state()
-    augment = Augmentation("tests.own_functions:noisy", rng(1))
-    first, second = augment(x), augment(x)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(x, torch.ones(4, 3)), "it changes what it is given, which is a copy"
-    assert not torch.equal(first, second)
-    again = Augmentation("tests.own_functions:noisy", rng(1))
-    assert torch.equal(again(x), first)
-    assert torch.equal(again(x), second)
-
-
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the norms that gradients are clipped to; batches and passes are recorded in `own_functions`."""
@@ -185,22 +177,10 @@ def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> 
     ("keys", "message"),
     [
         (["train.clip_norm=0"], r"^train.clip_norm=0.0: must be greater than 0"),
-        (["train.precision=fp16"], r"^train.precision=fp16: must be one of float32, bf16"),
-        (
-            ["train.optimizer=rprop", "train.weight_decay=0.1"],
-            r"^train.weight_decay=0.1: rprop has none; leave it out",
-        ),
-        (["train.optimizer=adamw", "train.momentum=0.1"], r"^train.momentum=0.1: adamw takes no momentum; add"),
         (
             ["train.optimizer_options={beta: 1}"],
             r"^train.optimizer_options.beta: Adam has no such option. Did you mean 'betas'\? Its options: ",
         ),
-        (
-            ["train.optimizer_options={lr: 1}"],
-            r"lr: Adam has no such option. It has a key of its own, train.learning_rate",
-        ),
-        (["train.optimizer_options={eps: x}"], r"^train.optimizer_options.eps='x': must be a number"),
-        (["train.optimizer_options={eps: -1}"], r"Adam refuses its settings \(Invalid epsilon value"),
         (
             ["averaging=gradients", "train.optimizer_options={eps: 1}"],
             r"^train.optimizer_options={eps: 1}: with averaging=gradients clients send gradients",
@@ -214,12 +194,6 @@ def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> 
             "^train.augment=flip: is for images .* leave it out",
         ),
         (["train.augment=shutil:rmtree"], r"no parameter 'x' .* its signature must be f\(x, rng\)"),
-        (["train.augment=tests.own_functions:of_three"], r"it takes 'y' as well; its signature must be f\(x, rng\)"),
-        (
-            ["train.augment=tests.own_functions:shorter"],
-            r"must return a tensor like its input, torch.float32 \(2, 1, 8",
-        ),
-        (["train.augment=tests.own_functions:failing"], r"failing failed with KeyError: 'boom'"),
         (
             ["experiment=mixed_regression/a", "strategy.local_solver=fedprox", "train.precision=bf16"],
             r"^train.precision=bf16: strategy.local_solver=fedprox solves linear regressions exactly, without steps",
@@ -274,3 +248,79 @@ def test_a_node_runs_no_augmentation_that_its_owner_has_not_allowed(kind: str, n
 def test_a_node_refuses_wrong_settings(settings: dict[str, Any], message: str, node: dict[str, Any]) -> None:  # noqa: F811
     with pytest.raises(ValueError, match=message):
         sent(node, kinds.TRAIN, settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds", "factor", "expected"),
+    [
+        ("constant", None, None, [1, 1, 1, 1, 1]),
+        ("step", 2, 0.1, [1, 1, 0.1, 0.1, 0.01]),
+        ("exponential", None, 0.5, [1, 0.5, 0.25, 0.125, 0.0625]),
+        ("cosine", 2, None, [1, 0.5, 0, 0, 0]),
+        ("cosine", 4, 0.2, [1, 0.6 + 0.4 * np.cos(np.pi / 4), 0.6, 0.6 - 0.4 * np.cos(np.pi / 4), 0.2]),
+        ("inverse_sqrt", None, None, [1, 2**-0.5, 3**-0.5, 0.5, 5**-0.5]),
+        ("inverse_sqrt", 4, None, [1, 1.25**-0.5, 1.5**-0.5, 1.75**-0.5, 2**-0.5]),
+    ],
+)
+def test_factors_of_the_first_five_rounds(
+    name: Any, rounds: int | None, factor: float | None, expected: list[float]
+) -> None:
+    training = Training(schedule=name, schedule_rounds=rounds, schedule_factor=factor)
+    assert [training.rate_factor(server_round) for server_round in range(1, 6)] == pytest.approx(expected, abs=1e-12)
+    assert training.rate_factor(0) == 1
+    assert Training.received(ConfigRecord(training.record())) == training
+
+
+def settings_of(*overrides: str, server_round: int = 1) -> ConfigRecord:
+    config = compose(list(overrides))
+    record = message_settings(config, build_task(config))
+    record[kinds.SERVER_ROUND] = server_round
+    return record
+
+
+def trained_with(*overrides: str, server_round: int = 1) -> Training:
+    return Training.received(settings_of(*overrides)).in_round(server_round)
+
+
+def test_clients_train_at_the_rate_of_the_round() -> None:
+    overrides = [
+        "train.learning_rate=0.2",
+        "train.schedule=step",
+        "train.schedule_rounds=3",
+        "train.schedule_factor=0.5",
+    ]
+    rates = [trained_with(*overrides, server_round=r).learning_rate for r in (1, 3, 4, 7)]
+    assert rates == [0.2, 0.2, 0.1, 0.05]
+    assert trained_with("train.schedule=cosine", "num_rounds=4", server_round=3).learning_rate == 0.005
+
+
+def test_the_servers_step_follows_the_schedule() -> None:
+    # Both clients pull towards 1 with gradient 2 (theta - 1): steps of 0.5, then of 0.25.
+    settings = ConfigRecord(Training(schedule="exponential", schedule_factor=0.5).record())
+    strategy = IFCA(averaging=GradientAveraging(0.25))
+    found = strategy.start(FakeClients([1.0, 1.0]).grid(), models(0.0), num_rounds=2, train_config=settings)
+    assert thetas(found.arrays) == pytest.approx([0.5 + 0.125 * 2 * 0.5])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["train.local_steps=5", "train.local_epochs=2"],
+            "train.local_steps=5: says with train.local_epochs=2 twice",
+        ),
+        (
+            ["experiment=clove/linear", "train.class_weights=balanced"],
+            "train.class_weights=balanced: weighs classes, and task.loss=squared_error has none",
+        ),
+        (["train.local_steps=0"], "train.local_steps=0: must be at least 1"),
+        (["train.schedule=step"], "train.schedule=step: needs train.schedule_rounds"),
+        (["train.schedule=exponential"], "train.schedule=exponential: needs train.schedule_factor"),
+        (["train.schedule_factor=0.5"], "train.schedule_factor=0.5: has no effect with train.schedule=constant"),
+        (["train.schedule=cosine", "train.schedule_factor=1.5"], "train.schedule_factor=1.5: must be at least 0"),
+        (["train.schedule=inverse_sqrt", "train.schedule_rounds=0"], "train.schedule_rounds=0: must be at least 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(overrides)

@@ -12,11 +12,8 @@ from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.averaging import GradientAveraging
-from florets.strategies.base.models import Models
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.strategy import CFLGP
-from florets.strategies.one_shot.strategy import OneShot
 from florets.task.layers import untrained_entries
 from florets.task.task import Task
 from florets.task.training.loop import gradient
@@ -53,13 +50,6 @@ def test_running_statistics_make_no_profile() -> None:
     assert strategy.state.profiles is not None
     parameters = sum(p.numel() for p in net((1, 8, 8), 10).parameters())
     assert strategy.state.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size
-
-
-def test_running_statistics_are_no_part_of_an_estimate() -> None:
-    strategy, _ = ran("strategy=one_shot", "strategy.estimate_epochs=1", "num_rounds=1")
-    assert isinstance(strategy, OneShot)
-    assert strategy.state.centroids is not None
-    assert strategy.state.centroids.shape[1] == sum(p.numel() for p in net((1, 8, 8), 10).parameters())
 
 
 def asked_for_gradient(settings: ConfigRecord, arrays: ArrayRecord, **more: str | int) -> RecordDict:
@@ -100,22 +90,3 @@ def test_gradients_drop_out_and_the_draw_can_be_repeated() -> None:
     module.eval()
     nn.functional.cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
     assert not np.allclose(first["3.weight"], module[3].weight.grad)
-
-
-def test_a_last_chunk_of_one_sample_is_joined_to_the_one_before() -> None:
-    torch.manual_seed(0)
-    module, x, y = net((1, 8, 8), 10), torch.rand(9, 1, 8, 8), torch.arange(9)
-    found, _ = gradient(module, x, y, "cross_entropy", None, np.random.default_rng(0), chunk=4, untrained=STATISTICS)
-    assert found["2.num_batches_tracked"] == 2
-
-
-def test_gradients_step_and_running_statistics_are_averaged() -> None:
-    record = ArrayRecord(net((1, 8, 8), 10).state_dict())
-    models = Models(record, (), STATISTICS)
-    size, statistics = models.layout.size, models.layout.untrained
-    vectors = np.stack([np.full(size, 1.0), np.full(size, 4.0)])
-    after = GradientAveraging(0.5).next_bank(models, vectors, np.array([0, 0]), np.array([2.0, 1.0]))
-    np.testing.assert_allclose(after[0, ~statistics], models.bank[0, ~statistics] - 0.5 * 2.0)
-    counters = models.layout.integers
-    np.testing.assert_allclose(after[0, statistics & ~counters], 2.0)
-    np.testing.assert_array_equal(after[0, counters], 4.0)

@@ -84,25 +84,6 @@ def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> 
     assert found.warnings == ()
 
 
-def test_a_column_that_half_of_the_sites_have_is_not_used_and_that_is_a_warning() -> None:
-    names = ("age", "weight")
-    sites = {f"s{seed}": frame(30, seed, (*names, "bmi") if seed % 2 else names) for seed in range(4)}
-    found = agreed(**sites)
-    assert found.preprocessing is not None
-    assert found.preprocessing.columns == names
-    (text,) = found.warnings
-    assert text.startswith("'bmi': at half of the sites, not used")
-
-
-def test_columns_may_be_named_and_come_in_any_order() -> None:
-    declared = Declaration(target="y", columns=("c", "a"))
-    found = agreed(declared, x=frame(30), z=frame(30, 1)[["y", "b", "a", "c"]])
-    assert found.preprocessing is not None
-    assert found.preprocessing.columns == ("c", "a")
-    with pytest.raises(ValueError, match=r"columns names 'd', and no site has such a column"):
-        agreed(Declaration(target="y", columns=("c", "d")), x=frame(30))
-
-
 def test_words_among_numbers_cost_the_site_its_place() -> None:
     sites = {name: frame(30, seed) for seed, name in enumerate("abc")}
     sites["a"]["b"] = pd.Series(["high", "low"] * 15)
@@ -305,9 +286,9 @@ def test_a_site_that_claims_very_many_records_has_the_weight_of_1000_median_ones
     np.testing.assert_allclose(found.numeric[0].mean, 10_000 / 10_020)
 
 
-def test_the_remedy_of_a_renamed_column_is_toml() -> None:
-    names = {"a": [1.0] * 40, 'serum "chol"': [float(n * n % 17) for n in range(40)]}
-    other = {"serum chol": [float(n * n % 19) for n in range(40)]}
-    sites = {"x": site_of(["0", "1"] * 20, **names), "y": site_of(["0", "1"] * 20, 1, **names)}
-    reason = agree(TARGET, {**sites, "z": site_of(["0", "1"] * 20, 2, **other)}).left_out["z"]
-    assert reason.endswith(r"""rename = {"serum chol" = "serum \"chol\""}""")
+def test_a_scale_that_a_site_keeps_to_itself_is_no_site_scale() -> None:
+    declared = Declaration(target="y", standardise="site")
+    own = site_of(["0", "1"] * 20, 0, declared)
+    found = agree(declared, {"a": own, "silent": own.without_figures()}).preprocessing
+    assert found is not None
+    assert found.sites.keys() == {"a"}

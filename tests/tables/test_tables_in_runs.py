@@ -195,19 +195,3 @@ def test_raw_exports_of_three_kinds_are_one_federation_with_a_line_for_each(tmp_
     assert prepared.classes == {"0": ("0",), "1": ("1",)}
     rounds = [json.loads(line) for line in next((tmp_path / "r").rglob("rounds.jsonl")).read_text().splitlines()]
     assert rounds[-1]["accuracy"] > 0.7
-
-
-def test_a_group_that_the_sites_find_is_kept_together_and_may_be_lacking(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        lines = ["patient_id,x,z,y" if name != "c" else "x,z,y"]
-        rng = np.random.default_rng(len(name))
-        for number in range(60):
-            record = f"{rng.normal():.3f},{rng.normal():.3f},{number % 2}"
-            lines.append(record if name == "c" else f"{500 + number // 4},{record}")
-        (tmp_path / "d" / name).mkdir(parents=True)
-        (tmp_path / "d" / name / "data.csv").write_text("\n".join(lines))
-    given = ["k=1", "strategy=fedavg", "num_rounds=1", "quiet=true", "pictures=false", "target=y"]
-    assert main.main([*given, f"data_dir={tmp_path / 'd'}", f"results_dir={tmp_path / 'r'}"]) == 0
-    config = next((tmp_path / "r").rglob("config.yaml")).read_text()
-    assert "group: patient_id" in config
-    assert len(next((tmp_path / "r").rglob("clients.csv")).read_text().splitlines()) == 4

@@ -57,13 +57,6 @@ def test_inputs_are_those_of_scikit_learns_pipeline_on_the_joined_records() -> N
     assert found.width == prepared.x.shape[1] == 7
 
 
-def test_a_record_alone_has_the_inputs_that_it_has_among_others() -> None:
-    found, new = pooled(records(100, 0)), records(50, 3)
-    whole = found.inputs(new).x
-    for row in range(50):
-        assert np.array_equal(found.inputs(new.iloc[[row]]).x[0], whole[row])
-
-
 def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
     found, new = pooled(records(100, 0)), records(3, 3).assign(kind=["violet", None, "red"])
     prepared = found.inputs(new)
@@ -75,21 +68,11 @@ def test_unknown_words_are_counted_and_are_none_of_the_categories() -> None:
     assert other.inputs(new).x[:, 3:].tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
 
 
-def test_a_column_that_is_wholly_missing_is_imputed() -> None:
-    found = pooled(records(100, 0))
-    new = records(4, 1).assign(
-        dose=math.nan, kind=pd.Series([None] * 4, dtype=object), age=pd.Series([None] * 4, dtype=object)
-    )
-    x = found.inputs(new).x
-    assert x[:, :2].tolist() == [[0, 0]] * 4
-    assert x[0].tolist() == [*found.inputs(new.assign(kind="red")).x[0, :6], 1]
-
-
 def test_targets_of_a_regression_are_standardised_and_words_among_them_refused() -> None:
     found = Preprocessing((NumericInput("a", 0.0, 1.0, False),), (), "y", {}, target_mean=5.0, target_std=2.0)
     assert found.targets(pd.DataFrame({"y": ["9", 1.0]})).tolist() == [2.0, -2.0]
     for wrong in ("x", "1_000", "inf", None):
-        with pytest.raises(ValueError, match="the target 'y' of 1 records is no number"):
+        with pytest.raises(ValueError, match="the target 'y' of 1 records is not a number"):
             found.targets(pd.DataFrame({"y": ["9", wrong]}, dtype=object))
 
 
@@ -120,16 +103,12 @@ def test_a_sites_own_scale_is_needed_where_sites_standardise_alone() -> None:
     [
         {"numeric": [{"name": "a", "mean": "x", "std": 1.0, "indicator": False}]},
         {"numeric": [{"name": "a", "mean": 0.0, "std": 0.0, "indicator": False}]},
-        {"numeric": [{"name": "a", "mean": 0.0, "std": 1.0, "indicator": 10**9}]},
         {"numeric": [{"name": ["a"], "mean": 0.0, "std": 1.0, "indicator": True}]},
         {"numeric": [{"name": "a", "mean": math.nan, "std": 1.0, "indicator": True}]},
-        {"numeric": "abc"},
         {"categorical": [{"name": "k", "categories": ["x"], "other": False, "mode": "y", "indicator": False}]},
         {"sites": {"a": {"mean": [1.0], "std": [1.0]}}},
         {"standardise": "all"},
         {"target_std": 0},
-        {"target": 3},
-        {"classes": ["a"]},
     ],
 )
 def test_what_no_agreement_makes_is_refused(change: dict) -> None:

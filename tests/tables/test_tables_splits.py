@@ -40,14 +40,6 @@ def test_without_strata_the_split_is_scikit_learns_own() -> None:
         assert [sorted(part) for part in expected] == [part.tolist() for part in found]
 
 
-def test_few_records_still_have_one_on_either_side() -> None:
-    for n in (2, 3, 5):
-        train, test = split_rows(np.arange(n, dtype=float), None, 0.2, 0, False)
-        assert (len(train), len(test)) == (n - 1, 1)
-    with pytest.raises(ValueError, match="give at least 2"):
-        split_rows(np.zeros(1), None, 0.2, 0, False)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
     y = np.arange(len(SUBJECTS)) % 2
@@ -87,24 +79,6 @@ def test_whole_subjects_meet_the_share_that_was_asked_for_and_stay_stratified(sh
         assert len(test) / len(groups) == pytest.approx(share, abs=0.06)
         if 0.2 <= share <= 0.8:
             assert labels[test].mean() == pytest.approx(labels.mean(), abs=0.06)
-
-
-def test_fewer_subjects_than_parts() -> None:
-    x, y = torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64)
-    one = ClientData(x, y, x, y, 0, subjects=torch.zeros(6, dtype=torch.int64))
-    rest, (held, _) = hold_out(one, np.random.default_rng(0))
-    assert len(rest.x_train) == len(held) == 6
-    with pytest.raises(ValueError, match="all records belong to one subject"):
-        with_validation(one, 0.2, np.random.default_rng(0))
-    (fold,) = disjoint_folds(x, y, 2, 3, np.random.default_rng(0), torch.zeros(6, dtype=torch.int64))
-    assert fold.tolist() == list(range(6))
-    # Of two subjects the smaller one is held out, and a rare class needs no fold of its own.
-    two = np.array([0, 0, 0, 0, 0, 1])
-    assert (
-        len(hold_out(ClientData(x, y, x, y, 0, subjects=torch.from_numpy(two)), np.random.default_rng(1))[1][0]) == 1
-    )
-    train, test = split_rows(np.array([0.0, 1, 2, 3, 4, 5]), two, 0.2, 0, False)
-    assert {len(train), len(test)} == {1, 5}
 
 
 def visits(folder: Path, n: int, seed: int, persons: bool = True, targets: int = 2) -> Path:
