@@ -204,18 +204,6 @@ def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() 
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
 
 
-def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
-    faults: dict[tuple[str, int, int], Fault] = {
-        (KMEANS, 1, 4): lost,
-        (KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
-    }
-    strategy = KFED(input_shape=(1,), local_clusters=2)
-    play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
-    assert strategy.assignment["4"] == 1
-    assert strategy.state.centroids is not None
-    np.testing.assert_allclose(strategy.state.centroids, [[0.1], [10.2]], atol=1e-6)
-
-
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
     clients = FakeClients(TARGETS)
     with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):

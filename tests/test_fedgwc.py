@@ -24,7 +24,6 @@ from florets.strategies.fedgwc.strategy import (
     affinities,
     best_split,
     gaussian_rewards,
-    resting_change,
 )
 from florets.task.training.linear import LinearNames, linear_update
 from florets.task.training.loop import train
@@ -304,22 +303,6 @@ def test_newcomers_get_a_row_and_those_who_met_few_have_no_say() -> None:
     child = cluster.part(np.array([2, 3]))
     assert (child.members, child.change, child.rests) == (["c", "new"], 1.0, 0)
     np.testing.assert_array_equal(child.matrix, cluster.matrix[2:, 2:])
-
-
-def test_the_threshold_is_that_of_the_change_at_rest() -> None:
-    assert resting_change(1e-5, 0.1, 10) == pytest.approx(1e-5)
-    # A long run of independent targets changes by the factor that is computed.
-    rng, levels = np.random.default_rng(0), []
-    for rate, size in ((0.1, 100), (0.4, 20)):
-        participants = round(rate * size)
-        targets = rng.normal(1, 0.3, 40_000) / participants
-        entry, changes = 1 / participants, []
-        for target in targets:
-            after = (1 - rate) * entry + rate * target
-            changes.append((after - entry) ** 2)
-            entry = after
-        levels.append(np.mean(changes))
-    assert resting_change(1.0, 0.4, 8) == pytest.approx(levels[1] / levels[0], rel=0.05)
 
 
 # Splits

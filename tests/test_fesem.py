@@ -133,16 +133,6 @@ def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
     assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
 
 
-def test_a_model_without_any_client_so_far_is_nobodys() -> None:
-    # Two different models came back in round 1: the third has no client, and keeps its initial weights.
-    clients = FakeClients([0.0, 0.0, 10.0, 5.0], faults={(kinds.TRAIN, 1, 3): lost})
-    strategy = FeSEM()
-    seen = play(strategy, clients, 3, 5.0, 5.0, 5.0)
-    # Client 3 is at the initial weights, and joins the nearer of the two others.
-    assert set(seen[-1].assignment.values()) == {0, 1}
-    assert thetas(strategy.context.models.record)[2] == 5.0
-
-
 def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:
     # Three groups; in round 2 nobody of the last one is there.
     targets = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]

@@ -75,18 +75,6 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     assert np.mean(np.array(found) == part.y_test.numpy()) == pytest.approx(own)
 
 
-def test_a_newcomer_to_per_fedavg_is_told_that_the_model_is_meant_to_be_adapted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [*SMALL, "strategy=per_fedavg", "quiet=true"]
-    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
-    part = build_task(compose(given)).client(5)
-    np.savez(tmp_path / "5.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
-    capsys.readouterr()
-    assert main(["assign", f"run={folder}", f"data={tmp_path / '5.npz'}"]) == 0
-    assert "adapts it by a gradient step on its own training data before it uses it" in capsys.readouterr().out
-
-
 METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": (), "intercept": ()}
 HOSTS = ("clove", "ifca", "cfl_gp")
 

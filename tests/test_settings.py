@@ -134,13 +134,6 @@ def test_averaging_by_name_or_whole() -> None:
 # State
 
 
-@pytest.mark.parametrize("name", ["clove", "two_phase", "local", "flux", "feddrift"])
-def test_a_fresh_state_is_equal_in_every_strategy_and_survives_a_checkpoint(name: str) -> None:
-    one, other = strategy_class(name)(), strategy_class(name)()
-    assert one.state is not other.state
-    _equal(_stored(one.state), one.state)
-
-
 def test_a_plan_never_changes_the_round_that_it_was_given() -> None:
     tried: list[str] = []
 

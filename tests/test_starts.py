@@ -9,7 +9,6 @@ from flwr.app import ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models, orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
@@ -94,13 +93,6 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
     expected = [np.mean((bank[m] + targets[chosen == m]) / 2) if (chosen == m).any() else bank[m] for m in (0, 1)]
     if make is IFCA:
         assert banks[8] == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_start_is_judged_by_a_quorum_of_losses() -> None:
-    faults = {(kinds.LOSSES, 3, client): lost for client in range(3)}
-    strategy = IFCA(restarts=2, restart_rounds=2, quorum=0.5, round_tries=1)
-    with pytest.raises(FederationError, match="valid loss vector from 1 of 4 asked, and needs 2"):
-        play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0], faults=faults), 3, 4.0, 6.0)
 
 
 def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> None:
