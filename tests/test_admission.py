@@ -170,14 +170,6 @@ def far(**values: float) -> str | None:
     return InputMagnitudes().warning({key: Magnitude(value, False) for key, value in values.items()})
 
 
-def test_only_ratios_above_20_are_far_and_of_two_the_larger_one():
-    assert far() is far(a=0.5) is far(a=0.5, b=10.0, c=0.025) is far(a=0.0, b=0.0) is None
-    assert "those of b 300 times" in str(far(a=0.5, b=150.0))
-    assert "those of a 0.003 times" in str(far(a=0.5, b=150.0, c=160.0))
-    assert "those of a 0 times" in str(far(a=0.0, b=0.5, c=0.5))
-    assert " and 2 more." in str(far(**{f"x{i}": 100.0 for i in range(7)}, **{f"y{i}": 1.0 for i in range(9)}))
-
-
 def arriving(*counts: int) -> LocalGrid:
     """Return a grid on which nodes come online one after the other; the last count stays."""
     grid = FakeClients([0.0] * 4).grid()

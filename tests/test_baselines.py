@@ -236,25 +236,6 @@ def test_far_centres_found_two_groups_and_the_others_join_the_nearer() -> None:
     np.testing.assert_array_equal(means, column(0.5, 9.5))
 
 
-def test_one_clients_centres_are_all_taken_however_near_they_are() -> None:
-    # Every client holds a pair that is 1 apart: whichever comes first, its two centres are the two groups.
-    centres = column(0, 1, 100, 101)
-    owners = np.array([0, 0, 1, 1])
-    seen = set()
-    for seed in range(10):
-        groups, _ = group_centres(centres, owners, 2, np.random.default_rng(seed))
-        seen.add(tuple(groups))
-    assert seen == {(0, 1, 1, 1), (0, 0, 0, 1)}
-
-
-@pytest.mark.parametrize(("distinct", "wanted", "found"), [(3, 5, 3), (1, 4, 1), (4, 4, 4)])
-def test_there_are_never_more_groups_than_distinct_centres(distinct: int, wanted: int, found: int) -> None:
-    centres = np.repeat(column(*range(distinct)), 2, axis=0)
-    groups, means = group_centres(centres, np.arange(2 * distinct), wanted, rng())
-    assert len(means) == found
-    np.testing.assert_array_equal(groups, np.repeat(np.arange(found), 2))
-
-
 def plain(centres: FloatArray, owners: IntArray, k: int, first: int) -> list[set[int]]:
     """Alg. 2 word for word, on lists; groups as sets of rows."""
     chosen = [tuple(row) for row in dict.fromkeys(map(tuple, centres[owners == first]))]

@@ -131,16 +131,6 @@ def test_clustering_stops_once_it_is_unchanged_for_a_share_of_the_rounds() -> No
     assert clients.asked(kinds.TRAIN, 7) == [0, 1, 2, 3]
 
 
-def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    _, reports, _ = play(clients, models(4.0, 6.0), 8, cluster_rounds=4)
-    assert [report.stable for report in reports] == [False] * 4 + [True] * 4
-    assert probed(clients, 8) == [2, 4]
-    clients = FakeClients(TWO_GROUPS)
-    play(clients, models(4.0, 6.0), 8)
-    assert probed(clients, 8) == [2, 4, 6, 8]
-
-
 def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_group() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy, reports, _ = play(clients, models(4.0, 6.0), 16, fraction_train=0.5, seed=1)

@@ -257,13 +257,6 @@ def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:
     assert {place(everybody[client], groups)[0] for client in range(20, 30)} == {-1}
 
 
-def test_a_group_of_one_borrows_what_is_usual() -> None:
-    groups = centres(planted([6, 1], seed=2), np.repeat([0, 1], [6, 1]))
-    assert groups.usual[1] == groups.usual[0] > 0.0
-    alone = centres(planted([1, 1], seed=2), np.array([0, 1]))
-    assert alone.usual.tolist() == [0.0, 0.0]
-
-
 def test_a_client_without_an_update_fits_nowhere() -> None:
     folds = planted([5, 5], seed=2)
     groups = centres(folds - folds.mean(axis=(0, 1)), np.repeat([0, 1], 5))

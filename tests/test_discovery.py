@@ -280,13 +280,6 @@ def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algo
     assert [list(c.array_records[kinds.ARRAYS]) for c in sent] == [["w"]] * 6
 
 
-def test_a_start_from_updates_keeps_k_models_where_fewer_clients_replied() -> None:
-    clients = FoldClients(TWO[2:4], faults={(kinds.TRAIN, 1, 1): lost})
-    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(2)})
-    result = CLoVE(k=2, first_round="update", quorum=0.5).start(clients.grid(), first, num_rounds=1)
-    np.testing.assert_allclose(models(result.arrays), [A / 2, A / 2], atol=1e-6)
-
-
 @pytest.mark.slow
 def test_folds_find_k_for_another_algorithm() -> None:
     first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})

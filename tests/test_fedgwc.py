@@ -1,6 +1,5 @@
 """FedGWC: losses of local steps, splits, newcomers, faults, and runs that are killed."""
 
-import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -275,19 +274,6 @@ def test_entries_of_the_participants_move_towards_their_rewards() -> None:
     cluster.observe(np.array([2, 1]), np.array([1.0, 1.0]), 0.5, "recent")
     assert cluster.filled()[2].tolist() == pytest.approx([second, 0.5 / 16 + 0.25, 0.5 * second + 0.25, 1 / 16])
     assert cluster.meetings.tolist() == [[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 2, 0], [0, 0, 0, 0]]
-
-
-def test_all_rounds_count_alike_where_that_is_wanted() -> None:
-    cluster, rng = Interactions(), np.random.default_rng(0)
-    cluster.admit(list("abcd"))
-    seen: dict[tuple[int, int], list[float]] = {}
-    for _ in range(9):
-        rows, rewards = rng.permutation(4)[:2], rng.random(2)
-        cluster.observe(rows, rewards, 0.5, "all")
-        for (i, reward), j in itertools.product(zip(rows, rewards / rewards.sum(), strict=True), rows):
-            seen.setdefault((i, j), []).append(reward)
-    for (i, j), shares in seen.items():
-        assert cluster.matrix[i, j] == pytest.approx(np.mean(shares))
 
 
 def test_newcomers_get_a_row_and_those_who_met_few_have_no_say() -> None:

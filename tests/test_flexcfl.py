@@ -61,15 +61,6 @@ def test_some_clients_form_the_groups_and_the_others_join_when_they_take_part(me
     assert assigned["0"] != assigned["2"]
 
 
-def test_a_cold_start_that_is_lost_is_asked_for_again_when_the_client_takes_part() -> None:
-    lost_starts = {(kinds.TRAIN_ESTIMATE, server_round, 3): lost for server_round in (1, 2)}
-    clients = FakeClients(TARGETS, faults=lost_starts)
-    seen = play(flexcfl(), clients, 3, 0.0, 0.0)
-    assert "3" not in seen[1].assignment
-    assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2]
-    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
 def test_a_cold_start_with_values_beyond_reason_founds_no_group() -> None:
     def huge(content: RecordDict) -> RecordDict:
         content.array_records[kinds.ARRAYS]["theta"] = Array(np.array([1e30], dtype=np.float32))

@@ -127,7 +127,6 @@ def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: 
 # Several groups
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("method", ["ditto", "fedala"])
 def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(host: str, method: str) -> None:
@@ -140,7 +139,6 @@ def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(
     assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("host", ["clove", "cfl_gp"])
 def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str) -> None:
     found = play(f"strategy={host}", "personal=fedproto", "num_rounds=8", "train.local_epochs=5")

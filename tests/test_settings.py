@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.shared.personal_models import PersonalModels
-from florets.task.keys import setting
 from tests.fakes import FakeClients, models, thetas
 
 ROOT = Path(__file__).parents[1]
@@ -105,22 +104,6 @@ def test_a_constructor_converts_what_loses_nothing() -> None:
     found = CLoVE(fraction_train=1, weighting="Uniform", stability_rounds=np.int64(4), shared_layers=("1",)).settings
     assert found == CLoVESettings(weighting="uniform", stability_rounds=4, shared_layers=["1"])
     assert [type(value) for value in (found.fraction_train, found.stability_rounds)] == [float, int]
-
-
-def test_a_constructor_leaves_fields_of_types_that_no_key_has_and_holds_narrowed_ones() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class OwnSettings(CLoVESettings):
-        """Uniform weights, and a function."""
-
-        weighting: Literal["uniform"] = setting("uniform", "weights of an average")
-        measure: Callable[[float], float] = abs
-
-    class Own(CLoVE):
-        Settings = OwnSettings
-
-    assert Own(measure=max).settings.measure is max
-    with pytest.raises(ValueError, match="weighting='examples': must be uniform"):
-        Own(weighting="examples")
 
 
 def test_averaging_by_name_or_whole() -> None:

@@ -169,9 +169,3 @@ def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> No
     # Client 2's losses would make it the next one; client 3 stands for its group.
     groups = {frozenset(key for key, own in seen[0].assignment.items() if own == model) for model in range(3)}
     assert groups == {frozenset("01"), frozenset("23"), frozenset("45")}
-
-
-def test_with_fewer_clients_than_models_the_others_stay() -> None:
-    strategy = IFCA(first_round="farthest")
-    play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0, 7.0)
-    assert sorted(thetas(strategy.context.models.record)) == pytest.approx([1.25, 7.0, 8.75])

@@ -25,10 +25,7 @@ from florets.strategies.two_phase.moment_descent import (
     largest_groups,
     leading_bases,
     longest_columns,
-    orthonormal_columns,
-    random_bases,
     term_size,
-    weighted_mean,
 )
 from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.task.wire import bank, kinds
@@ -296,15 +293,6 @@ def soft_round(spoiled: Callable[[RecordDict], RecordDict]) -> RoundReport:
     return run(*settings, watched=Watched({(TRAIN_SOFT, 1, 3): spoiled})).reports[0]
 
 
-def test_metrics_of_a_spoiled_soft_reply_are_refused():
-    def spoiled(content: RecordDict) -> RecordDict:
-        metrics = content.metric_records[kinds.METRICS]
-        content[kinds.METRICS] = MetricRecord({**metrics, "memberships": [0.5, 0.6, 0.1]})
-        return content
-
-    assert soft_round(spoiled).replies["invalid"] == 1
-
-
 def test_a_soft_reply_with_an_absurd_model_of_little_weight_is_refused():
     def spoiled(content: RecordDict) -> RecordDict:
         metrics, arrays = content.metric_records[kinds.METRICS], content.array_records[kinds.ARRAYS]
@@ -356,17 +344,6 @@ def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_
     assert span(found) == pytest.approx(span(expected), abs=1e-8)
     again = leading_bases(local, weights, 2, rng())
     assert np.array_equal(found, again[0])
-
-
-def test_many_exchanges_of_the_iteration_end_in_the_singular_vectors():
-    _, matrices, weights = clients(12)
-    mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
-    bases = random_bases(1, 12, 2, rng())
-    assert bases[0].T @ bases[0] == pytest.approx(np.eye(2))
-    for _ in range(50):
-        bases = weighted_mean([(y.T @ bases[0])[None] for y in matrices], weights)
-        bases = orthonormal_columns(weighted_mean([(y @ bases[0])[None] for y in matrices], weights))
-    assert span(bases[0]) == pytest.approx(span(np.linalg.svd(mean)[0][:, :2]), abs=1e-8)
 
 
 def test_anchors_are_grouped_into_exactly_k_or_by_distance():
