@@ -3,7 +3,6 @@
 import itertools
 import warnings
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,11 +44,8 @@ from florets.strategies.core.cluster import (
     within_sums,
 )
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
-from florets.strategies.fedclust.strategy import FedClust
-from florets.strategies.pacfl.strategy import PACFL
 from florets.strategies.shared.first_rounds import random_assignment
-from florets.strategies.shared.linked_groups import LinkedGroups, extended
-from florets.strategies.sr_fca.strategy import SRFCA
+from florets.strategies.shared.linked_groups import extended
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))
@@ -111,12 +107,6 @@ def test_clusters_are_canonical_without_gaps_and_never_split_equal_rows(
     for row in range(len(vectors)):
         equal = (vectors == vectors[row]).all(axis=1)
         assert len(set(found[equal].tolist())) == 1
-
-
-def test_rows_that_differ_only_in_their_last_bits_give_no_warning() -> None:
-    vectors = 1e8 + np.array([[0.0], [1e-8 * 2], [4e-8], [1.0]])
-    found = cluster(vectors, 3, "kmeans", rng())
-    assert np.array_equal(found, canonical(found))
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -210,10 +200,6 @@ def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyP
     assert np.array_equal(doubled[:120], doubled[120:])
 
 
-def column(*values: float) -> FloatArray:
-    return np.array(values, dtype=np.float64)[:, np.newaxis]
-
-
 def by_adjacency(rows: FloatArray) -> IntArray:
     """The paper's equation word for word: j is i's first neighbour, or i is j's, or both have the same one."""
     distances = np.linalg.norm(rows[:, np.newaxis] - rows, axis=2)
@@ -241,22 +227,6 @@ def by_hierarchy(rows: FloatArray, wanted: int) -> IntArray:
         one, other = min(pairs, key=lambda pair: float(np.linalg.norm(means[pair[0]] - means[pair[1]])))
         groups = canonical(np.where(groups == other, one, groups))
     return canonical(groups)
-
-
-def test_first_neighbours_worked_out_by_hand() -> None:
-    # 0 and 1 choose each other, 3 chooses 1; 10 and 11 choose each other.
-    assert canonical(first_partition(column(0, 10, 1, 3, 11))).tolist() == [0, 1, 0, 0, 1]
-    assert first_partition(column(5)).tolist() == [0]
-    assert first_partition(np.zeros((0, 2))).tolist() == []
-
-
-def test_pairs_are_merged_by_their_means_and_larger_groups_weigh_more() -> None:
-    # Groups {0, 1, 1.5}, {10, 11}, {14, 15.2}: the means of the last two are nearest.
-    rows = column(0, 1, 1.5, 10, 11, 14, 15.2)
-    assert cluster(rows, 3, "finch", rng()).tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert cluster(rows, 2, "finch", rng()).tolist() == [0, 0, 0, 1, 1, 1, 1]
-    # More than the first partition has: distinct rows are merged, nearest first.
-    assert cluster(rows, 6, "finch", rng()).tolist() == [0, 1, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -341,22 +311,6 @@ def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -
         assert group_by_largest_gap(distances, "average", smallest).clusters.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("algorithm", [PACFL, FedClust, SRFCA])
-def test_methods_that_cut_a_tree_at_a_gap_ask_how_large_groups_are(algorithm: type[Any]) -> None:
-    points = np.array([0.1, 1.0, 10.0, 11.1, 1000.0])
-    distances = np.abs(np.subtract.outer(points, points))
-
-    def cut(strategy: Any) -> list[int]:
-        of_groups = isinstance(strategy.state, LinkedGroups)
-        found = strategy.state._group(strategy, distances) if of_groups else strategy._group(distances)
-        return list(found.clusters)
-
-    assert cut(algorithm()) == [0, 0, 0, 0, 1]
-    assert cut(algorithm(smallest_group=2)) == [0, 0, 1, 1, 2]
-    with pytest.raises(ValueError, match=r"smallest_group=2: has an effect only with strategy\.cut=largest_gap"):
-        algorithm(smallest_group=2, cut="k")
-
-
 @pytest.mark.parametrize(
     ("distances", "clusters"),
     [
@@ -393,12 +347,6 @@ def test_the_cost_of_a_cluster_is_the_sum_of_its_members_losses() -> None:
     assert summed_losses(losses, np.array([0, 1, 0])).tolist() == [[8.0, 10.0, 12.0], [4.0, 5.0, 6.0]]
 
 
-def test_the_matching_minimises_the_total_not_each_clusters_own_cost() -> None:
-    # Both clusters like model 0 best; cluster 1 would lose more by giving it up.
-    losses = np.array([[1.0, 2.0], [1.0, 9.0]])
-    assert match_min_cost(losses, np.array([0, 1])).tolist() == [1, 0]
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed: int) -> None:
@@ -433,13 +381,6 @@ def test_the_overlap_of_all_clients_is_maximised_over_every_matching() -> None:
         kept = (match_overlap(clusters, previous, 5)[clusters] == previous).sum()
         best = max((np.array(p)[clusters] == previous).sum() for p in permutations(range(5), 4))
         assert kept == best
-
-
-def test_no_clients_need_no_models() -> None:
-    nothing = np.zeros(0, dtype=np.int64)
-    assert match_min_cost(np.zeros((0, 3)), nothing).tolist() == []
-    assert match_overlap(nothing, nothing, 3).tolist() == []
-    assert match_in_order(0, 3).tolist() == []
 
 
 def test_more_clusters_than_models_are_refused_by_every_matching() -> None:
@@ -524,11 +465,6 @@ def test_the_largest_distance_of_the_best_pairing_by_hand():
     assert model_error(np.array([[1.0], [4.0]]), true_models) == 2
     assert model_error(np.array([[2.0], [0.5]]), true_models) == 0.5
     assert model_error(np.array([[2.0], [9.0], [0.25]]), true_models) == 0.25
-
-
-def test_one_global_model_is_judged_by_the_true_model_that_it_is_farthest_from():
-    assert model_error(np.array([[0.5, 0.0]]), np.array([[0.0, 0.0], [2.0, 0.0]])) == 1.5
-    assert model_error(np.array([[0.0], [5.0]]), np.array([[1.0], [2.0], [5.0]])) == 2
 
 
 @settings(max_examples=40, deadline=None)

@@ -100,7 +100,7 @@ def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
     assert permuted(gram_of(rows), order) == pytest.approx(gram_of(moved), abs=1e-12)
 
 
-@pytest.mark.parametrize("sizes", [[4, 4], [5, 5, 5, 5], [10, 4, 4, 2], [12, 3], [3, 2], [39, 1]])
+@pytest.mark.parametrize("sizes", [[10, 4, 4, 2], [3, 2], [39, 1]])
 def test_planted_groups_are_found(sizes: list[int]) -> None:
     found = discover(planted(sizes, seed=sum(sizes)), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("groups", len(sizes))
@@ -197,16 +197,6 @@ def test_groups_far_apart_that_cannot_be_found_are_named_as_such() -> None:
     assert (enough.verdict, enough.k) == ("groups", 2)
 
 
-def test_two_clients_differ_or_do_not() -> None:
-    few = discover(planted([1, 1], seed=0), None, rng=np.random.default_rng(0))
-    assert few.verdict == "none"
-    assert np.isnan(few.p_value)
-    many = discover(
-        planted([1, 1], seed=0, folds=10), None, level=0.02, permutations=99, rng=np.random.default_rng(0)
-    )
-    assert (many.verdict, many.k, many.candidates.tolist()) == ("all_differ", 2, [2])
-
-
 @pytest.mark.parametrize("clients", [0, 1])
 def test_nobody_to_compare_with(clients: int) -> None:
     found = discover(np.ones((clients, 4, 3)), None, rng=np.random.default_rng(0))
@@ -221,13 +211,6 @@ def test_rows_that_are_all_equal_hold_no_groups(value: float) -> None:
     assert found.p_value == 1.0
     assert not found.scores.any()
     assert not found.similarity.any()
-
-
-def test_a_row_of_zeros_is_no_error() -> None:
-    folds = planted([4, 4], seed=1)
-    folds[3] = 0.0
-    found = discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
-    assert np.isfinite(found.scores).all()
 
 
 def test_a_row_that_is_not_finite_is_an_error() -> None:
@@ -274,13 +257,6 @@ def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:
     assert {place(everybody[client], groups)[0] for client in range(20, 30)} == {-1}
 
 
-def test_a_group_of_one_borrows_what_is_usual() -> None:
-    groups = centres(planted([6, 1], seed=2), np.repeat([0, 1], [6, 1]))
-    assert groups.usual[1] == groups.usual[0] > 0.0
-    alone = centres(planted([1, 1], seed=2), np.array([0, 1]))
-    assert alone.usual.tolist() == [0.0, 0.0]
-
-
 def test_a_client_without_an_update_fits_nowhere() -> None:
     folds = planted([5, 5], seed=2)
     groups = centres(folds - folds.mean(axis=(0, 1)), np.repeat([0, 1], 5))
@@ -306,12 +282,6 @@ def test_the_common_move_is_the_mean_in_units_of_the_clients_own() -> None:
     changes = np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 4.0]])
     # Weights of 1/2, 1/4, 1/4: the mean is (3/2, 2), the mean square 9/2 + 16/2.
     np.testing.assert_allclose(common_move(changes, np.array([20.0, 10.0, 10.0])), np.array([1.5, 2.0]) / 12.5**0.5)
-
-
-def test_clients_that_do_not_move_have_nothing_in_common() -> None:
-    still = common_move(np.zeros((2, 3)), np.ones(2))
-    np.testing.assert_array_equal(still, np.zeros(3))
-    assert not moves_on(still, still)
 
 
 @pytest.mark.parametrize(

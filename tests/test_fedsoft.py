@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -17,11 +16,9 @@ from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
 from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
 from florets.task.training.mixture import sample_losses
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"
-FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 
 def personal(found: Played) -> dict[str, np.ndarray]:
@@ -118,16 +115,6 @@ def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
 
 
-@pytest.mark.slow
-def test_clients_test_their_own_models_or_their_centres() -> None:
-    given = (SOFT, "num_rounds=2", "eval_every=1", "train=sgd", "train.learning_rate=1.0")
-    own, centre = play(*given), play(*given, "strategy.tested=centre")
-    assert own.models.bank.tobytes() == centre.models.bank.tobytes()
-    losses = [np.array([test.loss for test in found.reports[-1].evaluations.values()]) for found in (own, centre)]
-    assert len(losses[0]) == len(losses[1]) == 6
-    assert (losses[0] != losses[1]).all()
-
-
 def test_equal_centres_are_refused() -> None:
     with pytest.raises(ValueError, match="all 2 initial models are equal"):
         FedSoft(k=2).check(Models(fakes.models(1.0, 1.0)))
@@ -138,14 +125,6 @@ def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:
     assert compose([*SMALL, SOFT, half, "strategy.clients_per_centre=3"]).strategy.settings.clients_per_centre == 3
     with pytest.raises(ConfigError, match=r"strategy.clients_per_centre=4: a round has 3 of 6 clients; draw no more"):
         compose([*SMALL, SOFT, half, "strategy.clients_per_centre=4"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-@pytest.mark.parametrize("more", [(), ("strategy.clients_per_centre=3",)])
-def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str, more: tuple[str, ...]) -> None:
-    outcome = play_faulty("fedsoft", fault, seed=1, more=(*FAULTY, *more))
-    assert outcome.sound, outcome
 
 
 # Clients that come later

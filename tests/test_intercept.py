@@ -25,7 +25,6 @@ from florets.strategies.intercept.strategy import (
     InterceptClients,
     InterceptKept,
     between_variance,
-    residual_variance,
     shrunk,
 )
 from florets.task.wire import bank, codec, kinds
@@ -56,24 +55,6 @@ def test_clients_that_are_alike_have_no_offsets() -> None:
     assert shrunk(np.array([1.0]), np.array([np.inf])) == pytest.approx(np.zeros(1))
     # Where nothing is uncertain, nothing is shrunk.
     assert shrunk(np.array([1.0, -2.0]), np.zeros(2)) == pytest.approx([1.0, -2.0])
-
-
-def test_schools_reach_the_best_linear_prediction() -> None:
-    """160 schools of 14 to 67 pupils, sd 3 between and 6 within: nearly as with the true variances."""
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(14, 68, size=160)
-    true = rng.normal(0, 3, size=160)
-    residuals = [rng.normal(offset, 6, size=size) for offset, size in zip(true, sizes, strict=True)]
-    told = [value_offset(one) for one in residuals]
-    estimates = np.array([mean[0] for mean, _ in told])
-    within = residual_variance(np.array([spread[0] for _, spread in told]), sizes.astype(float))
-    assert within == pytest.approx(36, rel=0.05)
-    variances = within / sizes
-    assert between_variance(estimates, variances) == pytest.approx(9, rel=0.25)
-    best = 9 / (9 + 36 / sizes) * estimates
-    errors = [np.square(found - true).mean() for found in (shrunk(estimates, variances), best, estimates)]
-    assert errors[0] == pytest.approx(errors[1], rel=0.02)
-    assert errors[0] < 0.95 * errors[2]
 
 
 # What a client estimates
@@ -152,13 +133,6 @@ def test_a_client_with_one_class_has_a_finite_offset_that_is_shrunk(num_classes:
     assert abs(own) < abs(offsets[0])
 
 
-def test_logits_of_any_size_are_no_trouble() -> None:
-    logits = np.array([[800.0, -800.0], [-500.0, 900.0], [0.0, 0.0]])
-    offsets, variances = class_offsets(logits, np.array([1, 0, 1]))
-    assert np.isfinite(offsets).all()
-    assert np.isfinite(variances).all()
-
-
 # Within a run
 
 
@@ -228,8 +202,9 @@ def test_a_client_whose_estimate_is_lost_tests_its_groups_model() -> None:
 
 def test_a_regression_shifts_its_one_output() -> None:
     more = ("experiment=cfl_gp/linear", "strategy=fedavg", "num_rounds=1", "eval_every=1", "num_clients=6")
+    small = ("task.data_options.train_per_line=60", "task.data_options.test_per_line=20")
     bias = ("task.model=linear", "task.model_options={bias: true}", "averaging=models")
-    found = play(*more, *bias, "personal=intercept")
+    found = play(*more, *small, *bias, "personal=intercept")
     assert len(found.reports[-1].evaluations) == 6
 
 

@@ -12,6 +12,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
@@ -24,20 +25,34 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
 }
 """Each with the settings of its short run."""
 
-MIXTURES = ("fedem", "fedrc")
-"""Strategies whose clients mix all models: held to the same faults."""
+FAULTED = {
+    **STRATEGIES,
+    "fedem": (),
+    "fedrc": (),
+    "fedsoft": (),
+    "fedgwc": ("strategy.fraction_train=0.5", "strategy.rest_threshold=1000", "strategy.most_index=9"),
+}
+"""Held to faulty clients: also those whose clients mix all models."""
 
-FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
+FAULTY = ("num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 
 @pytest.mark.parametrize(
     ("fault", "strategy"),
-    list(zip(itertools.cycle(["missing array", "huge weights (1e6)"]), [*STRATEGIES, *MIXTURES], strict=False)),
+    list(zip(itertools.cycle(["missing array", "huge weights (1e6)"]), FAULTED, strict=False)),
 )
 def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
-    outcome = play_faulty(strategy, fault, seed=0, more=(*FAULTY, *STRATEGIES.get(strategy, ())))
+    outcome = play_faulty(strategy, fault, seed=0, more=(*FAULTY, *FAULTED[strategy]))
     assert outcome.sound, outcome
     assert outcome.refused > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", FAULTED)
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
+def test_no_fault_ends_a_run_or_corrupts_its_models(strategy: str, fault: str) -> None:
+    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *FAULTED[strategy]))
+    assert outcome.sound, outcome
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
