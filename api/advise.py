@@ -16,7 +16,7 @@ from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 
 
-class Advice:
+class Advice(pages.Paged):
     """What clients should use, and why.
 
     Parameters
@@ -26,7 +26,7 @@ class Advice:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        super().__init__(folder, "advice.html")
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -51,20 +51,8 @@ class Advice:
         """The answer in words, as the command prints it."""
         return (self.folder / "advice.txt").read_text(encoding="utf-8").rstrip()
 
-    @property
-    def page(self) -> Path:
-        """The page with the comparison, the groups and the table of clients."""
-        return self.folder / "advice.html"
-
-    def show(self) -> None:
-        """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
-        pages.show(self, self.page, self.text)
-
     def __repr__(self) -> str:
         return f"<florets.Advice: {self.values['answer']} {self.page}>"
-
-    def _repr_html_(self) -> str:
-        return pages.framed(self.page)
 
 
 @one_thread_within()
