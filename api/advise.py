@@ -31,20 +31,17 @@ class Advice(pages.Paged):
     @cached_property
     def values(self) -> dict[str, Any]:
         """All figures, as ``advice.json`` has them."""
-        found: dict[str, Any] = json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))
-        return found
+        return json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     @property
     def chosen(self) -> str | None:
         """The advised method, such as ``fedavg``, ``local`` or ``discovery``; None where none beats a constant."""
-        method: str | None = self.values["chosen"]
-        return method
+        return self.values["chosen"]  # type: ignore[no-any-return]
 
     @property
     def command(self) -> str | None:
         """The command that uses the advised method with the settings that were chosen; None without one."""
-        line: str | None = self.values["command"]
-        return line
+        return self.values["command"]  # type: ignore[no-any-return]
 
     @property
     def text(self) -> str:
