@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from florets.reports.console import counted, duration, size
+from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, Difference, is_below, joined_accuracy, low_sites
@@ -107,6 +108,10 @@ class Words:
         is_one_class = key in advice.evidence.one_class
         if chosen is not None and other is not None and not is_one_class:
             gain = criterion.gain_of(chosen, other)
+
+        def figure(test: PartStatistics | None) -> float:
+            return math.nan if test is None else criterion.own(test)
+
         # Of classes the counts; of values number, mean and sum of squares.
         train = next((one.train[key] for one in outcomes if key in one.train), None)
         return SiteRow(
@@ -115,9 +120,11 @@ class Words:
             next((number for number, group in enumerate(groups, start=1) if key in group), None),
             0 if train is None else int(train[0] if self.is_regression else train.sum()),
             max(one.test[key].n for one in outcomes if key in one.test),
-            *(math.nan if test is None else criterion.own(test) for test in (chosen, alone, together)),
+            figure(chosen),
+            figure(alone),
+            figure(together),
             *gain,
-            note="one class only" if is_one_class else "few records" if key in advice.few else "",
+            "one class only" if is_one_class else "few records" if key in advice.few else "",
         )
 
     @property
