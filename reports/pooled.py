@@ -17,7 +17,7 @@ import numpy.typing as npt
 from florets.reports.scores import scores_of
 from florets.strategies.base.report import Evaluation
 from florets.task.training.figures import binned_area
-from florets.task.wire.sums import BINS, CLASS_MEASURES, PARTS, TRAIN, VALUE_MEASURES, PartSums, places
+from florets.task.wire.evaluation import BINS, CLASS_MEASURES, PARTS, TRAIN, VALUE_MEASURES, PartSums, places
 
 FloatArray = npt.NDArray[np.float64]
 Part = Literal["test", "validation", "tuned_test", "tuned_validation"]

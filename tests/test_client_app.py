@@ -16,16 +16,15 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
 
 from florets.client_app.app import _HANDLERS, app, within_deadline
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid, as_flowers_process
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
-from florets.task.wire.introduction import Introduction
-from florets.task.wire.replies import Losses, SelectedUpdate, read_update
-from florets.task.wire.scores import read_evaluation
+from florets.task.wire.evaluation import read_evaluation
+from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
 from tests.fakes import asker, message_to
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])

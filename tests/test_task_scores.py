@@ -19,14 +19,14 @@ from sklearn.metrics import (
 )
 from torch import nn
 
+from florets.task.training.figures import class_scores, value_scores
 from florets.task.training.linear import LinearModels, flat, linear_losses, linear_test
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted, evaluate, loss_vector
-from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, kinds, payload_bytes
-from florets.task.wire.replies import Work, pack_work, read_work, total_work
-from florets.task.wire.scores import read_evaluation
+from florets.task.wire.evaluation import read_evaluation
+from florets.task.wire.replies import Work, read_work, total_work
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))
@@ -152,7 +152,7 @@ def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
 def test_work_travels_beside_a_reply_and_is_no_traffic():
     content = reply()
     before = payload_bytes(content)
-    content[kinds.WORK] = pack_work(Work(0.25, 100, 40))
+    content[kinds.WORK] = ConfigRecord(vars(Work(0.25, 100, 40)))
     assert read_work(content) == Work(0.25, 100, 40)
     assert payload_bytes(content) == before
     assert read_work(reply()) == Work()

@@ -14,8 +14,8 @@ from florets.strategies.base.report import CostEstimate, Detail
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import ChooseK, FirstRound, LossData, Settings
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 S = TypeVar("S", bound=Settings)
 M = TypeVar("M", bound=State)

@@ -21,6 +21,7 @@ from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.strategies.core.sketch import Vectors, sketched
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
+from florets.task.wire.evaluation import TestResult, read_evaluation
 from florets.task.wire.records import Record, filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
@@ -32,7 +33,6 @@ from florets.task.wire.replies import (
     read_answer,
     read_update,
 )
-from florets.task.wire.scores import TestResult, read_evaluation
 
 R = TypeVar("R", covariant=True)
 Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]

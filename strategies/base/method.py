@@ -17,9 +17,9 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.records import array_record
 from florets.task.wire.replies import Update, read_update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(eq=False)

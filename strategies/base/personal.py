@@ -10,8 +10,8 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.state import State
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings, choice_of
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 S = TypeVar("S", bound=Settings)
 K = TypeVar("K")

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     # They load Flower, which `florets --help` needs not.
+    from florets.task.wire.evaluation import PartSums
     from florets.task.wire.replies import Work
-    from florets.task.wire.sums import PartSums
 
 Detail = float | str | list[float] | dict[str, Any]
 

@@ -16,8 +16,8 @@ from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(eq=False)
