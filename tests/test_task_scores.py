@@ -19,10 +19,10 @@ from sklearn.metrics import (
 )
 from torch import nn
 
-from florets.task.training.figures import class_scores, value_scores
 from florets.task.training.linear import LinearModels, flat, linear_losses, linear_test
 from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted, evaluate, loss_vector
+from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, kinds, payload_bytes
 from florets.task.wire.evaluation import read_evaluation

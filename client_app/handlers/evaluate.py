@@ -14,8 +14,9 @@ from florets.client_app.mixing import mixed
 from florets.client_app.training import Number, adapted, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.training.figures import LOG_LOSS, in_unit, resampling, sums_of, target_sums
+from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.training.losses import Evaluated
+from florets.task.training.scores import LOG_LOSS, in_unit
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pack_sums
 from florets.task.wire.records import put

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from florets.task.training.figures import scores_of
 from florets.task.training.losses import Evaluated, count, record, recording
+from florets.task.training.scores import scores_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, Trained
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn import functional as F
 
-from florets.task.training.figures import Scores, scores_of
 from florets.task.training.modules import load, on_host, parameters, set_mode
+from florets.task.training.scores import Scores, scores_of
 
 Loss = Literal["cross_entropy", "squared_error", "half_squared_error", "reconstruction"]
 _LOSSES = get_args(Loss)

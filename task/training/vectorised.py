@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.figures import Scores, scores_of
 from florets.task.training.loop import clip_rows, plain_optimizer
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
+from florets.task.training.scores import Scores, scores_of
 from florets.task.training.settings import Training
 
 # Samples of one forward pass on a CPU, where what a pass returns should stay in the cache.

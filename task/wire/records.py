@@ -1,7 +1,8 @@
 """Flower's records and messages, filled and read at little cost, and models as flat vectors (`Layout`).
 
-A record checks each value that is put into it, at 3 to 5 microseconds a value, most of the time of a short message. Here values of the common types, which are always legal, go into the record's own dictionary at once; all
-others go through Flower's checks. Nothing else knows that dictionary.
+A record checks each value that is put into it, at 3 to 5 microseconds a value, most of the time of a short message.
+Here values of the common types, which are always legal, go into the record's own dictionary at once; all others go
+through Flower's checks. Nothing else knows that dictionary.
 """
 
 import math
