@@ -177,7 +177,7 @@ def strategy_keys(strategy: Any) -> dict[str, Any]:
     ConfigError
         If it was given something that no key says.
     """
-    from florets.strategies.base.averaging import averaging_of
+    from florets.strategies.base.models import averaging_of
 
     kind = type(strategy)
     plain = kind()

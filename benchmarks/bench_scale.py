@@ -75,14 +75,12 @@ def steps(num_vectors: int) -> dict[str, float]:
     """Return the CPU seconds of each of the server's steps on so many clients."""
     import numpy as np
 
-    from florets.strategies.base.state import snapshot
-    from florets.strategies.cfl_gp.profile import GradientProfile
-    from florets.strategies.cfl_gp.spectral import spectral_features
-    from florets.strategies.clove.stability import Histories
+    from florets.strategies.base.report import snapshot
+    from florets.strategies.cfl_gp.profile import GradientProfile, spectral_features
+    from florets.strategies.clove.strategy import Histories
     from florets.strategies.core.choose_k import choose_k
-    from florets.strategies.core.cluster import cluster, nearest_centroid
+    from florets.strategies.core.cluster import cluster, match_min_cost, nearest_centroid
     from florets.strategies.core.folds import discover
-    from florets.strategies.core.matching import match_min_cost
     from florets.strategies.core.metrics import adjusted_rand_index
 
     rng = np.random.default_rng(0)

@@ -20,9 +20,8 @@ from flwr.app import Message
 from florets.engines.local_grid import answered, as_flowers_process
 from florets.engines.messages import Answer, MessageReader, MessageWriter, Sent, pickled
 from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
-from florets.strategies.base.loop import seldom_collected
 from florets.task import given
-from florets.task.device import one_thread_for_good
+from florets.task.device import one_thread_for_good, seldom_collected
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
 

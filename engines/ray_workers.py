@@ -19,9 +19,8 @@ from florets.engines.local_grid import as_flowers_process
 from florets.engines.messages import MessageReader, MessageWriter
 from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
 from florets.engines.processes import answered_unit
-from florets.strategies.base.loop import seldom_collected
 from florets.task import given
-from florets.task.device import one_thread_for_good
+from florets.task.device import one_thread_for_good, seldom_collected
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from florets.conf.problems import ConfigError
     from florets.strategies.base.context import Plan, Round
     from florets.strategies.base.method import Method, PerClient
-    from florets.strategies.base.state import State
+    from florets.strategies.base.report import State
     from florets.strategies.base.strategy import Strategy
     from florets.strategies.settings import Experiment, ManyModels, OneModel, Settings, Weighted
     from florets.task.data.dataset import Dataset
@@ -113,7 +113,7 @@ _HOMES = {
     "Run": "api.run",
     "Settings": "strategies.settings",
     "Shard": "task.partitions.shard",
-    "State": "strategies.base.state",
+    "State": "strategies.base.report",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
     "Term": "task.training.losses",

@@ -15,7 +15,7 @@ from florets.conf.schema import Config
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
-from florets.strategies.core.matching import match_min_cost
+from florets.strategies.core.cluster import match_min_cost
 from florets.task.fingerprint import fingerprint
 from florets.task.partitions.amounts import cluster_fractions
 
@@ -168,6 +168,10 @@ class Measure:
     may_be_never: bool = False
     higher: bool | None = False
     bounds: tuple[float, float] | None = None
+
+    def value(self, values: Values, config: Config | None) -> float | None:
+        """Return its value of a finished run, None where it has none or the measure says nothing of it."""
+        return self.read(values, config) if config is not None and self.fits(config) else None
 
     def number(self, value: float, sign: str = "") -> str:
         """Return a value as the table shows it, with `sign` "+" also where it is positive."""

@@ -303,7 +303,7 @@ def losses_figure(
 def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     """Return the score over the number of groups, and the similarity of the clients.
 
-    `evidence` is the detail of a round that tested for groups, with scores: see `florets.strategies.shared.evidence`.
+    `evidence` is the detail of a round that tested for groups, with scores: see `strategies.shared.fold_round`.
     """
     picture = new_picture(8.4, 3.9)
     left, right = picture.subplots(1, 2, width_ratios=(1.15, 1))

@@ -26,8 +26,7 @@ from florets.conf.saved import flower_resume_command, resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.folder import naming, whole_file, write_arrays
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
-from florets.strategies.base.report import Client
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 
 log = logging.getLogger("florets")

@@ -35,10 +35,9 @@ from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
 from florets.server_app.tracking import Tracking, make_trackers
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.strategies.base.loop import NOTHING, Earlier
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
-from florets.strategies.base.strategy import Strategy
+from florets.strategies.base.strategy import NOTHING, Earlier, Strategy
 from florets.strategies.registry import find_strategy
 from florets.task.task import Task
 from florets.task.wire import bank

@@ -11,8 +11,7 @@ from florets.reports.pooled import pooled, statistics_of
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
-from florets.strategies.base.report import Evaluation
-from florets.strategies.base.state import snapshot
+from florets.strategies.base.report import Evaluation, snapshot
 from florets.strategies.base.strategy import Strategy
 from florets.task.wire.evaluation import MIN_RECORDS
 

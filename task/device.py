@@ -1,8 +1,11 @@
-"""Devices that models are trained and tested on, by name, and one thread for linear algebra.
+"""Devices that models are trained and tested on, by name; one thread for linear algebra; memory of this process.
 
 With more threads, sums differ in their last bits from run to run.
 """
 
+import ctypes
+import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -97,3 +100,42 @@ def _cpu() -> "torch.device":
     import torch
 
     return torch.device("cpu")
+
+
+_NEW_OBJECTS = 20_000
+"""After so many new ones the young objects are looked through: 700 are those of a few dozen messages."""
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Leave alone, within the block, what there is by now, and look through new objects more seldom.
+
+    An exchange with many clients makes tens of thousands of records, which are freed without any search: the search
+    found nothing in them, and took up to a quarter of a round of small models.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    # 0 is never.
+    gc.set_threshold(max(before[0], _NEW_OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+_MUCH = 100_000_000
+"""Bytes of replies from which it is worth its 0.02 to 0.04 s a round."""
+
+# The C library of Linux alone has it, and not each of them.
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def give_back_freed(num_bytes: int) -> None:
+    """Give what this process has freed back to the system, before a step on so many bytes; for a few do nothing.
+
+    What clients' training in this process has freed lies with the C library in pieces of which few fit an average of
+    large models: of ResNet-18 and 10 clients the peak was 2.6 GB, and is 2.2 GB since.
+    """
+    if _trim is not None and num_bytes >= _MUCH:
+        _trim(0)

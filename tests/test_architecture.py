@@ -24,6 +24,7 @@ _ROUND = {
     *("florets.task.wire", "florets.task.randomness", "florets.task.held_out_count"),
     "florets.task.settings",
     "florets.task.keys",
+    "florets.task.device",
     "florets.task.training.settings",
 }
 ALLOWED = {
@@ -321,7 +322,7 @@ def asked_by_name(tree: ast.AST) -> Iterator[str]:
 
 def asked_by_type(tree: ast.AST) -> Iterator[str]:
     """Type checks on a strategy or its settings: the classes that are imported from where both are declared."""
-    declared = ("strategies.settings", "strategies.base.strategy", "strategies.base.algorithm")
+    declared = ("strategies.settings", "strategies.base.strategy", "strategies.base.strategy")
     classes = {name.rpartition(".")[2] for name in imports(tree) if name.rpartition(".")[0].endswith(declared)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):

@@ -17,13 +17,19 @@ from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.reports.run_figures import spectra_of
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
-from florets.strategies.base.loop import Earlier
+from florets.strategies.base.models import GradientAveraging, ModelAveraging
 from florets.strategies.base.report import ADVICE, RoundReport
-from florets.strategies.cfl_gp import spectral
+from florets.strategies.base.strategy import Earlier
+from florets.strategies.cfl_gp import profile as profile_module
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
-from florets.strategies.cfl_gp.profile import GradientProfile, mixing, relative_distances
-from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
+from florets.strategies.cfl_gp.profile import (
+    GradientProfile,
+    estimate_k,
+    mixing,
+    relative_distances,
+    singular_values,
+    spectral_features,
+)
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.fedavg.strategy import FedAvg
@@ -427,7 +433,7 @@ def test_the_sign_of_a_feature_is_settled():
 def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     gram = groups(40, 3, 1.0, 5)
     exact, values = spectral_features(gram, 3), singular_values(gram, 3)
-    monkeypatch.setattr(spectral, "EXACT_UP_TO", 10)
+    monkeypatch.setattr(profile_module, "EXACT_UP_TO", 10)
     np.testing.assert_allclose(spectral_features(gram, 3), exact, atol=1e-6 * values[0])
     np.testing.assert_array_equal(spectral_features(gram, 3), spectral_features(gram, 3))
     # Where Lanczos' steps lead nowhere all is decomposed.

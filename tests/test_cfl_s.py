@@ -10,9 +10,8 @@ import pytest
 from florets.conf.compose import compose
 from florets.server_app.run_models import load_run
 from florets.strategies.base.models import Models
-from florets.strategies.cfl_s.bipartition import Halves, Norms, bipartition
-from florets.strategies.cfl_s.strategy import CFLS, Tree
-from florets.strategies.core.cosine import cosines
+from florets.strategies.cfl_s.strategy import CFLS, Halves, Norms, Tree, bipartition
+from florets.strategies.core.cluster import cosines
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests import method_runs

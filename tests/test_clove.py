@@ -17,10 +17,9 @@ from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
-from florets.strategies.base.averaging import GradientAveraging, ModelAveraging
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError, WrongNodeCount
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
 from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.cfl_s.strategy import CFLS
@@ -32,8 +31,7 @@ from florets.strategies.fedgwc.strategy import FedGWC
 from florets.strategies.fedprox.strategy import FedProx
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
-from florets.strategies.shared.loss_outliers import EQUAL, FAR, Outliers
-from florets.strategies.shared.watch import Departure, Watch
+from florets.strategies.shared.loss_vectors import EQUAL, FAR, Departure, Outliers, Watch
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, steps, thetas

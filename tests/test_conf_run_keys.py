@@ -7,7 +7,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies import STRATEGIES
-from florets.strategies.base.averaging import Averaging, GradientAveraging, ModelAveraging
+from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.registry import settings_type
 from florets.task.wire import bank
 

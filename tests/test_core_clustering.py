@@ -34,13 +34,16 @@ from florets.strategies.core.cluster import (
     finch,
     finite_losses,
     first_partition,
+    match_in_order,
+    match_min_cost,
+    match_overlap,
     nearest_centroid,
     of_cohort,
+    summed_losses,
     ward,
     ward_tree,
     within_sums,
 )
-from florets.strategies.core.matching import match_in_order, match_min_cost, match_overlap, summed_losses
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
 from florets.strategies.fedclust.strategy import FedClust
 from florets.strategies.pacfl.strategy import PACFL

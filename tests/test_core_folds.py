@@ -9,13 +9,17 @@ from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core import folds as folds_module
 from florets.strategies.core import folds as module
 from florets.strategies.core.cluster import canonical, cut
-from florets.strategies.core.fold_scores import LINKAGES, centred_rows, gram_of, permuted, scores
 from florets.strategies.core.folds import (
+    LINKAGES,
     can_reject,
+    centred_rows,
     choose,
     discover,
+    gram_of,
     p_value_far_apart,
     permutation_p_value,
+    permuted,
+    scores,
 )
 from florets.strategies.core.placement import centres, place
 from florets.strategies.discovery.strategy import common_move, moves_on

@@ -18,14 +18,15 @@ from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.run_models import load_run
 from florets.strategies.base.federation import FederationError
 from florets.strategies.core.cluster import canonical
-from florets.strategies.fedgwc.interactions import (
+from florets.strategies.fedgwc.strategy import (
+    FedGWC,
+    FedGWCSettings,
     Interactions,
     affinities,
     best_split,
     gaussian_rewards,
     resting_change,
 )
-from florets.strategies.fedgwc.strategy import FedGWC, FedGWCSettings
 from florets.task.training.linear import LinearNames, linear_update
 from florets.task.training.loop import train
 from florets.task.training.losses import in_parts, recorded

@@ -9,8 +9,10 @@ from flwr.app import Array, RecordDict
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.base.federation import FederationError
-from florets.strategies.core.cosine import cosines, unit_rows
-from florets.strategies.flexcfl.measures import (
+from florets.strategies.core.cluster import cosines, unit_rows
+from florets.strategies.flexcfl.messages import LABELS
+from florets.strategies.flexcfl.strategy import (
+    FlexCFL,
     cosine_differences,
     decomposed_cosines,
     group_updates,
@@ -18,8 +20,6 @@ from florets.strategies.flexcfl.measures import (
     mix_groups,
     nearest_direction,
 )
-from florets.strategies.flexcfl.messages import LABELS
-from florets.strategies.flexcfl.strategy import FlexCFL
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, steps, thetas
 from tests.test_baselines import lost, play

@@ -17,7 +17,7 @@ import florets
 from florets.api.keys import choices_of, overrides_of
 from florets.conf.problems import ConfigError
 from florets.server_app.checkpoint import Checkpoints
-from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.base.models import GradientAveraging
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.registry import UnknownStrategy, strategy_class
 from florets.strategies.settings import ManyModels

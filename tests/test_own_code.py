@@ -14,7 +14,7 @@ import florets
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.item_file import read_item
+from florets.papers.items import read_item
 from florets.server_app.app import read_run_config
 from florets.server_app.own_code import CODE, changed_files
 from florets.server_app.resume import read_resume

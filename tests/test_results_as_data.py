@@ -20,10 +20,9 @@ from florets.reports import frames
 from florets.reports.embedding import embedding
 from florets.server_app.recorder import Recorder
 from florets.strategies import STRATEGIES
-from florets.strategies.base.context import OUTLIER
+from florets.strategies.base.context import OUTLIER, sketched
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport
 from florets.strategies.clove.strategy import CLoVE
-from florets.strategies.core.sketch import sketched
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import kinds

@@ -14,7 +14,7 @@ from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
-from florets.strategies.shared.evidence import MOST_SHOWN, Evidence
+from florets.strategies.shared.fold_round import MOST_SHOWN, Evidence
 
 KEYS = ["00", "01", "02", "03"]
 GROUPS = Groups(

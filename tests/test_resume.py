@@ -40,7 +40,7 @@ from florets.strategies import STRATEGIES
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.state import State
+from florets.strategies.base.report import State
 from florets.strategies.fedavg.strategy import FedAvg
 from tests.fakes import models
 

@@ -15,13 +15,11 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.base import strategy as module
-from florets.strategies.base.loop import seldom_collected
-from florets.strategies.base.report import Evaluation
-from florets.strategies.base.state import snapshot
-from florets.strategies.base.strategy import give_back_freed
-from florets.strategies.clove.stability import Histories
+from florets.strategies.base.report import Evaluation, snapshot
+from florets.strategies.clove.strategy import Histories
+from florets.task import device as module
 from florets.task import task as task_module
+from florets.task.device import give_back_freed, seldom_collected
 
 
 @dataclass

@@ -20,7 +20,7 @@ from florets.conf.schema import as_plain
 from florets.server_app.build import build_checked, build_task, message_settings
 from florets.server_app.own_code import code_imported
 from florets.strategies import STRATEGIES
-from florets.strategies.base.averaging import GradientAveraging
+from florets.strategies.base.models import GradientAveraging
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.models.mlp import mlp

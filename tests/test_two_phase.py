@@ -20,16 +20,13 @@ from florets.strategies.base.report import RoundReport
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
 from florets.strategies.two_phase.moment_descent import (
+    Factors,
+    MomentScale,
     centres,
+    factors_size,
     group_exactly,
     group_within,
     largest_groups,
-)
-from florets.strategies.two_phase.strategy import TwoPhase, average_soft
-from florets.strategies.two_phase.subspace import (
-    Factors,
-    MomentScale,
-    factors_size,
     leading_bases,
     longest_columns,
     orthonormal_columns,
@@ -37,6 +34,7 @@ from florets.strategies.two_phase.subspace import (
     term_size,
     weighted_mean,
 )
+from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.task.wire import bank, kinds
 from tests import mixed_regression, own_functions
 from tests.fakes import FakeClients, models, thetas

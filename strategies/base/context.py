@@ -2,23 +2,20 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from florets.strategies.base.averaging import Averaging
-from florets.strategies.base.exchange import Patience, Read, Replies, Request, T, send, sort_replies
+from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
-from florets.strategies.base.handlers import Handler, handler_path
-from florets.strategies.base.meter import Meter
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Averaging, Models
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Evaluation
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
-from florets.strategies.core.sketch import Vectors, sketched
+from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
 from florets.task.wire.evaluation import TestResult, read_evaluation
@@ -33,6 +30,84 @@ from florets.task.wire.replies import (
     read_answer,
     read_update,
 )
+
+_PATH = "_florets_path"
+
+Handler = str | Callable[..., Any]
+
+
+def handler_path(handler: Handler) -> str:
+    """Return the import path ``package.module:function`` of a handler; one that is a path already stays as it is.
+
+    One that is written in a notebook or a script has the path of the copy that other processes are handed.
+
+    Raises
+    ------
+    ValueError
+        If a function is not one that a client can import: it must stand at the top of its module.
+    """
+    if isinstance(handler, str):
+        return handler
+    module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", "")
+    if not module or not name.isidentifier():
+        raise ValueError(
+            f"client handler {handler!r}: clients import it by its name; write a function at the top level of a "
+            f"module"
+        )
+    if module != "__main__":
+        return f"{module}:{name}"
+    # A notebook's, or a script's: other processes cannot import it, and are handed a copy. The copy knows its path.
+    if _PATH not in vars(handler):
+        setattr(handler, _PATH, hold(handler, name))
+    return str(getattr(handler, _PATH))
+
+
+def handler_paths(handlers: Iterable[Handler]) -> tuple[str, ...]:
+    """Return the import paths of handlers, each once."""
+    return tuple(dict.fromkeys(map(handler_path, handlers)))
+
+
+Vectors = Sequence[NDArray[np.floating]] | NDArray[np.floating]
+"""Vectors of one length, or the rows of a matrix."""
+
+
+def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return vectors of at most `width` numbers in place of long ones.
+
+    Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
+    with a relative spread of about 1 / sqrt(width). Vectors that are short enough stay as they are. Values beyond the
+    range of float32 are cut off there, and NaN becomes 0.
+
+    Parameters
+    ----------
+    vectors : sequence of (d,) arrays, or (M, d)
+        All of one length.
+    width : int
+        At least 1.
+    rng
+        Draws the projection, which depends on it and on d alone.
+
+    Returns
+    -------
+    (M, min(d, width)) float32
+
+    Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
+    """
+    length = len(vectors[0]) if len(vectors) else 0
+    if length <= width:
+        return _in_range(np.array(vectors, dtype=np.float64).reshape(len(vectors), length)).astype(np.float32)
+    places: IntArray = rng.integers(width, size=length)
+    signs = rng.integers(2, size=length) * 2.0 - 1.0
+    # Row by row: all of them together may be as large as every client's model.
+    rows = [np.bincount(places, weights=_in_range(vector) * signs, minlength=width) for vector in vectors]
+    return _in_range(np.stack(rows)).astype(np.float32)
+
+
+def _in_range(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    most = float(np.finfo(np.float32).max)
+    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=most, neginf=-most)
+    return np.clip(finite, -most, most)
+
 
 R = TypeVar("R", covariant=True)
 Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]

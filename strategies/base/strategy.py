@@ -1,11 +1,11 @@
-"""`Strategy`: the Flower Strategy that runs an `Algorithm`, round by round."""
+"""`Algorithm`: what an algorithm says about itself; `Strategy`: the Flower Strategy that runs it, round by round."""
 
-import ctypes
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -13,39 +13,185 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from florets.strategies.base.algorithm import Algorithm, M, S
-from florets.strategies.base.averaging import Averaging, Updates, averaging_of
 from florets.strategies.base.context import (
     EvaluationSettings,
     Plan,
     Round,
     confusions_of,
     evaluation_of,
+    handler_paths,
     mean_results,
 )
-from florets.strategies.base.exchange import log, send, sort_replies
-from florets.strategies.base.federation import Federation, FederationError, RoundFailed
-from florets.strategies.base.loop import NOTHING, Earlier, EvaluateModels, RoundObserver, run_rounds
-from florets.strategies.base.meter import Meter
-from florets.strategies.base.method import Method
-from florets.strategies.base.models import Models, untrained_of
-from florets.strategies.base.personal import PersonalMethod, method_of, within_groups
-from florets.strategies.base.report import Evaluation, RoundReport
-from florets.strategies.base.state import snapshot
+from florets.strategies.base.exchange import Meter, log, send, sort_replies
+from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
+from florets.strategies.base.method import Method, PersonalMethod, method_of, within_groups
+from florets.strategies.base.models import Averaging, Models, Updates, averaging_of, untrained_of
+from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups
+from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
     Averages,
+    ChooseK,
+    FirstRound,
     LossData,
     RunKeys,
+    Settings,
     choice_of,
     loss_batch_of,
     start_with,
 )
+from florets.task.device import give_back_freed, seldom_collected
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
+
+S = TypeVar("S", bound=Settings)
+M = TypeVar("M", bound=State)
+
+
+class Algorithm(ABC, Generic[S, M]):
+    """The questions that a strategy answers; `Strategy` asks them, round by round.
+
+    Attributes
+    ----------
+    settings
+        The algorithm's own keys; never changed.
+    state
+        All that the algorithm remembers: what a checkpoint holds. Everything else is made anew.
+    k
+        Number of clusters, "auto" where the algorithm is to find it; None: as many as there are models.
+    first_round, choose_k, loss_data
+        Run-level choices; None where the algorithm has no such choice.
+    loss_batch
+        Samples that losses are taken on while clustering; None: all.
+    input_shape, num_outputs, loss
+        Sizes of the task, and its loss (`florets.task.training.losses`); empty where nobody said.
+    seed
+        Of every draw; take generators from `Round.random`.
+    personal
+        What clients have of their own within the algorithm's groups; None: nothing.
+    """
+
+    Settings: ClassVar[type[Any]] = Settings
+    """Class of the algorithm's settings."""
+    State: ClassVar[type[Any]] = State
+    """Class of what the algorithm remembers."""
+    client_handlers: ClassVar[tuple[Any, ...]] = ()
+    """The algorithm's own client handlers, functions or import paths ``package.module:function``.
+
+    In a class that was made they are import paths, its method's handler among them; see docs/extending.md.
+    """
+    method: ClassVar[type[Method[Any, Any]] | None] = None
+    """How clients train within their groups; None: local training as the run has it."""
+
+    settings: S
+    state: M
+    k: int | Literal["auto"] | None
+    first_round: FirstRound | None
+    choose_k: ChooseK | None
+    loss_data: LossData | None
+    loss_batch: int | None
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    loss: str
+    seed: int
+    personal: PersonalMethod[Any, Any] | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        by_method = () if cls.method is None or cls.method.handler is None else (cls.method.handler,)
+        cls.client_handlers = handler_paths((*cls.client_handlers, *by_method))
+
+    @abstractmethod
+    def plan(self, context: Round) -> Plan[Update]:
+        """Decide what this round's participants train; may ask them first (`context.ask_losses`).
+
+        `context` is not changed: another number of models, or other participants than were sampled, are the plan's.
+        """
+
+    def plan_evaluation(self, context: Round) -> Plan[TestResult]:
+        """Decide what each of `context.testers` tests: by default the model that it is assigned."""
+        return context.test_assigned(self.assignment)
+
+    def check(self, models: Models) -> None:
+        """Raise ValueError where the algorithm does not fit the first models; called before any client is asked."""
+        starts_with_k = not (self.settings.one_model or self.settings.grows)
+        if isinstance(self.k, int) and self.k > models.count and starts_with_k:
+            raise ValueError(
+                f"k={self.k} clusters need as many models, but the initial arrays hold {models.count}; "
+                "pack K models with florets.task.wire.bank.pack"
+            )
+        if self.settings.grows and models.shared.all():
+            raise ValueError(
+                f"shared_layers={list(models.shared_layers)} leaves nothing to differ between the models that this "
+                "algorithm adds; leave a layer out, or use one model (fedavg)"
+            )
+        if self.personal is not None:
+            self.personal.check(models)
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """Model index of every client that has one, by client key."""
+        return self.state.assignment
+
+    @property
+    def mixtures(self) -> Mapping[str, FloatArray]:
+        """Shares (K,) of the models in each client that mixes them, by key; empty where each has one."""
+        return {}
+
+    @property
+    def phase(self) -> str:
+        """Phase of the current round, for the report."""
+        return self.state.phase
+
+    @property
+    def first_rounds(self) -> int:
+        """Rounds that the algorithm needs before those that `num_rounds` counts."""
+        return self.settings.first_rounds
+
+    def estimate_cost(self, models: Models) -> CostEstimate | None:
+        """Return what those rounds will cost with the clients that are online; None where there are none."""
+        return None
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Learn from the round's valid updates, beside their average; by default nothing.
+
+        Called once a round, after the updates were checked and before they are averaged. It may change the state,
+        and `assignment`, which is then overwritten by the updates' own models; not the updates, nor the models.
+        """
+
+    def details(self) -> dict[str, Detail]:
+        """Return what this algorithm alone has to tell of the round that just ended."""
+        return {}
+
+    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | ClassShares | None:
+        """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
+        return None
+
+    def own_models(self, models: Models) -> dict[str, FloatArray] | None:
+        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        return None if self.personal is None else self.personal.own_models(models, self.assignment)
+
+    def final_models(self, models: Models) -> Models:
+        """Return the models that `assignment` refers to at the end of a run: by default the bank's."""
+        return models
+
+
+EvaluateModels = Callable[[int, ArrayRecord], MetricRecord | None]
+RoundObserver = Callable[[RoundReport, ArrayRecord], bool | None]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What an interrupted run has done: its completed rounds, and whether its observer ended it after the last."""
+
+    rounds: int = 0
+    stopped: bool = False
+
+
+NOTHING = Earlier()
 
 
 class Strategy(Algorithm[S, M], FlowerStrategy):
@@ -257,6 +403,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         name, rate = type(self).__name__, self.settings.fraction_train
         log.info("%s: participation %g, %s%s", name, rate, self.averaging, shared)
 
+    @seldom_collected()
     def start(
         self,
         grid: Grid,
@@ -299,9 +446,62 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             raise RuntimeError(f"this {type(self).__name__} has already run and holds state; build a new one")
         self.round_timeout = self.round_timeout if timeout is None else timeout
         self.summary()
-        rounds = self.first_rounds + num_rounds
-        configs = (train_config or ConfigRecord(), evaluate_config or train_config or ConfigRecord())
-        return run_rounds(self, grid, initial_arrays, rounds, configs, evaluate_fn, on_round, earlier)
+        train_config = train_config or ConfigRecord()
+        evaluate_config = evaluate_config or train_config
+        last = self.last_round = self.first_rounds + num_rounds
+        self.check(Models(initial_arrays, self.shared_layers, untrained_of(train_config)))
+        result = Result(arrays=initial_arrays)
+        _evaluate_on_server(result, earlier.rounds, evaluate_fn)
+        if earlier.rounds and (earlier.stopped or earlier.rounds >= last):
+            # The interrupted run has trained to its end: what is left to do needs clients and a round to ask them in.
+            self.open_round(earlier.rounds, result.arrays, train_config, grid)
+            self.close_round(earlier.rounds)
+            self._evaluate_at_end(grid, result, earlier.rounds, evaluate_config)
+            return result
+        for server_round in range(earlier.rounds + 1, last + 1):
+            # 1. Train: the strategy may ask clients first, inside configure_train.
+            arrays, train_metrics = self._train(grid, result.arrays, server_round, train_config)
+            result.arrays = result.arrays if arrays is None else arrays
+            if train_metrics is not None:
+                result.train_metrics_clientapp[server_round] = train_metrics
+            # 2. Test the new models, where it is due.
+            with self.context.meter.part("evaluate"):
+                self._evaluate_on_clients(grid, result, server_round, evaluate_config)
+            _evaluate_on_server(result, server_round, evaluate_fn)
+            # 3. Report; whoever watches may end the run.
+            report = self.close_round(server_round)
+            if on_round and on_round(report, result.arrays):
+                self._evaluate_at_end(grid, result, server_round, evaluate_config)
+                break
+        return result
+
+    def _train(
+        self, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Run a round's exchanges up to its next models; below the quorum once more, from the state before it."""
+        tries = self.run.round_tries
+        for attempt in range(1, tries + 1):
+            try:
+                return self.attempt(server_round, arrays, config, grid)
+            except RoundFailed as failure:
+                if failure.certain or attempt == tries:
+                    after = f" (tried {attempt} times)" if attempt > 1 else ""
+                    kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
+                    raise kind(f"{failure}{after}") from failure
+                log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, tries)
+        raise ValueError(f"round_tries={tries}: must be at least 1")
+
+    def _evaluate_at_end(self, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
+        if not self.evaluations:
+            self.last_round = server_round
+            self._evaluate_on_clients(grid, result, server_round, config)
+
+    def _evaluate_on_clients(self, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
+        messages = self.configure_evaluate(server_round, result.arrays, config, grid)
+        replies = send(grid, messages, self.context.patience, self.context.name_of)
+        metrics = self.aggregate_evaluate(server_round, replies)
+        if metrics is not None:
+            result.evaluate_metrics_clientapp[server_round] = metrics
 
     def attempt(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -354,6 +554,11 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         )
 
 
+def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: EvaluateModels | None) -> None:
+    if evaluate_fn and (metrics := evaluate_fn(server_round, result.arrays)) is not None:
+        result.evaluate_metrics_serverapp[server_round] = metrics
+
+
 def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
     """Return the settings of a round's messages, with the samples that losses are taken on.
 
@@ -394,20 +599,3 @@ def refuse_wrapper(strategy: FlowerStrategy) -> None:
                 "averaging of your own goes into the strategy's plan, see docs/extending.md."
             )
         frame = frame.f_back
-
-
-_MUCH = 100_000_000
-"""Bytes of replies from which it is worth its 0.02 to 0.04 s a round."""
-
-# The C library of Linux alone has it, and not each of them.
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-
-
-def give_back_freed(num_bytes: int) -> None:
-    """Give what this process has freed back to the system, before a step on so many bytes; for a few do nothing.
-
-    What clients' training in this process has freed lies with the C library in pieces of which few fit an average of
-    large models: of ResNet-18 and 10 clients the peak was 2.6 GB, and is 2.2 GB since.
-    """
-    if _trim is not None and num_bytes >= _MUCH:
-        _trim(0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.state import State
+from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Experiment, OneModel
 from florets.task.wire.replies import Update, read_update

@@ -5,17 +5,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.models import ModelAveraging
 from florets.strategies.base.report import ADVICE, SPECTRUM
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
-from florets.strategies.cfl_gp.profile import ClientProfiles, GradientProfile
+from florets.strategies.cfl_gp.profile import (
+    ClientProfiles,
+    GradientProfile,
+    estimate_k,
+    singular_values,
+    spectral_features,
+)
 from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_message, profile_entries
-from florets.strategies.cfl_gp.spectral import estimate_k, singular_values, spectral_features
 from florets.strategies.cfl_gp.stages import Stages
 from florets.strategies.core import FloatArray
-from florets.strategies.core.cluster import cluster
-from florets.strategies.core.matching import match_overlap
+from florets.strategies.core.cluster import cluster, match_overlap
 from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds

@@ -1,15 +1,66 @@
-"""Clusters of the clients' loss vectors: k-means, Ward, FINCH; their centroids and numbering."""
+"""Clusters of the clients' vectors: k-means, Ward, FINCH, cosines; their centroids, numbering and match to models."""
 
+import sys
 import warnings
+from functools import cache
 
 import numpy as np
+import scipy.linalg  # noqa: F401
 from scipy.cluster.hierarchy import linkage
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.threads import one_thread
+
+# Imported for what it loads: a controller knows the libraries that are there when it is made.
+
+
+@cache
+def _controller(with_sklearn: bool) -> ThreadpoolController:
+    # Searching the loaded libraries takes milliseconds: once is enough, and once more for the OpenMP that comes with
+    # scikit-learn, whose import takes a second and is left to whoever uses it.
+    return ThreadpoolController()
+
+
+def one_thread() -> ThreadpoolController:
+    """Return a context in which BLAS and OpenMP work with one thread: of the libraries that are loaded by now."""
+    return _controller("sklearn.utils" in sys.modules).limit(limits=1)
+
+
+def unit_rows(vectors: FloatArray) -> FloatArray:
+    """Return the rows (M, D) scaled to length 1; a row of zeros stays one."""
+    # Divided by the largest entry first: the square of a large one is infinite, and that of a small one 0.
+    largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)
+    scaled = vectors / np.where(largest > 0, largest, 1.0)
+    lengths = np.sqrt(np.sum(scaled**2, axis=1, keepdims=True))
+    units: FloatArray = scaled / np.where(lengths > 0, lengths, 1.0)
+    return units
+
+
+def cosines(vectors: FloatArray, directions: FloatArray | None = None) -> FloatArray:
+    """Return the cosine similarity of each vector with each direction.
+
+    Parameters
+    ----------
+    vectors : (M, D) float64
+    directions : (C, D) float64, optional
+        The vectors themselves where it is left out: the result is then symmetric, with ones on its diagonal.
+
+    Returns
+    -------
+    (M, C) float64
+        From -1 to 1; 0 with a row of zeros, also of that row with itself.
+    """
+    units = unit_rows(vectors)
+    others = units if directions is None else unit_rows(directions)
+    with one_thread():
+        similarity: FloatArray = np.clip(units @ others.T, -1.0, 1.0)
+    if directions is None:
+        np.fill_diagonal(similarity, units.any(axis=1).astype(np.float64))
+    return similarity
 
 
 def finite_losses(losses: FloatArray) -> FloatArray:
@@ -272,3 +323,77 @@ def within_sums(tree: FloatArray) -> FloatArray:
     growth = np.cumsum(tree[:, 2] ** 2 / 2.0)
     sums: FloatArray = np.concatenate([growth[::-1], [0.0]])
     return sums
+
+
+def summed_losses(losses: FloatArray, clusters: IntArray) -> FloatArray:
+    """Return the cost (C, K) of each cluster on each model: the sum of its members' losses, in row order.
+
+    Source: CLoVE Alg. 1, line 12 (edge weights of the bipartite graph).
+    """
+    costs = np.zeros((_count(clusters), losses.shape[1]))
+    np.add.at(costs, clusters, finite_losses(losses))
+    return costs
+
+
+def match_min_cost(losses: FloatArray, clusters: IntArray) -> IntArray:
+    """Give each cluster a model of its own (C,) such that the sum of all losses (M, K) is least.
+
+    With fewer clusters than models some models stay unmatched; more are refused (ValueError). Equal inputs give equal
+    outputs, ties included.
+
+    Source: CLoVE Alg. 1, line 12.
+    """
+    costs = summed_losses(losses, clusters)
+    _check(len(costs), losses.shape[1])
+    _, models = linear_sum_assignment(costs)
+    return np.asarray(models, dtype=np.int64)
+
+
+def match_overlap(clusters: IntArray, previous: IntArray, num_models: int) -> IntArray:
+    """Give each cluster a model of its own (C,) such that the most clients keep their `previous` one (M,).
+
+    Raises ValueError if there are more clusters than models. Equal inputs give equal outputs, ties included.
+
+    Source: CFL-GP, Sec. 3, spectral clustering, step (c); an option of the published CLoVE code that it never
+    implemented.
+    """
+    num_clusters = _count(clusters)
+    _check(num_clusters, num_models)
+    overlap = np.zeros((num_clusters, num_models))
+    known = previous >= 0
+    np.add.at(overlap, (clusters[known], previous[known]), 1.0)
+    _, models = linear_sum_assignment(overlap, maximize=True)
+    return np.asarray(models, dtype=np.int64)
+
+
+def match_in_order(num_clusters: int, num_models: int) -> IntArray:
+    """Give cluster c model c: clusters are numbered in the order of their smallest client key.
+
+    Raises ValueError if there are more clusters than models.
+
+    Source: CLoVE, ablation "no matching".
+    """
+    _check(num_clusters, num_models)
+    return np.arange(num_clusters, dtype=np.int64)
+
+
+def _count(clusters: IntArray) -> int:
+    return int(clusters.max()) + 1 if len(clusters) else 0
+
+
+def check_match(models: IntArray, clusters: IntArray, num_models: int, source: str) -> None:
+    """Raise ValueError where clusters do not have a model of their own each."""
+    count = int(clusters.max()) + 1
+    if models.shape != (count,) or len(set(models.tolist()) & set(range(num_models))) < count:
+        raise ValueError(
+            f"{source} returned {models!r}: give each of {count} clusters a model of its own, "
+            f"from 0 to {num_models - 1}"
+        )
+
+
+def _check(num_clusters: int, num_models: int) -> None:
+    if num_clusters > num_models:
+        raise ValueError(
+            f"{num_clusters} clusters cannot be matched to {num_models} models, each with one of its own: "
+            f"ask for at most {num_models} clusters."
+        )

@@ -7,19 +7,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from florets.strategies.base.averaging import ModelAveraging
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.placement import FrozenGroups
-from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import SharedLayers
-from florets.strategies.shared.evidence import Evidence, no_group_fits
 from florets.strategies.shared.first_rounds import group_models
-from florets.strategies.shared.fold_round import FoldRound, Found
+from florets.strategies.shared.fold_round import Evidence, FoldRound, Found, no_group_fits
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update

@@ -7,9 +7,9 @@ from typing import ClassVar, cast
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.method import PersonalMethod, of_groups
 from florets.strategies.base.models import Models
-from florets.strategies.base.personal import PersonalMethod, of_groups
-from florets.strategies.base.state import State
+from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate

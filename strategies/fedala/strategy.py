@@ -8,9 +8,9 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
-from florets.strategies.base.personal import PersonalMethod
-from florets.strategies.base.state import State
+from florets.strategies.base.report import State
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.fedala.messages import TRAIN_MIXED, MixedUpdate, mix_layout
 from florets.strategies.settings import Settings

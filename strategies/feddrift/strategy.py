@@ -8,8 +8,7 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below

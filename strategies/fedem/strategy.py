@@ -9,8 +9,7 @@ from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
-from florets.strategies.base.report import Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.state import State
+from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate

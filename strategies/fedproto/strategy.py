@@ -7,9 +7,9 @@ from typing import ClassVar, cast
 from flwr.app import ArrayRecord, RecordDict
 
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
-from florets.strategies.base.personal import PersonalMethod
-from florets.strategies.base.state import State
+from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.shared.messages import PrototypeUpdate, pack_prototypes
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels

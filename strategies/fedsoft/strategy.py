@@ -9,8 +9,7 @@ from flwr.app import ArrayRecord
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
-from florets.strategies.base.report import Client, Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED, ClosestCounts

@@ -8,12 +8,10 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import cluster
-from florets.strategies.core.matching import match_overlap
+from florets.strategies.core.cluster import cluster, match_overlap
 from florets.strategies.settings import SharedLayers
 from florets.task.keys import setting
 from florets.task.randomness import Purpose

@@ -13,8 +13,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FrozenDescriptors, RowScale
-from florets.strategies.base.report import Client, Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
-from florets.strategies.base.personal import PersonalMethod
 from florets.strategies.core import FloatArray
 from florets.strategies.intercept.messages import INTERCEPT, Intercept, offset_basis
 from florets.strategies.settings import Experiment, Settings

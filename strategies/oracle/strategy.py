@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.report import Client
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Experiment, Weighted
 from florets.task.keys import setting

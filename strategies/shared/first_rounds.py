@@ -7,12 +7,10 @@ from typing import Any, TypeVar
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.algorithm import Algorithm
-from florets.strategies.base.averaging import ModelAveraging, Updates
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.models import ModelAveraging, Models, Updates
+from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.strategy import Algorithm
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.folds import update_groups

@@ -8,8 +8,7 @@ import numpy as np
 
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
-from florets.strategies.base.report import Client
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, State
 from florets.strategies.core import FloatArray, IntArray
 
 D = TypeVar("D")

@@ -1,8 +1,9 @@
-"""The exchange of a discovery: clients train one common model on folds of their data, which tells them apart."""
+"""A round of discovery: clients train on folds, the server looks for groups, and the evidence says what it found."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -12,16 +13,177 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FrozenGroups
-from florets.strategies.base.report import Client
-from florets.strategies.core.folds import discover
+from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
+from florets.strategies.core.folds import Groups, discover
 from florets.strategies.core.placement import Centres, centres
-from florets.strategies.shared.evidence import Evidence
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
 from florets.task.wire.folds import RowForm, Upload
 from florets.task.wire.replies import Update, read_update
+
+MOST_SHOWN = 100
+"""Clients whose similarities are kept for the picture; of more, so many evenly from all groups."""
+_MOST_SIZES = 12
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a round's discovery found.
+
+    Attributes
+    ----------
+    verdict
+        "open" until enough clients have taken part, or the model has learned what they share; "too_few": groups of
+        such sizes as the best ones are not found at the level, however far apart.
+    k
+        Groups found; the number of clients where every client differs.
+    sizes
+        Clients of each group.
+    given
+        K was given, and not found.
+    p_value
+        None where nothing was tested.
+    candidates, scores
+        Cross-validated cosine of each number of groups.
+    clients, groups, similarity
+        Some clients, sorted by group, the group of each, and the cosines of their mean rows.
+    seen, needed
+        Clients whose rows there are, and how many it takes to decide; 0 while the model still learns what all share.
+    small
+        Clients with too few samples for folds, placed afterwards.
+    best, p_far_apart
+        Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
+        however far apart.
+    """
+
+    verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
+    k: int = 1
+    sizes: tuple[int, ...] = ()
+    given: bool = False
+    p_value: float | None = None
+    candidates: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    clients: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+    similarity: tuple[tuple[float, ...], ...] = ()
+    seen: int = 0
+    needed: int = 0
+    small: int = 0
+    best: int = 0
+    p_far_apart: float = 0.0
+
+    @classmethod
+    def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
+        """Return the evidence of a discovery among the clients `keys`, in the order of its rows.
+
+        Groups may be there although none were found, where even such that are far apart could not have been at the
+        `level` of the test.
+        """
+        untested = math.isnan(groups.p_value)
+        blind = groups.verdict == "none" and groups.p_far_apart > level
+        verdict = "too_few" if not given and (untested or blind) else groups.verdict
+        shown = np.arange(len(keys)) if groups.sample is None else groups.sample
+        order = np.argsort(groups.labels[shown], kind="stable")
+        if len(order) > MOST_SHOWN:
+            order = order[np.linspace(0, len(order) - 1, MOST_SHOWN).round().astype(np.int64)]
+        return cls(
+            verdict=verdict,
+            k=groups.k,
+            sizes=tuple(sorted(np.bincount(groups.labels).tolist(), reverse=True)),
+            given=given,
+            p_value=None if untested else round(groups.p_value, 6),
+            candidates=tuple(groups.candidates.tolist()),
+            scores=tuple(np.round(groups.scores, 6).tolist()),
+            clients=tuple(keys[row] for row in shown[order]),
+            groups=tuple(groups.labels[shown[order]].tolist()),
+            similarity=tuple(map(tuple, np.round(groups.similarity[np.ix_(order, order)], 3).tolist())),
+            seen=len(keys),
+            needed=len(keys),
+            best=groups.best if verdict == "too_few" else 0,
+            p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
+        )
+
+    def with_placed(self, small: int) -> "Evidence":
+        """Return it with the number of clients that were placed afterwards."""
+        return replace(self, small=small)
+
+    def details(self) -> dict[str, Detail]:
+        """Return it as plain values for the round's line, with its texts."""
+        told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
+        return {**told, ADVICE: self.advice} if self.advice else told
+
+    @property
+    def text(self) -> str:
+        """The finding in one sentence."""
+        if self.verdict == "open" and self.needed == 0:
+            return "the search for groups waits until the model has learned what all clients share"
+        if self.verdict == "open":
+            return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
+        if self.verdict == "too_few":
+            why = f" (p up to {self.p_far_apart:.2g} however far apart; {self._figures()})" if self.best else ""
+            return f"groups cannot be tested for: too few records or clients{why}; one model for all"
+        if self.verdict == "none" and self.given:
+            return "one group of all clients, as k says; one model for all"
+        if self.verdict == "none":
+            return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
+        if self.verdict == "all_differ":
+            return (
+                f"every client differs: groups of clients explain less than the {self.seen} clients alone "
+                f"({self._figures()}); one model for all"
+            )
+        sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
+        more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
+        found = f"{self.k} groups of {', '.join(sizes)}{more} clients"
+        if self.given:
+            found += ", as k says"
+        after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
+        return f"{found} ({self._figures()}){after}"
+
+    @property
+    def advice(self) -> str:
+        """What the user should be warned of; empty where there is nothing."""
+        if self.verdict == "all_differ":
+            return (
+                "every client differs from every other and groups do not help: one model for all is trained. Compare "
+                "with strategy=local and with methods that give each client a model of its own (docs/algorithms.md)"
+            )
+        if self.verdict == "too_few":
+            scores = dict(zip(self.candidates, self.scores, strict=True))
+            likely = f"k={self.best} fits best (score {scores[self.best]:.2f}); " if self.best in scores else ""
+            return f"too few records or clients to tell groups from chance: {likely}give k=, or more records"
+        return ""
+
+    def _figures(self) -> str:
+        """Return p value and scores: at the number found, its neighbours and the best."""
+        words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
+        if self.scores:
+            scores = dict(zip(self.candidates, self.scores, strict=True))
+            best = max(scores, key=lambda k: scores[k])
+            found = {"groups": self.k, "too_few": self.best}.get(self.verdict, best)
+            shown = [found if found in scores else best]
+            shown += [k for k in (shown[0] - 1, shown[0] + 1, best) if k in scores]
+            first, *others = dict.fromkeys(shown)
+            words.append(
+                ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
+            )
+        return "; ".join(words)
+
+
+def no_group_fits(keys: Sequence[str]) -> str:
+    """Return what is to be said of clients that no group fits."""
+    more = f" and {len(keys) - _MOST_NAMES} more" if len(keys) > _MOST_NAMES else ""
+    return (
+        f"no group fits client {', '.join(keys[:_MOST_NAMES])}{more}: left out of the training; look at its data, "
+        "or train a model there alone (strategy=local)"
+    )
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'' if count == 1 else 's'}"
+
 
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""

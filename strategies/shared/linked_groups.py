@@ -9,8 +9,7 @@ import numpy as np
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, State
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 from florets.strategies.settings import Compared, Experiment, Settings, idle

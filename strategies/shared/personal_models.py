@@ -7,14 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.algorithm import M, S
-from florets.strategies.base.averaging import Updates
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.method import PerClient
-from florets.strategies.base.models import Models
-from florets.strategies.base.personal import PersonalMethod
+from florets.strategies.base.method import PerClient, PersonalMethod
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import Strategy
+from florets.strategies.base.strategy import M, S, Strategy
 from florets.strategies.core import FloatArray
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update

@@ -7,11 +7,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.algorithm import Algorithm
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail
-from florets.strategies.base.strategy import Strategy
+from florets.strategies.base.strategy import Algorithm, Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import Experiment, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers

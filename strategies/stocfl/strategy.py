@@ -8,13 +8,11 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client
-from florets.strategies.base.state import State
+from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import joined
-from florets.strategies.core.cluster import canonical
-from florets.strategies.core.threads import one_thread
+from florets.strategies.core.cluster import canonical, one_thread
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import ask_estimates, usual_size
 from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate

@@ -10,8 +10,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.federation import RoundFailed
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, Detail
-from florets.strategies.base.state import State
+from florets.strategies.base.report import FIRST_PHASE, Client, CostEstimate, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.two_phase.messages import TRAIN_SOFT, SoftUpdate, read_soft_update

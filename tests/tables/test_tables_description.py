@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from flwr.app import ConfigRecord
 
-from florets.strategies.base import describing
-from florets.strategies.base.describing import describe_sites
+from florets.server_app import data_agreement
+from florets.server_app.data_agreement import describe_sites
 from florets.strategies.base.federation import Federation
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.describe import describe_table
@@ -178,13 +178,13 @@ def test_of_two_nodes_with_one_key_the_registered_one_holds_it(
 ) -> None:
     nodes = [SimpleNamespace(node_id=place + 1, name=name, public_key=b"") for place, name in enumerate(names)]
     monkeypatch.setattr(Federation, "wait_for_nodes", lambda *_: [node.node_id for node in nodes])
-    monkeypatch.setattr(describing, "new_message", lambda *_: None)
+    monkeypatch.setattr(data_agreement, "new_message", lambda *_: None)
 
     def exchange(_grid, requests, *_, **__):  # type: ignore[no-untyped-def]
         ok = [(one.key, ("north", Description("archive", place + 2, 1))) for place, one in enumerate(requests)]
         return SimpleNamespace(ok=ok)
 
-    monkeypatch.setattr(describing, "exchange", exchange)
+    monkeypatch.setattr(data_agreement, "exchange", exchange)
     grid = SimpleNamespace(get_nodes=lambda: nodes)
     found = describe_sites(grid, ConfigRecord(), 1, None)  # type: ignore[arg-type]
     assert found["north"].records == kept + 1
