@@ -66,7 +66,7 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `scores` are those beside loss and accuracy, by name (`task.wire.evaluation`), of this test alone. `validation` is the
+    `scores` are those beside loss and accuracy, by name, of this test alone. `validation` is the
     same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
     none. `sums` are those of this test, and `train` those of the training targets beside the plain test
     (`task.wire.evaluation`); None where the client sends none.

@@ -274,7 +274,7 @@ class TestResult:
 
     `validation` is the same on its validation data, `tuned` the same of a copy that was fine-tuned first; None where
     they were not asked for. `scores` are of the plain test alone. `sums` are those of this test, `train` those of the
-    training targets beside the plain test (`task.wire.evaluation`); None where they were not asked for, or did not come.
+    training targets beside the plain test; None where they were not asked for, or did not come.
     """
 
     loss: float
