@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg as StockFedAvg
 from torch import nn
 
 from florets.client_app.app import _HANDLERS, app, within_deadline
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, as_flowers_process
@@ -29,9 +29,8 @@ from florets.task.layers import untrained_entries
 from florets.task.task import Task
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
-from florets.task.wire.introduction import Introduction
-from florets.task.wire.replies import Losses, SelectedUpdate, read_update
-from florets.task.wire.scores import read_evaluation
+from florets.task.wire.evaluation import read_evaluation
+from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
 from tests.fakes import asker, message_to
 from tests.own_functions import flagged, frozen_first, net
 
@@ -316,3 +315,13 @@ def test_a_gradient_of_batch_normalisation_is_taken_in_train_mode() -> None:
         np.testing.assert_allclose(found[name].numpy(), parameter.grad.numpy(), atol=1e-6)
     for name in STATISTICS:
         np.testing.assert_allclose(found[name].numpy(), module.state_dict()[name].numpy(), rtol=1e-6)
+
+
+def test_decimals_of_running_statistics_beside_a_gradient_are_those_of_their_change() -> None:
+    config, task, settings = configured()
+    first = bank.model(build_models(config, task), 0)
+    exact = asked_for_gradient(settings, first)[kinds.ARRAYS]
+    coarse = asked_for_gradient(settings, first, **{kinds.QUANTISE: "round", kinds.QUANTISE_DIGITS: 2})[kinds.ARRAYS]
+    np.testing.assert_allclose(coarse["1.bias"].numpy(), exact["1.bias"].numpy().round(2), atol=1e-6)
+    start, moved = first["2.running_mean"].numpy(), exact["2.running_mean"].numpy()
+    np.testing.assert_allclose(coarse["2.running_mean"].numpy(), start + (moved - start).round(2), atol=1e-6)
