@@ -180,7 +180,8 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
     # Another unit: mean and spread have the same factor.
     of_mean = (frame["mean"] / frame["middle_mean"]).where(frame["middle_mean"] != 0)
     is_unit = widens & (of_mean > 0) & (np.abs(np.log(of_mean.where(of_mean > 0) / ratio)) < _ALIKE)
-    return frame.assign(shift=distance / scale, factor=ratio.where(is_unit)).loc[moves | widens]
+    departing: pd.DataFrame = frame.assign(shift=distance / scale, factor=ratio.where(is_unit)).loc[moves | widens]
+    return departing
 
 
 def _input_reasons(shifts: "pd.DataFrame", sites: Sequence[str]) -> Iterator[Reason]:
