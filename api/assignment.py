@@ -68,11 +68,11 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
         return Assignment(None, "the run's clients mix all models", len(x), none, loss, accuracy, shares=shares)
     losses = model_losses(run.task, run.models, x, y)
     chosen, why, misfit = int(np.argmin(losses)), "its loss on these data is the lowest", ""
-    if run.frozen is not None:
+    if run.frozen_by == "losses":
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, y))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
-    if run.groups is not None:
-        group, cosine = nearest_group(run.groups, run.task, run.config.train, x, y)
+    if run.frozen is not None and run.frozen.training is not None:
+        group, cosine = nearest_group(run.frozen, run.task, run.config.train, x, y)
         if group < 0:
             misfit = f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre)."
         else:
@@ -80,11 +80,12 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
                 group,
                 f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
             )
-            if run.groups.folds_of(len(x)) == 1:
-                needed = run.groups.folds * run.groups.size
+            training = run.frozen.training
+            if training.folds_of(len(x)) == 1:
+                needed = training.folds * training.size
                 why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
-    if run.descriptors is not None:
-        chosen = nearest_descriptor(run.descriptors, run.task, x, y)
+    if run.frozen is not None and run.frozen.by == "descriptors":
+        chosen = nearest_descriptor(run.frozen, run.task, x, y)
         why = "of what the run's common model makes of them, that group's is the nearest"
     if len(losses) == 1:
         why = "the run has only this one"
@@ -101,11 +102,11 @@ def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
     ConfigError
         If the run places data by their targets.
     """
-    if run.descriptors is None:
+    if run.frozen is None or run.frozen.by != "descriptors":
         raise ConfigError(
             ["unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."]
         )
-    chosen = nearest_descriptor(run.descriptors, run.task, new.x, None)
+    chosen = nearest_descriptor(run.frozen, run.task, new.x, None)
     why = "of what the run's common model makes of the inputs, that group's is the nearest"
     return Assignment(chosen, why, len(new.x), np.empty(0))
 

@@ -38,7 +38,7 @@ def assign_new(folder: Path, run: RunModels, x: Any, y: Any = None, client: str 
     in_file = isinstance(x, str | Path) or is_frame(x) or is_torch_data(x)
     key = None if client is None else _key(folder, client)
     with _in_own_words():
-        if y is None and has_targets and (not in_file or run.descriptors is not None):
+        if y is None and has_targets and (not in_file or run.frozen_by == "descriptors"):
             return assign_unlabelled(run, _read(folder, run, x, None, key, labelled=False))
         return assign_data(run, _read(folder, run, x, y, key, labelled=has_targets))
 

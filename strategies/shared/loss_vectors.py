@@ -10,7 +10,7 @@ import numpy as np
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import FrozenClusters
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
@@ -384,7 +384,7 @@ class LossVectorState(RestartState):
     """
 
     known: dict[str, FloatArray] = field(default_factory=dict)
-    frozen: FrozenClusters | None = None
+    frozen: Frozen | None = None
     outliers: Outliers = field(default_factory=Outliers)
     probes: Models | None = None
     watch: Watch = field(default_factory=Watch)
@@ -469,6 +469,6 @@ class LossVectors(Restarts[S, M]):
         freeze: dict[str, Detail] = {STABLE_FROM: self.context.server_round + 1} if froze else {}
         return {**super().details(), **self.state.watch.report(), **freeze}
 
-    def frozen_clusters(self) -> FrozenClusters | None:
+    def frozen_clusters(self) -> Frozen | None:
         """Return the clusters at the moment of stability."""
         return self.state.frozen
