@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -84,12 +84,19 @@ def unpack_frozen(
     models = Models(ArrayRecord(record)) if record else None
     square_root = about.get("square_root") is True
     training = _training(about["training"]) if about["by"] == "folds" else None
-    more = {"model_of_cluster": arrays["model_of_cluster"]} if about["by"] == "losses" else {}
-    more |= {name: part for name, part in parts.items() if name != "centroids"}
+    none = np.zeros(0)
     frozen = Frozen(
-        about["by"], parts["centroids"], models, square_root=square_root, limit=limit, seed=seed, training=training
+        about["by"],
+        parts["centroids"],
+        models,
+        arrays["model_of_cluster"] if about["by"] == "losses" else none.astype(np.int64),
+        origin=parts.get("origin", none),
+        scale=parts.get("scale", none),
+        square_root=square_root,
+        limit=limit,
+        seed=seed,
+        training=training,
     )
-    frozen = replace(frozen, **more)
     _CHECKS[frozen.by](frozen, num_models, classes, probes)
     return frozen
 

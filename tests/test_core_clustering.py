@@ -48,7 +48,7 @@ from florets.strategies.core.metrics import adjusted_rand_index, model_error
 from florets.strategies.fedclust.strategy import FedClust
 from florets.strategies.pacfl.strategy import PACFL
 from florets.strategies.shared.first_rounds import random_assignment
-from florets.strategies.shared.linked_groups import LinkedGroups, extended
+from florets.strategies.shared.linked_groups import extended
 from florets.strategies.sr_fca.strategy import SRFCA
 
 any_vectors = st.integers(0, 8).flatmap(
@@ -347,8 +347,7 @@ def test_methods_that_cut_a_tree_at_a_gap_ask_how_large_groups_are(algorithm: ty
     distances = np.abs(np.subtract.outer(points, points))
 
     def cut(strategy: Any) -> list[int]:
-        of_groups = isinstance(strategy.state, LinkedGroups)
-        found = strategy.state._group(strategy, distances) if of_groups else strategy._group(distances)
+        found = strategy._group(distances)
         return list(found.clusters)
 
     assert cut(algorithm()) == [0, 0, 0, 0, 1]

@@ -268,7 +268,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     def _place_newcomers(self, frozen: Frozen, context: Round) -> None:
         """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""
         if new := [client for client in context.participants if self._is_new(client)]:
-            for key, reply in self.ask_losses(new, frozen.models, context).ok:
+            for key, reply in self.ask_losses(new, frozen.models or context.models, context).ok:
                 self.assignment[key] = frozen.nearest_model(reply.losses)
                 self.state.clustered.add(key)
                 self.state.settled.add(key)

@@ -505,8 +505,8 @@ class FoldRound:
         """Return what a new client is assigned by."""
         plan = self.plan
         training = FoldTraining(plan.folds, plan.size, plan.steps, plan.rate, self.form)
-        placing = {"origin": groups.origin, "scale": groups.usual}
-        return Frozen("folds", groups.directions, self.common, **placing, seed=self.seed, training=training)
+        placing = Frozen("folds", groups.directions, self.common, origin=groups.origin, scale=groups.usual)
+        return replace(placing, seed=self.seed, training=training)
 
     def _size(self, client: Client) -> int:
         return self.plan.size_of(_samples(client, self.held_out))

@@ -395,13 +395,7 @@ M = TypeVar("M", bound=LossVectorState)
 
 
 class LossVectors(Restarts[S, M]):
-    """A method that groups clients by their losses of K models: with probes, without outliers, watched when frozen.
-
-    Raises
-    ------
-    ValueError
-        By `check`, if the initial arrays hold fewer models than `k` and `probes` together; the probes are the last.
-    """
+    """A method that groups clients by their losses of K models: with probes, no outliers, watched when frozen."""
 
     def check(self, models: Models) -> None:
         """Raise ValueError where there are fewer models than clusters, or than clusters and probes."""
