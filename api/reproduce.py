@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from florets.api.keys import overrides_of
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.papers.command import run_item, table_of
-from florets.papers.measures import read_measure
+from florets.papers.command import finished_table, run_item
+from florets.papers.measures import MEASURES, read_measure
 from florets.papers.request import read_request
-from florets.papers.table import Table
-from florets.papers.written import result_table, state_words
+from florets.papers.table import Table, result_table, state_words
 from florets.reports.tables import ResultTable
 from florets.task.imported import import_from
 
@@ -43,7 +42,7 @@ class Reproduction:
     def __init__(self, words: Sequence[str], caller: Path | None = None) -> None:
         request, caller = read_request(words), caller or Path.cwd()
         self.folder = request.folder(caller)
-        self._table = table_of(request, caller).narrowed(request.chosen, request.seeds)
+        self._table = finished_table(request, caller).narrowed(request.chosen, request.seeds)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -58,14 +57,12 @@ class Reproduction:
         plain = [name for name in self.measures if read_measure(name)[1] is None]
         lines = []
         for place in self._table.places:
-            found = self._table.found.get((place.row.name, place.column.name), {})
-            for seed, progress in found.items():
+            for seed, progress in self._table.found.get(place.key, {}).items():
                 line: dict[str, Any] = {"row": place.row.label, "column": place.column.label, "seed": seed}
                 line |= {"state": progress.state, "note": progress.note}
-                for name in plain:
-                    measure, config = read_measure(name)[0], place.config
-                    fits = progress.state == "finished" and config is not None and measure.fits(config)
-                    line[name] = measure.read(progress.values, config) if fits and config is not None else None
+                is_finished = progress.state == "finished"
+                values = progress.values
+                line |= {name: MEASURES[name].value(values, place.config) if is_finished else None for name in plain}
                 lines.append(line)
         return pd.DataFrame(lines, columns=["row", "column", "seed", "state", "note", *plain])
 
@@ -96,7 +93,7 @@ class Reproduction:
         found = self._chosen(measure, rows, columns)
         matrix = found.matrix(measure or self.measures[0])
         table = result_table(found, matrix)
-        note = f"{matrix.label[:1].upper()}{matrix.label[1:]}. {state_words(found)}."
+        note = f"{matrix.label}. {state_words(found)}."
         table = ResultTable(table.corner, table.rows, table.columns, table.cells, note)
         return table.turned if turned else table
 
@@ -135,26 +132,25 @@ class Reproduction:
 
     def _chosen(self, measure: str | None, rows: Sequence[str] | None, columns: Sequence[str] | None) -> Table:
         item = self._table.item
-        known = {
-            "rows": (rows, [row.name for row in item.rows]),
-            "columns": (columns, [column.name for column in item.columns]),
-        }
+        names = {"rows": [row.name for row in item.rows], "columns": [column.name for column in item.columns]}
+        chosen = {kind: list(given) for kind, given in (("rows", rows), ("columns", columns)) if given}
         problems = [
-            f"{kind}={name}: {item.name} has no such {kind[:-1]}. It has: {', '.join(names)}."
-            for kind, (wanted, names) in known.items()
-            for name in wanted or ()
-            if name not in names
+            f"{kind}={name}: {item.name} has no such {kind[:-1]}. It has: {', '.join(names[kind])}."
+            for kind, wanted in chosen.items()
+            for name in wanted
+            if name not in names[kind]
         ]
         try:
             other = None if measure is None else read_measure(measure)[1]
         except ValueError as error:
             problems.append(f"measure={error}")
         else:
-            if other is not None and other not in (names := known["columns"][1]):
-                problems.append(f"measure={measure}: there is no column {other}. There are: {', '.join(names)}.")
+            if other not in (None, *names["columns"]):
+                listed = ", ".join(names["columns"])
+                problems.append(f"measure={measure}: there is no column {other}. There are: {listed}.")
         if problems:
             raise ConfigError(problems)
-        return self._table.narrowed({kind: list(wanted) for kind, (wanted, _) in known.items() if wanted})
+        return self._table.narrowed(chosen)
 
     def __repr__(self) -> str:
         return f"<florets.Reproduction {self._table.item.name}: {state_words(self._table)}>"

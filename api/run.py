@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch.nn import Module
 
-    from florets.api.assignment import Assignment
-    from florets.api.predictions import Predictions
+    from florets.api.new_data import Assignment, Predictions
     from florets.reports.embedding import Embedding
     from florets.server_app.run_models import RunModels
     from florets.server_app.tracker import Tracker

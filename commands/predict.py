@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from florets.api.predictions import MOST_CLASSES, predict_data
+from florets.api.new_data import MOST_CLASSES, predict_data
 from florets.api.read_data import FORM_KEYS, chosen_model, read_data
 from florets.commands.assign import HELP, absolute, new_file, on_run, print_notes
 from florets.reports.console import counted

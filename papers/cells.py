@@ -51,6 +51,11 @@ class Place:
     config: Config | None
     problem: str = ""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Names of row and column."""
+        return self.row.name, self.column.name
+
     @cached_property
     def folder(self) -> Path:
         """Folder of the runs of all seeds: its path says all that was asked for, and where files of data are."""

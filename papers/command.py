@@ -12,15 +12,13 @@ from florets.conf.saved import absolute
 from florets.engines.go_on import Engine
 from florets.engines.jobs import crowded
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
-from florets.papers.item_file import find_item, item_names
-from florets.papers.items import Item
+from florets.papers.items import Item, find_item, item_names
 from florets.papers.measures import read_measure
 from florets.papers.references import NEVER, NO_VALUE
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.run import BUSY, check_folder, run_cells, with_data
 from florets.papers.store import stored_cells
-from florets.papers.table import Found, Table
-from florets.papers.written import markdown, state_words, verdict_words, write_table
+from florets.papers.table import Found, Table, markdown, state_words, table_of, verdict_words, write_table
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
 
@@ -42,7 +40,7 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     all_places = list(places(request.item, request.given, caller))
     _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
     progress, folder = _progress(request.stored, caller), request.folder(caller)
-    table = _table(request.item, all_places, progress)
+    table = table_of(request.item, all_places, progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -56,10 +54,10 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     try:
         _run(table, folder, request, engine)
     except KeyboardInterrupt:
-        _show(_table(request.item, all_places, progress), folder, request)
+        _show(table_of(request.item, all_places, progress), folder, request)
         say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
         return 130
-    code = _show(_table(request.item, all_places, progress), folder, request)
+    code = _show(table_of(request.item, all_places, progress), folder, request)
     busy = [cell for cell in in_order(all_places) if _found(table, cell)[cell.seed].note == BUSY]
     if left := [cell for cell in busy if progress(cell).state != "finished"]:
         told = f"{counted(len(left), 'cell')} left to another command that is running"
@@ -68,11 +66,11 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     return code
 
 
-def table_of(request: Request, caller: Path) -> Table:
+def finished_table(request: Request, caller: Path) -> Table:
     """Return the table of what is finished now."""
     all_places = list(places(request.item, request.given, caller))
     _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
-    return _table(request.item, all_places, _progress(request.stored, caller))
+    return table_of(request.item, all_places, _progress(request.stored, caller))
 
 
 def _refuse_if_all_are(all_places: Sequence[Place], request: Request | None = None) -> None:
@@ -100,14 +98,6 @@ def _progress(stored: str, caller: Path) -> Callable[[Cell], Progress]:
     return progress
 
 
-def _table(item: Item, all_places: Sequence[Place], progress: Callable[[Cell], Progress]) -> Table:
-    found: dict[tuple[str, str], Found] = {}
-    for cell in sorted(in_order(all_places), key=lambda cell: cell.seed):
-        key = (cell.place.row.name, cell.place.column.name)
-        found.setdefault(key, {})[cell.seed] = progress(cell)
-    return Table(item, all_places, found)
-
-
 def list_items(words: Sequence[str], caller: Path) -> int:
     """Print every item and how far it is."""
     problems: list[str] = []
@@ -125,7 +115,7 @@ def list_items(words: Sequence[str], caller: Path) -> int:
     items = [find_item(name, own.get("scale", "paper")) for name in item_names()]
     # Told item by item: all their places take half a minute.
     for item, all_places in _refusing_if_none_can_run((item, list(places(item, given, caller))) for item in items):
-        table = _table(item, all_places, progress)
+        table = table_of(item, all_places, progress)
         say(f"{item.name.ljust(width)}  {item.title}")
         say(f"{' ' * width}  {'; '.join(filter(None, [state_words(table), verdict_words(table)]))}")
     return 0
@@ -196,7 +186,7 @@ def _write(table: Table, folder: Path, command: str) -> float:
 
 
 def _found(table: Table, cell: Cell) -> Found:
-    return table.found[cell.place.row.name, cell.place.column.name]
+    return table.found[cell.place.key]
 
 
 def _outcome(item: Item, cell: Cell, progress: Progress) -> str:

@@ -169,6 +169,10 @@ class Measure:
     higher: bool | None = False
     bounds: tuple[float, float] | None = None
 
+    def value(self, values: Values, config: Config | None) -> float | None:
+        """Return its value of a finished run, None where it has none or the measure says nothing of it."""
+        return self.read(values, config) if config is not None and self.fits(config) else None
+
     def number(self, value: float, sign: str = "") -> str:
         """Return a value as the table shows it, with `sign` "+" also where it is positive."""
         return self.form.replace("{:", f"{{:{sign}").format(value) if self.form else f"{value:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,17 +14,17 @@ from urllib.parse import quote
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
 from florets.papers.cells import Place, Progress, in_order, places, progress_of
-from florets.papers.item_file import find_item, item_names
+from florets.papers.items import find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.store import Store, stored_cells
-from florets.papers.table import Found, Table
-from florets.papers.written import (
+from florets.papers.table import (
+    Table,
     code_words,
     compared_grid,
-    grid,
-    methods_grid,
     reason_letters,
+    result_table,
     state_words,
+    table_of,
     verdict_words,
 )
 from florets.reports.console import counted, say
@@ -57,29 +58,24 @@ class PageTables:
         if (other := self._typed.setdefault(name, request.typed)) != request.typed:
             raise ConfigError([f"{request.typed}: {other} has the same name; files of a page need different ones."])
         if name not in self._whole:
-            # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
-            others = {} if "data_dir" in own else self._stored
-            self._whole[name] = self._table(request, Store(self._folder / f"{name}.csv"), others)
+            self._whole[name] = self._table(request, self._folder / f"{name}.csv", "data_dir" in own)
         return Asked(self._whole[name].narrowed(request.chosen, request.seeds), request.asked, name)
 
-    def _table(self, request: Request, store: Store, others: Mapping[tuple[str, int], Progress]) -> Table:
+    def _table(self, request: Request, path: Path, of_folder: bool) -> Table:
         all_places = list(places(request.item, request.given, self._caller))
         if all(place.config is None for place in all_places):
             raise ConfigError(list(dict.fromkeys(place.problem for place in all_places)))
-        cells = in_order(all_places)
-        for cell in cells:
+        # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
+        store, others = Store(path), {} if of_folder else self._stored
+        for cell in in_order(all_places):
             place, seed = cell.place, cell.seed
             store.put(place, seed, progress_of(cell))
             if store.get(place, seed).state != "finished":
                 store.put(place, seed, others.get((place.settings, seed), Progress("not run")))
         store.write(all_places)
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
-        store = Store(store.path)
-        found: dict[tuple[str, str], Found] = {}
-        for cell in sorted(cells, key=lambda cell: cell.seed):
-            key = (cell.place.row.name, cell.place.column.name)
-            found.setdefault(key, {})[cell.seed] = store.get(cell.place, cell.seed)
-        return Table(request.item, all_places, found)
+        store = Store(path)
+        return table_of(request.item, all_places, lambda cell: store.get(cell.place, cell.seed))
 
     @cached_property
     def _stored(self) -> dict[tuple[str, int], Progress]:
@@ -100,37 +96,23 @@ def overview_block(words: Sequence[str], text: str, asked_of: Callable[[Sequence
     if unknown := [word for word in words if word not in papers]:
         hint = did_you_mean(unknown[0], papers)
         raise ConfigError([f"{unknown[0]}: no item's name begins so.{hint} There are: {', '.join(papers)}."])
-    blocks = list(_blocks(text))
     lines = [list(_OVERVIEW)]
     for name in sorted((n for n in item_names() if n.partition("/")[0] in (words or papers)), key=_natural):
         own: dict[tuple[str, ...], str] = {}
-        for block, settings, anchor in blocks:
-            if block == name:
-                own.setdefault(settings, anchor)
+        for _, settings, anchor in (block for block in _blocks(text) if block[0] == name):
+            own.setdefault(settings, anchor)
         if not own:
             item = find_item(name)
-            cells = sum(
-                item.seeds if row.seeds is None else row.seeds
-                for row in item.rows
-                for column in item.columns
-                if column.name not in row.leave_out
-            )
+            shown = [len({c.name for c in item.columns} - set(row.leave_out)) for row in item.rows]
+            cells = sum((row.seeds or item.seeds) * count for row, count in zip(item.rows, shown, strict=True))
             lines.append([name, "", f"0 of {cells}", ""])
         for settings, anchor in own.items():
-            try:
+            # The block itself says what is wrong with its words, and in which line.
+            with suppress(ConfigError):
                 table = asked_of([name, *settings]).table
-            except ConfigError:
-                # The block itself says what is wrong with its words, and in which line.
-                continue
-            states = table.states
-            lines.append(
-                [
-                    f"[{name}](#{anchor})",
-                    " ".join(f"`{word}`" for word in settings),
-                    f"{states['finished']} of {sum(states.values())}",
-                    verdict_words(table).partition(": ")[2],
-                ]
-            )
+                finished = f"{table.states['finished']} of {table.states.total()}"
+                words_of_it = " ".join(f"`{word}`" for word in settings)
+                lines.append([f"[{name}](#{anchor})", words_of_it, finished, verdict_words(table).partition(": ")[2]])
     return markdown_table(lines), counted(len(lines) - 1, "line")
 
 
@@ -180,11 +162,10 @@ def remake(words: Sequence[str], caller: Path) -> int:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read ({error.strerror})."]) from error
-    for word in words:
-        if word.startswith(_SWEEP):
-            name, _, found = word.removeprefix(_SWEEP).partition("=")
-            folders = [absolute(one, caller) for one in found.split(",")]
-            say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
+    for word in (word for word in words if word.startswith(_SWEEP)):
+        name, _, found = word.removeprefix(_SWEEP).partition("=")
+        folders = [absolute(one, caller) for one in found.split(",")]
+        say(f"sweep {name}: {counted(store_sweeps(folders, _stored_sweep(folder, name)), 'job')} stored")
 
     asked_of = PageTables(folder, given, caller)
     pictures, described = PagePictures(folder), set[str]()
@@ -324,9 +305,7 @@ class PagePictures:
 
 def _cells(table: Table) -> Iterator[tuple[Place, int]]:
     """Yield the finished cells."""
-    from florets.papers.plot import finished
-
-    return ((place, seed) for place in table.places for seed in finished(table, place))
+    return ((place, seed) for place in table.places for seed in table.finished(place))
 
 
 def _finished(table: Table, row: Line | None) -> int:
@@ -383,10 +362,10 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
 def _unpaired(text: str) -> list[str]:
     """Return a line for each mark that begins or ends no block, or looks like one that would."""
     kinds, problems = _KINDS.split("|"), []
-    begun: tuple[int, str, str] | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        found = _MARK.fullmatch(line.strip())
-        if found is None:
+    begun: tuple[str, str] | None = None
+    # An end is missing where another block, or the end of the page, comes first.
+    for number, line in enumerate([*text.splitlines(), "<!-- overview -->"], start=1):
+        if (found := _MARK.fullmatch(line.strip())) is None:
             continue
         kind, where = found["kind"], f"line {number}, {line.strip()}"
         if kind not in kinds:
@@ -394,14 +373,12 @@ def _unpaired(text: str) -> list[str]:
                 problems.append(f"{where}: there is no such block.{hint}")
         elif not found["end"]:
             if begun is not None:
-                problems.append(f"line {begun[0]}, {begun[1]}: has no end; close it with <!-- end of {begun[2]} -->.")
-            begun = number, line.strip(), kind
-        elif begun is None or begun[2] != kind:
+                problems.append(f"{begun[1]}: has no end; close it with <!-- end of {begun[0]} -->.")
+            begun = kind, where
+        elif begun is None or begun[0] != kind:
             problems.append(f"{where}: ends no block; there must be a <!-- {kind} ... --> before it.")
         else:
             begun = None
-    if begun is not None:
-        problems.append(f"line {begun[0]}, {begun[1]}: has no end; close it with <!-- end of {begun[2]} -->.")
     return problems
 
 
@@ -455,16 +432,14 @@ def _tables(table: Table, command: str, about: str, turned: bool) -> str:
     if table.item.cut:
         parts.append(f"Small scale: {table.item.cut}.")
     letters = reason_letters(table)
-    for matrix in table.matrices():
-        if matrix.rows:
-            cells = methods_grid(table, matrix, letters) if turned else grid(table, matrix)
-            parts += [f"{matrix.label[:1].upper()}{matrix.label[1:]}:", markdown_table(cells)]
+    for matrix in (matrix for matrix in table.matrices() if matrix.rows):
+        cells = result_table(table, matrix, letters).turned if turned else result_table(table, matrix)
+        parts += [f"{matrix.label}:", markdown_table(cells.texts)]
     if turned and (words := verdict_words(table)):
         parts.append(f"In brackets what is published, with `off` where ours is not near it. {words}.")
         if letters:
-            parts.append(
-                "Possible reasons:\n\n" + "\n".join(f"- off {letter}: {reason}" for reason, letter in letters.items())
-            )
+            reasons = (f"- off {letter}: {reason}" for reason, letter in letters.items())
+            parts.append("\n".join(["Possible reasons:\n", *reasons]))
     elif len(compared := compared_grid(table)) > 1:
         parts += [f"{verdict_words(table)}:", markdown_table(compared)]
     return "\n\n".join(parts)

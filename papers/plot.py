@@ -84,7 +84,7 @@ def without_folders(table: Table) -> list[str]:
     return [
         f"{place.row.name}/{place.column.name}/seed-{seed}"
         for place in table.places
-        for seed in finished(table, place)
+        for seed in table.finished(place)
         if not (place.folder / f"seed-{seed}" / MARKER).is_file()
     ]
 
@@ -112,7 +112,7 @@ def _grid(table: Table, measure: str) -> Picture | None:
     texts = [["" if entry is None else _broken(entry.text) for entry in line] for line in entries]
     lacking = np.array([[entry is not None and not entry.spread.number for entry in line] for line in entries])
     write_cells(axes, image, texts, 7, quiet=lacking)
-    axes.set_title(matrix.label[:1].upper() + matrix.label[1:])
+    axes.set_title(matrix.label)
     return picture
 
 
@@ -138,8 +138,7 @@ def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
         # Asked for, the limits are those of what was drawn, which the labels need.
         low, high = axes.get_ylim()
         axes.set_ylim(*((min(-0.06, low), 1.06) if is_bounded(name) else (low, high)))
-        label = table.matrix(name).label
-        axes.set_title(label[:1].upper() + label[1:])
+        axes.set_title(table.matrix(name).label)
         label_ends(axes, list(lines.values()))
     labels = [fill(row.label, _LINE) for row in table.item.rows]
     crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
@@ -168,7 +167,7 @@ def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None
     shared = len(table.item.columns) == 1
     curves: dict[str, dict[str, list[Sequence[RoundLine]]]] = {}
     for place in table.places:
-        if runs := [*filter(None, (lines_of(place, seed) for seed in finished(table, place)))]:
+        if runs := [*filter(None, (lines_of(place, seed) for seed in table.finished(place)))]:
             name, label = ("", place.row.label) if shared else (place.row.name, place.column.label)
             curves.setdefault(name, {})[label] = runs
     for name, of_picture in curves.items():
@@ -187,17 +186,11 @@ def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
         ) from error
 
 
-def finished(table: Table, place: Place) -> list[int]:
-    """Return the seeds whose cells at a place are finished."""
-    found = table.found.get((place.row.name, place.column.name), {})
-    return sorted(seed for seed, progress in found.items() if progress.state == "finished")
-
-
 def _spectra(table: Table) -> dict[str, list[Spectrum]]:
     """Return what the first finished run of each row has kept of its clusterings, by the row's label."""
     found: dict[str, list[Spectrum]] = {}
     for place in table.places:
-        seeds = [seed for seed in finished(table, place) if run_lines(place, seed)]
+        seeds = [seed for seed in table.finished(place) if run_lines(place, seed)]
         if seeds and not found.get(place.row.label):
             found[place.row.label] = spectra_of(place.folder / f"seed-{min(seeds)}")
     return found

@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from florets.papers.measures import Measure
 from florets.reports.statistics import Spread
@@ -42,38 +42,6 @@ def _as_float(text: str) -> float:
         return math.nan
 
 
-def reasons_of(row: Any, column: Any, block: Mapping[Any, Any], item: Mapping[Any, Any]) -> tuple[Reason, ...]:
-    """Return the reasons of a place: its own, else its column's and its row's; the block's win over the item's."""
-
-    def told(key: Any) -> tuple[Reason, ...] | None:
-        found = block.get(key, item.get(key))
-        return None if found is None else tuple(map(_reason, found if isinstance(found, list) else [found]))
-
-    own = told(f"{row}.{column}")
-    return (told(column) or ()) + (told(row) or ()) if own is None else own
-
-
-def _reason(entry: Any) -> Reason:
-    if not isinstance(entry, Mapping):
-        return Reason(entry)
-    ((side, text),) = entry.items()
-    return Reason(text, side)
-
-
-def wrong_reasons(why: Mapping[Any, Any]) -> str:
-    """Return what is wrong with a mapping of places to their reasons, empty where nothing is."""
-    for key, told in why.items():
-        for reason in told if isinstance(told, list) else [told]:
-            texts = list(reason.values()) if isinstance(reason, Mapping) else [reason]
-            sided = not isinstance(reason, Mapping) or (len(reason) == 1 and set(reason) <= set(SIDES))
-            if not sided or not all(isinstance(text, str) for text in texts):
-                return (
-                    f"why.{key}: {told}: must be text or a list of texts; of one that holds on one side of the "
-                    "published value alone, {above: text} or {below: text}."
-                )
-    return ""
-
-
 NO_VALUE = "no value"
 """Stands where runs came to their end without one, as those that diverged."""
 
@@ -82,12 +50,6 @@ NEVER = "never"
 
 OFF = "off"
 """Kind of the verdicts that need a reason."""
-
-_FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
-_KEYS = ("source", "data", "measure", "values", "why")
-
-Fault = Callable[[str, str], None]
-"""Takes a place in the file and what is wrong there."""
 
 
 @dataclass(frozen=True)
@@ -200,85 +162,3 @@ class Reference:
             # Rounded it would look near enough.
             shown = f"{difference:+.{len(shown.partition('.')[2]) + 1}f}"
         return OFF, f"by {shown}"
-
-
-def read_paper(blocks: Any, why: Mapping[Any, Any], fault: Fault) -> Iterator[Reference]:
-    """Yield the values of an item's `paper`: blocks of one source and one measure each.
-
-    Parameters
-    ----------
-    why
-        Reasons of all blocks; those of a block win over them.
-    fault
-        Is told of every entry that cannot be read; the others are still yielded.
-    """
-    if wrong := wrong_reasons(why):
-        fault("why", wrong.removeprefix("why."))
-        return
-    if not isinstance(blocks, list):
-        fault("paper", "must be a list of blocks with the keys source, measure and values.")
-        return
-    seen: set[tuple[str, str, str, str]] = set()
-    for number, block in enumerate(blocks):
-        place = f"paper.{number}"
-        wrong = _wrong_keys(block)
-        if wrong:
-            fault(place, wrong)
-            continue
-        reasons = block.get("why", {})
-        used: set[Any] = set()
-        data = str(block.get("data", ""))
-        for row, columns in block["values"].items():
-            for column, figure in columns.items():
-                at = f"{place}.values.{row}.{column}"
-                if (read := _read_figure(figure)) is None:
-                    fault(at, f"{figure}: must be a number, 'mean ± spread' or {NEVER}.")
-                    continue
-                names = (str(row), str(column), str(block["measure"]))
-                if (*names, data) in seen:
-                    fault(at, f"{figure}: this measure has a value there already; keep one of the two.")
-                seen.add((*names, data))
-                used.update(key for key in (f"{row}.{column}", column, row) if key in reasons)
-                texts = reasons_of(row, column, reasons, why)
-                yield Reference(
-                    *names, read.value, read.spread, read.rounding, read.printed, str(block["source"]), texts, data
-                )
-        for key in reasons:
-            if key not in used:
-                fault(f"{place}.why.{key}", "there is no such value; use a column, a row or <row>.<column>.")
-
-
-def _wrong_keys(block: Any) -> str:
-    if not isinstance(block, Mapping) or not {"source", "measure", "values"} <= set(block) <= set(_KEYS):
-        found = f"it has {', '.join(map(str, block))}" if isinstance(block, Mapping) else f"it is {block}"
-        return f"must have the keys source, measure and values, and may have data and why; {found}."
-    if not all(isinstance(block.get(key, ""), str | int | float) for key in ("source", "data", "measure")):
-        return "source, data and measure must be text."
-    nested = isinstance(block["values"], Mapping) and all(isinstance(v, Mapping) for v in block["values"].values())
-    if not nested or not isinstance(block.get("why", {}), Mapping):
-        return "values must be a mapping of rows to columns to figures, and why one of columns or rows to reasons."
-    return wrong_reasons(block.get("why", {}))
-
-
-class _Figure(NamedTuple):
-    """A figure as `Reference` has it."""
-
-    value: float | None
-    spread: float | None = None
-    rounding: float = 0.0
-    printed: str = ""
-
-
-def _read_figure(figure: Any) -> _Figure | None:
-    """Return a figure, read; None if it is none."""
-    if figure == NEVER:
-        return _Figure(None)
-    text = " ".join(str(figure).split())
-    match = None if isinstance(figure, bool) else _FIGURE.fullmatch(text)
-    if match is None:
-        return None
-    if not isinstance(figure, str):
-        # YAML has dropped the last zeros of what is no text: how it was rounded is not known.
-        return _Figure(float(match["value"]))
-    spread = None if match["spread"] is None else float(match["spread"])
-    return _Figure(float(match["value"]), spread, 0.5 * 10.0 ** -len(match["decimals"] or ""), text)

@@ -1,105 +1,135 @@
-"""Cells of an item in one small file: tables are made of it where the folders of the runs are not."""
+"""Cells of an item, and the curves of its runs, in small files: pages are made of them where no run's folder is."""
 
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress, State
-from florets.reports.folder import whole_file
 from florets.reports.quantities import QUANTITIES, known_quantities
 from florets.reports.summary import RoundLine
+from florets.reports.tables import write_csv
 
-_HEAD = ("row", "column", "seed", "settings", "state", "note")
+_KEY = ("row", "column", "seed", "settings")
+_HEAD = (*_KEY, "state", "note")
+_CURVES_HEAD = (*_KEY, "quantity", "rounds", "values")
 _WORDS = ("verdict", "code")
 """Values that are no numbers."""
 _LEFT_OUT = ("warnings",)
 _OF_DRIFT = ("rounds_of_ari_1",)
 """Lists as long as the run, which are of use only where the data change."""
 _STATES: tuple[State, ...] = ("finished", "failed", "stopped")
+_FIRST, _MOST = 20, 80
+"""Rounds of a curve that are kept: those in which most happens, and all in all."""
+
+LinesOf = Callable[[Place, int], Sequence[RoundLine]]
+"""Returns the rounds of a run, given its place and seed; none where they are not there."""
+T = TypeVar("T")
 
 
-class Store:
-    """The cells of one item at one scale, as its file has them; those that were not run are not in it."""
+class _Stored(Generic[T]):
+    """What a file holds of an item's runs, by row, column and seed, with the hash of their settings."""
+
+    head: Sequence[str]
+    what: str
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._cells: dict[tuple[str, str, int], tuple[str, Progress]] = {}
+        self.path, at = path, ""
+        self._runs: dict[tuple[str, str, int], tuple[str, T]] = {}
         if not path.exists():
             return
-        at = ""
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 reader = csv.DictReader(file)
-                if tuple(reader.fieldnames or ())[: len(_HEAD)] != _HEAD:
-                    raise ValueError(f"its first line must begin with {','.join(_HEAD)}")
+                if tuple(reader.fieldnames or ())[: len(self.head)] != self.head:
+                    raise ValueError(f"its first line must begin with {','.join(self.head)}")
                 for line in reader:
                     at = f"line {reader.line_num}: "
-                    if line["state"] not in _STATES:
-                        raise ValueError(f"state {line['state']} is none of {', '.join(_STATES)}")
-                    state: State = _STATES[_STATES.index(line["state"])]
-                    values = {name: _read(name, text) for name, text in line.items() if name not in _HEAD and text}
-                    known = Progress(state, values if state == "finished" else {}, line["note"])
-                    self._cells[line["row"], line["column"], int(line["seed"])] = line["settings"], known
-        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+                    key = line["row"], line["column"], int(line["seed"])
+                    known = self._runs.get(key)
+                    self._runs[key] = line["settings"], self._read(line, known and known[1])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
-                [f"{path}: cannot be read as stored cells ({at}{reason}); restore or remove it."]
+                [f"{path}: cannot be read as stored {self.what} ({at}{reason}); restore or remove it."]
             ) from error
+
+    def _read(self, line: Mapping[str, str], known: T | None) -> T:
+        raise NotImplementedError
+
+    def _found(self, place: Place, seed: int) -> T | None:
+        """Return what is stored of a run; nothing if it was stored with other settings."""
+        settings, found = self._runs.get((*place.key, seed), ("", None))
+        return found if settings == place.settings else None
+
+    def _ordered(self, places: Sequence[Place]) -> dict[tuple[str, str, int], tuple[str, T]]:
+        """Return the runs of these places, then those that none of them asks for now.
+
+        Those count again once the item asks for their settings; a run in their place replaces them.
+        """
+        keys = [(*place.key, seed) for place in places for seed in range(place.seeds) if self._found(place, seed)]
+        return {key: self._runs[key] for key in dict.fromkeys([*keys, *self._runs])}
+
+    def _write(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        if not rows:
+            self.path.unlink(missing_ok=True)
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_csv(self.path, columns, rows)
+
+
+class Store(_Stored[Progress]):
+    """The cells of one item at one scale; those that were not run are not in it."""
+
+    head, what = _HEAD, "cells"
+
+    def _read(self, line: Mapping[str, str], known: Progress | None) -> Progress:
+        if line["state"] not in _STATES:
+            raise ValueError(f"state {line['state']} is none of {', '.join(_STATES)}")
+        state = _STATES[_STATES.index(line["state"])]  # type: ignore[arg-type]  # it is one of them
+        if state != "finished":
+            return Progress(state, note=line["note"])
+        texts = {name: text for name, text in line.items() if name not in _HEAD and text}
+        values = {name: text if name in _WORDS else json.loads(text) for name, text in texts.items()}
+        return Progress(state, values, line["note"])
 
     def put(self, place: Place, seed: int, found: Progress) -> None:
         """Store what a results folder says of a cell; a finished one is replaced by nothing less."""
         if found.state == "not run" or (found.state != "finished" and self.get(place, seed).state == "finished"):
             return
-        shown = replace(found, note=_public(found.note))
-        self._cells[place.row.name, place.column.name, seed] = place.settings, shown
+        # A stored page is for other machines: the note's first line, without paths.
+        note = re.sub(r"(?:[A-Za-z]:)?[\\/]\S+[\\/]", "", next(iter(found.note.splitlines()), ""))
+        self._runs[*place.key, seed] = place.settings, replace(found, note=note)
 
     def get(self, place: Place, seed: int) -> Progress:
         """Return how far a cell is; one that was stored with other settings is not run."""
-        settings, found = self._cells.get((place.row.name, place.column.name, seed), ("", Progress("not run")))
-        return found if settings == place.settings else Progress("not run")
+        return self._found(place, seed) or Progress("not run")
 
     def finished(self) -> Iterator[tuple[str, int, Progress]]:
-        """Yield of each finished cell the hash of its settings, its seed, and what it came to."""
-        for (_, _, seed), (settings, found) in self._cells.items():
+        """Yield of each finished cell the hash of its settings, its seed, and its progress."""
+        for (_, _, seed), (settings, found) in self._runs.items():
             if found.state == "finished":
                 yield settings, seed, found
 
     def write(self, places: Sequence[Place]) -> None:
-        """Write the file: the cells of these places, then finished ones that none of them asks for now.
-
-        Those count again once the item asks for their settings; a run in their place replaces them.
-        """
-        asked = {
-            (place.row.name, place.column.name, seed): (place.settings, found)
-            for place in places
-            for seed in range(place.seeds)
-            if (found := self.get(place, seed)).state != "not run"
-        }
-        others = {key: cell for key, cell in self._cells.items() if key not in asked and cell[1].state == "finished"}
-        kept = asked | others
-        if not kept:
-            self.path.unlink(missing_ok=True)
-            return
-        known = {
-            name: None for _, found in kept.values() for name, value in found.values.items() if value is not None
-        }
+        """Write the cells of these places, then finished ones that none of them asks for now."""
+        asked = {(*place.key, seed) for place in places for seed in range(place.seeds) if self._found(place, seed)}
         drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
         left_out = _LEFT_OUT if drifts else (*_LEFT_OUT, *_OF_DRIFT)
-        names = [name for name in known if name not in left_out]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(self.path) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*_HEAD, *names])
-            for (row, column, seed), (settings, found) in kept.items():
-                values = [_written(found.values.get(name)) for name in names]
-                writer.writerow([row, column, seed, settings, found.state, found.note, *values])
+        rows = [
+            dict(zip(_HEAD, (*key, settings, found.state, found.note), strict=True))
+            | {name: _written(value) for name, value in found.values.items() if value is not None}
+            for key, (settings, found) in self._ordered(places).items()
+            if key in asked or found.state == "finished"
+        ]
+        names = dict.fromkeys(name for row in rows for name in row if name not in left_out)
+        self._write(list(names), rows)
 
 
 def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
@@ -119,15 +149,8 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
     return found
 
 
-def _public(note: str) -> str:
-    """Return a note's first line without paths: a stored page is for other machines."""
-    return re.sub(r"(?:[A-Za-z]:)?[\\/]\S+[\\/]", "", next(iter(note.splitlines()), ""))
-
-
 def _written(value: Any) -> str:
     """Return a value as the file has it: six digits are more than any table shows."""
-    if value is None:
-        return ""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -137,75 +160,39 @@ def _written(value: Any) -> str:
     return json.dumps(shown if shown % 1 else int(shown))
 
 
-def _read(name: str, text: str) -> Any:
-    return text if name in _WORDS else json.loads(text)
+class CurveStore(_Stored[dict[str, dict[int, float]]]):
+    """What the plot of one item at one scale draws of its runs: by quantity the values by round."""
 
+    head, what = _CURVES_HEAD, "curves"
 
-_CURVES_HEAD = ("row", "column", "seed", "settings", "quantity", "rounds", "values")
-_FIRST, _MOST = 20, 80
-"""Rounds of a curve that are kept: those in which most happens, and all in all."""
-
-LinesOf = Callable[[Place, int], Sequence[RoundLine]]
-"""Returns the rounds of a run, given its place and seed; none where they are not there."""
-
-
-class CurveStore:
-    """What the plot of one item at one scale draws of its runs, as a file has it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._runs: dict[tuple[str, str, int], tuple[str, dict[str, dict[int, float]]]] = {}
-        if not path.exists():
-            return
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                for line in csv.DictReader(file):
-                    key = line["row"], line["column"], int(line["seed"])
-                    rounds = [int(text) for text in line["rounds"].split()]
-                    values = [float(text) for text in line["values"].split()]
-                    _, curves = self._runs.setdefault(key, (line["settings"], {}))
-                    curves[line["quantity"]] = dict(zip(rounds, values, strict=True))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(
-                [f"{path}: cannot be read as stored curves ({reason}); restore or remove it."]
-            ) from error
+    def _read(
+        self, line: Mapping[str, str], known: dict[str, dict[int, float]] | None
+    ) -> dict[str, dict[int, float]]:
+        rounds, values = map(int, line["rounds"].split()), map(float, line["values"].split())
+        return (known or {}) | {line["quantity"]: dict(zip(rounds, values, strict=True))}
 
     def put(self, place: Place, seed: int, lines: Sequence[RoundLine]) -> None:
         """Store the curves of a run; without lines what is stored stays."""
-        if not lines:
-            return
-        curves = {key: _thinned({line["round"]: line[key] for line in lines}) for key in known_quantities([lines])}
-        self._runs[place.row.name, place.column.name, seed] = place.settings, curves
+        if lines:
+            curves = {
+                key: _thinned({line["round"]: line[key] for line in lines}) for key in known_quantities([lines])
+            }
+            self._runs[*place.key, seed] = place.settings, curves
 
     def get(self, place: Place, seed: int) -> list[RoundLine]:
         """Return the rounds that are stored of a run, none if it was stored with other settings."""
-        settings, curves = self._runs.get((place.row.name, place.column.name, seed), ("", {}))
-        if settings != place.settings:
-            return []
+        curves = self._found(place, seed) or {}
         rounds = sorted({number for values in curves.values() for number in values})
         return [{"round": number} | {key: curves.get(key, {}).get(number) for key in QUANTITIES} for number in rounds]
 
     def write(self, places: Sequence[Place]) -> None:
-        """Write the file: the runs of these places, then those that none of them asks for now."""
-        asked = {
-            (place.row.name, place.column.name, seed): self._runs[place.row.name, place.column.name, seed]
-            for place in places
-            for seed in range(place.seeds)
-            if self.get(place, seed)
-        }
-        kept = asked | {key: run for key, run in self._runs.items() if key not in asked}
-        if not kept:
-            self.path.unlink(missing_ok=True)
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(self.path) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(_CURVES_HEAD)
-            for (row, column, seed), (settings, curves) in kept.items():
-                for quantity, values in curves.items():
-                    shown = (" ".join(map(str, values)), " ".join(f"{value:.4g}" for value in values.values()))
-                    writer.writerow([row, column, seed, settings, quantity, *shown])
+        """Write the runs of these places, then those that none of them asks for now."""
+        rows = []
+        for key, (settings, curves) in self._ordered(places).items():
+            for quantity, values in curves.items():
+                texts = (" ".join(map(str, values)), " ".join(f"{value:.4g}" for value in values.values()))
+                rows.append(dict(zip(_CURVES_HEAD, (*key, settings, quantity, *texts), strict=True)))
+        self._write(_CURVES_HEAD, rows)
 
 
 def _thinned(curve: dict[int, float | None]) -> dict[int, float]:

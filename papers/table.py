@@ -1,15 +1,22 @@
-"""The table of an item: one matrix of rows and columns for each measure, made of whatever cells are finished."""
+"""The table of an item: a matrix of rows and columns for each measure, as Markdown, CSV and LaTeX."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
 
-from florets.papers.cells import Place, Progress
-from florets.papers.items import Item
+from florets.papers.cells import Cell, Place, Progress, in_order
+from florets.papers.items import Item, Line
 from florets.papers.measures import Measure, read_measure
-from florets.papers.references import NEVER, NO_VALUE, Reference, Verdict
+from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, Reference, Verdict
+from florets.reports import tables
+from florets.reports.console import counted
+from florets.reports.folder import write_whole
 from florets.reports.statistics import Spread, holm, p_text, paired, paired_p
+from florets.reports.tables import ResultTable, markdown_table, tabular, write_csv
 
 Found = MutableMapping[int, Progress]
 """Progress of one place's cells, by seed."""
@@ -94,6 +101,21 @@ class Entry:
         return replace(verdict, reached=reached, finished=self._unfinished)
 
     @property
+    def columns(self) -> dict[str, object]:
+        """The entry as a line of ``table.csv``; what is not known is missing."""
+        spread, paper = self.spread, self.reference
+        found: dict[str, object] = {"seeds": self.seeds, "finished": self.finished, "values": spread.number}
+        if self.measure.kind == "count":
+            found["successes"] = round(spread.mean * spread.number) if spread.number else None
+        else:
+            found |= {"mean": spread.mean, "std": spread.deviation, "low": spread.low, "high": spread.high}
+        found |= {"p": self.p, "p_holm": self.p_holm, "difference": self.difference}
+        if paper is not None:
+            found["published"] = NEVER if paper.value is None else paper.value
+            found |= {"published_std": paper.spread, "source": paper.source}
+        return found | {"verdict": self.verdict and self.verdict.text}
+
+    @property
     def _unfinished(self) -> str:
         """Mark of a place of which not all seeds are finished."""
         return f"[{self.finished}/{self.seeds}]" if self.finished < self.seeds else ""
@@ -117,6 +139,11 @@ class Table:
     places: Sequence[Place]
     found: Mapping[tuple[str, str], Found]
 
+    def finished(self, place: Place) -> list[int]:
+        """Return the seeds whose cells at a place are finished."""
+        found = self.found.get(place.key, {})
+        return sorted(seed for seed, progress in found.items() if progress.state == "finished")
+
     @property
     def states(self) -> Counter[str]:
         """Number of cells in each state; refused ones are those of places whose settings are."""
@@ -132,26 +159,28 @@ class Table:
         chosen
             Names of ``rows``, ``columns`` and ``measures``; of a kind that is not there, all.
         """
-        item = self.item
-        rows = tuple(row for row in item.rows if row.name in chosen.get("rows", (row.name,)))
-        columns = tuple(column for column in item.columns if column.name in chosen.get("columns", (column.name,)))
-        places = {(row.name, column.name) for row in rows for column in columns}
-        # A difference needs both of its columns.
-        others = (None, *(column.name for column in columns))
-        measures = tuple(name for name in chosen.get("measures", item.measures) if read_measure(name)[1] in others)
-        references = tuple(
-            entry for entry in item.references if (entry.row, entry.column) in places and entry.measure in measures
-        )
+        item = self.item.narrowed(chosen.get("rows"), chosen.get("columns"), chosen.get("measures"))
+        places = {(row.name, column.name) for row in item.rows for column in item.columns}
         found = {
             key: {seed: progress for seed, progress in cells.items() if seeds is None or seed < seeds}
             for key, cells in self.found.items()
             if key in places
         }
-        return Table(
-            replace(item, rows=rows, columns=columns, measures=measures, references=references),
-            [place for place in self.places if (place.row.name, place.column.name) in places],
-            found,
-        )
+        return Table(item, [place for place in self.places if place.key in places], found)
+
+    def cells(self) -> Iterator[dict[str, Any]]:
+        """Yield all that is known of each cell, as a line of ``cells.csv``."""
+        for place in self.places:
+            for seed, progress in self.found.get(place.key, {}).items():
+                state = {"seed": seed, "state": progress.state, "note": progress.note}
+                folder = place.folder / f"seed-{seed}"
+                yield {
+                    "row": place.row.name,
+                    "column": place.column.name,
+                    **state,
+                    **progress.values,
+                    "folder": folder,
+                }
 
     def matrices(self) -> Iterator[Matrix]:
         """Yield one matrix for each measure of the item, in its order."""
@@ -161,36 +190,29 @@ class Table:
     def matrix(self, name: str) -> Matrix:
         """Return the matrix of a measure, or of a paired difference between columns."""
         measure, other = read_measure(name)
-        labels = {column.name: column.label for column in self.item.columns}
         entries = {}
         for place in self.places:
-            if place.column.name == other or place.config is None or not measure.fits(place.config):
-                continue
-            key = (place.row.name, place.column.name)
             # Without its partner a difference says nothing.
-            if other is None or (place.row.name, other) in self.found:
-                entries[key] = self._entry(name, measure, place, other)
-        for place in self.places:
-            if entries and place.config is None and place.column.name != other:
-                key = (place.row.name, place.column.name)
-                nothing, published = Spread.of([]), self._published(name, key)
-                entries[key] = Entry(
-                    measure, other is not None, 0, place.seeds, nothing, open="refused", reference=published
+            is_there = other is None or (place.row.name, other) in self.found
+            if place.column.name != other and place.config is not None and measure.fits(place.config) and is_there:
+                entries[place.key] = self._entry(name, measure, place, other)
+        for place in self.places if entries else ():
+            if place.config is None and place.column.name != other:
+                published = self._published(name, place)
+                entries[place.key] = Entry(
+                    measure, other is not None, 0, place.seeds, Spread.of([]), open="refused", reference=published
                 )
         adjusted = holm([entry.p for entry in entries.values()])
         entries = {key: replace(entry, p_holm=p) for (key, entry), p in zip(entries.items(), adjusted, strict=True)}
         rows = tuple(row.name for row in self.item.rows if any(key[0] == row.name for key in entries))
+        labels = {column.name: column.label for column in self.item.columns}
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
-        return Matrix(name, label, entries, rows)
+        return Matrix(name, label[:1].upper() + label[1:], entries, rows)
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         """The published values of the data sets that are run: keys given by hand may choose another."""
-        data = {
-            (place.row.name, place.column.name): place.config.task.data
-            for place in self.places
-            if place.config is not None
-        }
+        data = {place.key: place.config.task.data for place in self.places if place.config is not None}
         return tuple(
             entry
             for entry in self.item.references
@@ -204,50 +226,35 @@ class Table:
             yield reference, matrices[reference.measure].entries.get((reference.row, reference.column))
 
     def _entry(self, name: str, measure: Measure, place: Place, other: str | None) -> Entry:
-        key = (place.row.name, place.column.name)
-        values, p = self._values(measure, place), None
-        finished = sum(progress.state == "finished" for progress in self.found[key].values())
+        values, p, partner = self._values(measure, place), None, place
+        finished = sum(progress.state == "finished" for progress in self.found[place.key].values())
         if other is not None:
-            theirs = next(p for p in self.places if (p.row.name, p.column.name) == (place.row.name, other))
-            differences = paired(values, self._values(measure, theirs))
+            partner = next(p for p in self.places if p.key == (place.row.name, other))
+            differences = paired(values, self._values(measure, partner))
             p, finished = paired_p(differences), len(differences)
             spread = Spread.of(differences)
         else:
             spread = Spread.of(list(values.values()), measure.bounds)
-        opened, published = self._open(key, other), self._published(name, key)
-        return Entry(
-            measure,
-            other is not None,
-            finished,
-            len(self.found[key]),
-            spread,
-            p,
-            open=opened,
-            reference=published,
-        )
+        seeds, opened = len(self.found[place.key]), self._open(place, partner)
+        published = self._published(name, place)
+        return Entry(measure, other is not None, finished, seeds, spread, p, open=opened, reference=published)
 
-    def _published(self, name: str, key: tuple[str, str]) -> Reference | None:
-        return next((r for r in self.references if (r.row, r.column, r.measure) == (*key, name)), None)
+    def _published(self, name: str, place: Place) -> Reference | None:
+        wanted = (*place.key, name)
+        return next((r for r in self.references if (r.row, r.column, r.measure) == wanted), None)
 
     def _values(self, measure: Measure, place: Place) -> dict[int, float]:
-        assert place.config is not None
-        found = self.found[place.row.name, place.column.name]
-        values = {
-            seed: measure.read(progress.values, place.config)
-            for seed, progress in found.items()
-            if progress.state == "finished"
-        }
+        finished = {s: progress for s, progress in self.found[place.key].items() if progress.state == "finished"}
+        values = {seed: measure.value(progress.values, place.config) for seed, progress in finished.items()}
         return {seed: value for seed, value in values.items() if value is not None}
 
-    def _open(self, key: tuple[str, str], other: str | None) -> str:
+    def _open(self, *pair: Place) -> str:
         """Return the state of the first cell that is not finished; of a pair, the partner's where ours is."""
-        keys = [key] if other is None else [key, (key[0], other)]
-        for one in keys:
-            for progress in self.found[one].values():
-                if progress.state == "failed":
-                    return "failed"
-                if progress.state != "finished":
-                    return f"{progress.state} {progress.note}".strip()
+        for progress in (progress for place in pair for progress in self.found[place.key].values()):
+            if progress.state == "failed":
+                return "failed"
+            if progress.state != "finished":
+                return f"{progress.state} {progress.note}".strip()
         return "no pairs"
 
     def failures(self) -> list[str]:
@@ -257,11 +264,195 @@ class Table:
             for place in self.places
             if place.config is None
         ]
-        labels = {
-            (place.row.name, place.column.name): f"{place.row.label} | {place.column.label}" for place in self.places
-        }
-        for key, found in self.found.items():
-            for seed, progress in found.items():
+        for place in self.places:
+            for seed, progress in self.found.get(place.key, {}).items():
                 if progress.state == "failed":
-                    lines.append(f"{labels[key]} | seed {seed}: failed: {' '.join(progress.note.split())}")
+                    note = " ".join(progress.note.split())
+                    lines.append(f"{place.row.label} | {place.column.label} | seed {seed}: failed: {note}")
         return lines
+
+
+def table_of(item: Item, places: Sequence[Place], progress: Callable[[Cell], Progress]) -> Table:
+    """Return the table of an item's places, given how far each cell is."""
+    found: dict[tuple[str, str], Found] = {}
+    for cell in sorted(in_order(places), key=lambda cell: cell.seed):
+        found.setdefault(cell.place.key, {})[cell.seed] = progress(cell)
+    return Table(item, places, found)
+
+
+_MOST_FAILURES = 20
+_ENTRY = (
+    "measure row column seeds finished values successes mean std low high p p_holm "
+    "published published_std difference verdict source"
+)
+_CELL = ("row", "column", "seed", "state", "note")
+_STATES = ("finished", "stopped", "failed", "refused", "not run")
+_LEGEND = (
+    "Counts are seeds that succeed of those that are finished. Means are over seeds, ± sample standard deviation; "
+    "differences are paired by seed, with the 95 % interval of their mean. '(18 of 20)': only these have a value. "
+    f"'[7/20]': only 7 of 20 seeds are finished. '{MEANINGLESS}': says nothing there; '{LEFT_OUT}': left out."
+)
+
+
+def write_table(table: Table, folder: Path, command: str) -> str:
+    """Write ``table.md``, ``table.csv``, ``cells.csv`` and ``table.tex``; return the Markdown.
+
+    Parameters
+    ----------
+    command
+        What makes the table; it stands below the title.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    text = markdown(table, command)
+    write_whole(folder / "table.md", text)
+    write_whole(folder / "table.tex", latex(table, command))
+    entries = [
+        {"measure": matrix.name, "row": row, "column": column, **entry.columns}
+        for matrix in table.matrices()
+        for (row, column), entry in matrix.entries.items()
+    ]
+    write_csv(folder / "table.csv", _ENTRY.split(), entries)
+    cells = list(table.cells())
+    names = dict.fromkeys(name for cell in cells for name in cell if name not in ("warnings", "folder"))
+    write_csv(folder / "cells.csv", [*(list(names) or _CELL), "folder"], cells)
+    return text
+
+
+def state_words(table: Table) -> str:
+    """Return how many cells there are, and how far they are."""
+    states = table.states
+    parts = [f"{states[state]} {state}" for state in _STATES if states[state]]
+    return f"{counted(sum(states.values()), 'cell')}: {', '.join(parts) or 'none'}"
+
+
+def markdown(table: Table, command: str) -> str:
+    """Return the table as Markdown."""
+    item = table.item
+    parts = [f"# {item.title}", f"`{command}`", f"{state_words(table)}."]
+    parts += [text for text in (item.about, item.source and f"Published: {item.source}.") if text]
+    if item.cut:
+        parts.append(f"Small scale: {item.cut}.")
+    for matrix in table.matrices():
+        if matrix.rows:
+            parts += [f"## {matrix.label}", markdown_table(result_table(table, matrix).texts)]
+    if len(compared := compared_grid(table)) > 1:
+        parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
+    parts.append(_LEGEND)
+    if words := code_words(table):
+        parts.append(words)
+    if failures := table.failures():
+        more = len(failures) - _MOST_FAILURES
+        shown = failures[:_MOST_FAILURES] + ([f"and {more} more"] if more > 0 else [])
+        parts += ["Failed or refused:", "\n".join(f"- {line}" for line in shown)]
+    return "\n\n".join(parts) + "\n"
+
+
+def result_table(table: Table, matrix: Matrix, letters: Mapping[str, str] | None = None) -> ResultTable:
+    """Return a matrix as a table, in each row the best column marked; of differences none is.
+
+    Columns of which it knows nothing are left out. With `letters`, see `reason_letters`, each published value stands
+    in brackets.
+    """
+    columns = [c for c in table.item.columns if any(key[1] == c.name for key in matrix.entries)]
+    rows = [row for row in table.item.rows if row.name in matrix.rows]
+
+    def cell(row: Line, column: Line) -> tables.Cell:
+        if (entry := matrix.entries.get((row.name, column.name))) is None:
+            return tables.Cell(LEFT_OUT if column.name in row.leave_out else MEANINGLESS)
+        published = [] if letters is None else filter(None, [entry.published, _off_in_short(entry, letters)])
+        in_brackets = f" ({'; '.join(published)})" if letters is not None and entry.published else ""
+        return tables.Cell(entry.text + in_brackets, entry.spread.mean)
+
+    cells = tuple(tuple(cell(row, column) for column in columns) for row in rows)
+    found = ResultTable("", tuple(row.label for row in rows), tuple(column.label for column in columns), cells)
+    measure, other = read_measure(matrix.name)
+    return found if other is not None else found.marked(measure.higher, "rows")
+
+
+def _off_in_short(entry: Entry, letters: Mapping[str, str]) -> str:
+    verdict = _verdict(entry)
+    found = sorted((letters[reason] for reason in verdict.reasons), key=lambda letter: (len(letter), letter))
+    return " ".join([OFF, *found]) if verdict.kind == OFF else ""
+
+
+def reason_letters(table: Table) -> dict[str, str]:
+    """Return the reasons that are given for what is off, and a letter for each."""
+    found = dict.fromkeys(reason for _, entry in table.comparisons() for reason in _verdict(entry).reasons)
+    return {
+        reason: ascii_lowercase[number % 26] + (str(number // 26) if number >= 26 else "")
+        for number, reason in enumerate(found)
+    }
+
+
+def compared_grid(table: Table) -> list[list[str]]:
+    """Return the texts of the comparison with the paper, the first row its head."""
+    cells = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
+    for reference, entry in table.comparisons():
+        measure, _ = read_measure(reference.measure)
+        names = [*_labels(table, reference), measure.label]
+        if reference.source:
+            names[2] += f" ({reference.source})"
+        verdict = _verdict(entry).text
+        if entry is None:
+            cells.append([*names, reference.text(measure), "", "", verdict])
+            continue
+        difference = "" if entry.difference is None else measure.number(entry.difference, "+")
+        cells.append([*names, entry.published, entry.text, difference, verdict])
+    return cells
+
+
+def verdict_words(table: Table) -> str:
+    """Return how many of our values stand beside a published one, and how they compare; empty where none does."""
+    compared = [_verdict(entry) for _, entry in table.comparisons()]
+    if not compared:
+        return ""
+    counts, parts = Counter(map(_counted_as, compared)), Counter(_counted_as(v) for v in compared if v.finished)
+    undecided = sum(UNDECIDED in verdict.reasons for verdict in compared)
+    words = []
+    for kind in sorted(counts, key=lambda kind: (_rank(kind), kind)):
+        notes = [f"{parts[kind]} unfinished"] if parts[kind] else []
+        if kind == OFF and undecided:
+            notes.append(f"{undecided} may be chance")
+        words.append(f"{counts[kind]} {kind}" + (f" ({', '.join(notes)})" if notes else ""))
+    return f"{counted(len(compared), 'comparison')} with published values: {', '.join(words)}"
+
+
+def _labels(table: Table, reference: Reference) -> list[str]:
+    lines = ((table.item.rows, reference.row), (table.item.columns, reference.column))
+    return [line.label for among, name in lines for line in among if line.name == name]
+
+
+def _verdict(entry: Entry | None) -> Verdict:
+    return (entry and entry.verdict) or Verdict(NOT_RUN)
+
+
+def _counted_as(verdict: Verdict) -> str:
+    return "not finished" if verdict.kind.startswith("stopped") else verdict.kind
+
+
+def _rank(kind: str) -> int:
+    """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
+    order = ("within the paper's spread", "within", "never", OFF, "not finished", NOT_RUN)
+    return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
+
+
+def latex(table: Table, command: str) -> str:
+    """Return the table as LaTeX: one tabular for each measure, to be included in a page of one's own."""
+    lines = [f"% {table.item.title}", f"% {command}", f"% {state_words(table)}"]
+    for matrix in table.matrices():
+        if matrix.rows:
+            lines += ["", f"% {matrix.label}", result_table(table, matrix).latex().rstrip()]
+    if len(compared := compared_grid(table)) > 1:
+        lines += ["", f"% {verdict_words(table)}", *tabular(compared)]
+    return "\n".join(lines) + "\n"
+
+
+def code_words(table: Table) -> str:
+    """Return by how many versions of the code the finished runs were made; empty where it is one."""
+    finished = (progress.values for found in table.found.values() for progress in found.values())
+    versions = len({str(values["code"]) for values in finished if values.get("code")})
+    return (
+        f"The runs were made by {versions} versions of the code (see the column code of its cells)."
+        if versions > 1
+        else ""
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from florets.reports.folder import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,6 +142,15 @@ class ResultTable:
 
 def _html(cell: Cell) -> str:
     return f"<b>{html.escape(cell.text)}</b>" if cell.is_best else html.escape(cell.text)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as CSV, whole or not at all; what is missing, None or NaN is an empty cell."""
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        # NaN alone is unequal to itself.
+        writer.writerows({name: value if value == value else None for name, value in row.items()} for row in rows)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

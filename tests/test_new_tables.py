@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from florets.api.predictions import Predictions, _harmless
+from florets.api.new_data import Predictions, _harmless
 from florets.commands.main import main
 from florets.reports.pooled import read_test_statistics
 from florets.task.new_client import predict

@@ -1,19 +1,20 @@
 """Published values in items of `florets reproduce`: how they are read, and the verdicts on ours."""
 
 import re
+import tempfile
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.item_file import find_item, item_names, read_item
-from florets.papers.items import Item
+from florets.papers.items import Item, find_item, item_names, read_item
 from florets.papers.measures import MEASURES, read_measure, values_of
-from florets.papers.references import UNDECIDED, Reference, read_paper
+from florets.papers.references import UNDECIDED, Reference
 from florets.papers.request import read_request
 from florets.papers.table import Entry
 from florets.reports.statistics import Spread
@@ -50,8 +51,11 @@ def told(reference: Reference) -> str:
 
 def verdict(figure: Any, measure: str, values: list[float], finished: int = 3, why: Any = "") -> str:
     """Return the verdict on a place whose finished seeds have these values."""
-    block = {"source": "", "measure": measure, "values": {"r": {"c": figure}}} | ({"why": {"c": why}} if why else {})
-    (reference,) = read_paper([block], {}, lambda place, rule: pytest.fail(f"{place}: {rule}"))
+    text = ITEM[: ITEM.index("paper:")].replace("[accuracy, ari, rounds_to_ari_90]", f"[{measure}]")
+    block = {"source": "", "measure": measure, "values": {"one": {"clove": figure}}}
+    paper = yaml.safe_dump({"paper": [block], "why": {"clove": why} if why else {}}, allow_unicode=True)
+    with tempfile.TemporaryDirectory() as folder:
+        (reference,) = item_of(Path(folder), text + paper).references
     entry = Entry(MEASURES[measure], False, finished, 3, Spread.of(values), open="not run", reference=reference)
     assert entry.verdict is not None
     return entry.verdict.text
@@ -150,8 +154,12 @@ def test_runs_that_were_cut_short_are_off_because_of_that(tmp_path: Path) -> Non
     [
         ("97.6 ± 0.1", "about 97", "paper.0.values.one.clove: about 97: must be a number"),
         ("clove: 97.6 ± 0.1", "clove: true", "paper.0.values.one.clove: True: must be a number"),
-        ("source: Table 1", "sauce: Table 1", "paper.0: must have the keys source, measure and values"),
-        ("values: {one: {clove: 97.6 ± 0.1, ifca: 80}}", "values: [97.6]", "values must be a mapping of rows"),
+        ("source: Table 1", "sauce: Table 1", "paper.0: sauce: there is no such key. Did you mean source?"),
+        (
+            "values: {one: {clove: 97.6 ± 0.1, ifca: 80}}",
+            "values: [97.6]",
+            "paper.0.values: [97.6]: must be a",
+        ),
         ("why: {ifca: the", "why: {fedavg: the", "paper.0.why.fedavg: there is no such value"),
         ("{one: {clove: 97.6", "{two: {clove: 97.6", "two: there is no such row"),
         ("measure: accuracy", "measure: loss", "loss: there is no such measure of the item"),

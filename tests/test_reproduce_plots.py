@@ -16,8 +16,7 @@ from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.papers import command
 from florets.papers.cells import Place
-from florets.papers.item_file import read_item
-from florets.papers.items import Line
+from florets.papers.items import Line, read_item
 from florets.papers.plot import row_lines
 from florets.papers.store import CurveStore
 from florets.papers.table import Table

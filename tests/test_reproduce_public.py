@@ -7,7 +7,7 @@ import pytest
 
 from florets.commands.main import main
 from florets.papers.cells import places
-from florets.papers.item_file import find_item, read_item
+from florets.papers.items import find_item, read_item
 from florets.papers.table import Table
 from tests.public_files import write_idx, write_news, write_reviews
 

@@ -13,8 +13,7 @@ from florets.conf.saved import beyond_defaults
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
 from florets.papers.cells import Place, in_order, places
-from florets.papers.item_file import read_item
-from florets.papers.items import Line
+from florets.papers.items import Line, read_item
 from florets.papers.run import BUSY
 from florets.reports.folder import FolderBusy, FolderLock
 from florets.reports.summary import RunSummary

@@ -9,8 +9,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.papers.cells import places
-from florets.papers.item_file import find_item, item_names, read_item
-from florets.papers.items import Item
+from florets.papers.items import Item, find_item, item_names, read_item
 from tests.reproduce_item import ITEM
 
 BRIEFLY = ("discovery/recovery", "clove/table_5", "mixed_regression/figure_1")
@@ -100,7 +99,7 @@ def test_a_wrong_word_is_named(
         (
             "measure: rounds_to_ari_90, values: {four: {clove: 8",
             "measure: accuracy, values: {four: {clove: 8",
-            "paper.1.values.four.clove: 8: this measure has a value there already",
+            "paper.1.values.four.clove: this measure has a value there already",
         ),
         (
             "measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]",
@@ -194,7 +193,7 @@ def test_reasons_are_added_to_those_of_the_other_and_the_nearest_wins(base: Path
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("columns: [local, ifca]", "columns: [locale, ifca]", "has no such column. Did you mean local?"),
+        ("columns: [local, ifca]", "columns: [locale, ifca]", "no such column in base.yaml. Did you mean local?"),
         ("columns: [local, ifca]", "rows: [three]", "rows: three: "),
         ("extends: ", "extends: no/such # ", "extends: no/such: there is no such item"),
         ("extends: ", "extends: no_such.yaml # ", "no_such.yaml: there is no such file"),

@@ -270,7 +270,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page of items of the test's own, of which runs do no work."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "run", fake_cells.run)
-    monkeypatch.setattr("florets.papers.item_file.FOLDER", tmp_path / "items")
+    monkeypatch.setattr("florets.papers.items.FOLDER", tmp_path / "items")
     for name in ("ours/table_2", "ours/table_10", "other/figure_1"):
         path = tmp_path / "items" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,7 @@ def test_the_table_is_remade_without_a_run_and_the_list_says_how_far_items_are(
     assert len(ran) == begun == 3
     (item.parent / "items").mkdir()
     item.rename(item.parent / "items" / "item.yaml")
-    monkeypatch.setattr("florets.papers.item_file.FOLDER", item.parent / "items")
+    monkeypatch.setattr("florets.papers.items.FOLDER", item.parent / "items")
     capsys.readouterr()
     assert main(["reproduce", "--list"]) == 0
     told = capsys.readouterr().out
