@@ -219,7 +219,7 @@ def test_a_head_that_is_never_called_is_refused() -> None:
             found: torch.Tensor = self.used(x)
             return found
 
-    with pytest.raises(ValueError, match="never calls its head: it has no features"):
+    with pytest.raises(ValueError, match="never calls its head, so it has no features"):
         features(Odd(), torch.rand(3, 2))
     with pytest.raises(ValueError, match="has no parameters"):
         features(nn.Flatten(), torch.rand(3, 2))

@@ -16,8 +16,6 @@ from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_
 from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
 from florets.task.keys import setting
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
 
 @dataclass(frozen=True)
 class FedClustSettings(TreeSettings):
