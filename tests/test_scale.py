@@ -84,7 +84,7 @@ def test_beyond_a_number_of_clients_data_are_made_anew_and_no_data_for_an_introd
 
 
 def _session():
-    from florets.client_app.session import session
+    from florets.client_app.client import session
 
     return session
 
@@ -101,13 +101,6 @@ def _session():
 def test_pairs_of_too_many_clients_are_refused_before_any_work(overrides, rule):
     with pytest.raises(ConfigError, match=rule):
         compose(["num_clients=50000", *overrides])
-
-
-def test_participants_whose_pairs_fit_are_compared():
-    assert compose(["num_clients=50000", "strategy=cfl_s", "strategy.fraction_train=0.4"])
-    # These look at a sample.
-    assert compose(["num_clients=50000", "strategy=discovery", "k=auto"])
-    assert compose(["num_clients=50000", "strategy=clove"])
 
 
 PIECE, PIECES = 65_536, 3_000
