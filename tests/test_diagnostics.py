@@ -14,7 +14,7 @@ from florets.reports.diagnostics import chance_level, divergence, refusals, too_
 from florets.reports.summary import round_line
 from florets.server_app.progress import describe
 from florets.strategies.base.report import STABLE_FROM, Evaluation
-from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown
 from tests.test_results_sweep import BASE
 
@@ -73,10 +73,10 @@ def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
         JobResult({"seed": str(seed)}, None, replace(BASE, final_unplaced=4, warnings=["too far"]), None)
         for seed in (0, 1)
     ]
-    text = summary_markdown(jobs)
+    text = summary_markdown(Jobs.of(jobs))
     assert "90.00 ± 0.00, 4.0 ± 0.0 clients not tested" in text
     assert "- seed=1: too far" in text
-    assert "not tested" not in summary_markdown([JobResult({"seed": "0"}, None, BASE, None)])
+    assert "not tested" not in summary_markdown(Jobs.of([JobResult({"seed": "0"}, None, BASE, None)]))
 
 
 @pytest.mark.parametrize(
