@@ -415,12 +415,6 @@ def agree_on_targets(
         The classes in the order of their labels; None: those that the clients' data declare, else those that occur.
     regression
         Whether targets are values; None: they are where a client has fractions.
-
-    Raises
-    ------
-    ConfigError
-        If clients have different kinds of targets, a target is none of the classes, all are of one class, or integers
-        look like values.
     """
     whose = {part.y.dtype.kind: name for name, own in reversed(parts.items()) for part in own}
     for kind in [kind for kind in "Ub" if kind in whose]:

@@ -1,6 +1,5 @@
 """Sweeps: the summary of their jobs, and `florets.Sweep`."""
 
-import csv
 import math
 from dataclasses import replace
 from math import nan
@@ -67,14 +66,6 @@ def test_a_figure_that_only_some_runs_have_says_of_how_many():
     assert cells(summary_markdown(Jobs.of(never)), "clove")[5] == "- (0 of 2)"
     assert mean_std([nan, nan]) == "-"
     assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.7"
-
-
-def test_groups_keep_the_order_of_the_command_and_name_what_varies():
-    jobs = [job(s, seed, {"k": k}) for s in ("ifca", "clove") for k in ("4", "5") for seed in (0, 1)]
-    common, groups = group_jobs(Jobs.of(jobs))
-    assert common == {"experiment": "tiny"}
-    assert [group.label for group in groups] == ["ifca k=4", "ifca k=5", "clove k=4", "clove k=5"]
-    assert [len(group.jobs) for group in groups] == [2, 2, 2, 2]
 
 
 def test_a_job_that_gives_no_strategy_is_named_by_the_one_that_it_ran():
@@ -149,34 +140,6 @@ def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
         "summary.md",
         "summary.tex",
     ]
-
-
-def test_a_sweep_without_jobs_says_so(tmp_path):
-    assert write_sweep(tmp_path, Jobs.of([])) == "The sweep had no jobs.\n"
-
-
-def test_the_csv_has_a_row_for_each_job_in_order(tmp_path):
-    write_sweep(tmp_path, Jobs.of([job(extra={"train.learning_rate": "0.1"}), failed("ifca", 7)]))
-    with (tmp_path / "summary.csv").open(newline="") as file:
-        first, second = list(csv.DictReader(file))
-    assert first["train.learning_rate"] == "0.1"
-    assert (first["strategy"], first["final_accuracy"], first["error"]) == ("clove", "0.9", "")
-    assert (second["strategy"], second["seed"], second["final_accuracy"]) == ("ifca", "7", "")
-    assert second["error"].startswith("k: 30 models")
-
-
-@pytest.mark.pictures
-@pytest.mark.slow
-def test_curves_are_drawn_from_the_runs_folders(tmp_path):
-    jobs = []
-    for strategy in ("clove", "ifca"):
-        for seed in (0, 1):
-            folder = tmp_path / strategy / f"seed-{seed}"
-            summary = record(folder, seed, strategy)
-            jobs.append(JobResult({"strategy": strategy, "seed": str(seed)}, folder, summary, None))
-    text = write_sweep(tmp_path / "sweep", Jobs.of(jobs))
-    assert cells(text, "ifca")[2] == "75.00 ± 0.00"
-    assert (tmp_path / "sweep" / "curves.png").stat().st_size > 10_000
 
 
 @pytest.mark.pictures
