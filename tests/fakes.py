@@ -14,12 +14,27 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 
 from florets.engines.local_grid import LocalGrid
+from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.k_fed.messages import KMEANS
 from florets.task.wire import bank, is_stable, kinds
 
 Fault = Callable[[RecordDict], RecordDict]
+
+
+def lost(_: RecordDict) -> RecordDict:
+    """Fail, as a client whose reply never comes."""
+    raise RuntimeError("lost")
+
+
+def play(strategy: Any, clients: "FakeClients", num_rounds: int, *start: float) -> list[RoundReport]:
+    """Run a strategy from models with these thetas, and return what it reports of each round."""
+    seen: list[RoundReport] = []
+    strategy.start(
+        clients.grid(), models(*start), num_rounds=num_rounds, on_round=lambda report, _: seen.append(report)
+    )
+    return seen
 
 
 def asked_for(message: Message) -> str:

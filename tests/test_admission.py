@@ -261,14 +261,6 @@ def keys(federation: Federation, grid: LocalGrid, *online: int) -> list[str]:
     return [client.key for client in federation.online()]
 
 
-def test_in_the_middle_of_a_run_any_client_that_comes_back_will_do() -> None:
-    federation = Federation(None, 5.0, min_clients=3)
-    grid = arriving(3, 3, 0, 0, 1)
-    federation.refresh(grid, ConfigRecord())
-    federation.refresh(grid, ConfigRecord())
-    assert [client.key for client in federation.online()] == ["0"]
-
-
 def test_a_late_node_with_a_key_in_use_is_left_out_until_the_other_one_has_gone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.report import RoundReport
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.k_fed.messages import KMEANS
@@ -18,7 +17,7 @@ from florets.strategies.k_fed.strategy import KFED, group_centres
 from florets.strategies.one_shot.strategy import OneShot
 from florets.strategies.oracle.strategy import Oracle
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, Fault, models, thetas
+from tests.fakes import FakeClients, Fault, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
 KINDS = {OneShot: kinds.TRAIN_ESTIMATE, KFED: KMEANS}
@@ -30,18 +29,6 @@ def one_shot(**settings: Any) -> OneShot:
 
 def k_fed(**settings: Any) -> KFED:
     return KFED(input_shape=(1,), **settings)
-
-
-def play(strategy: Strategy, clients: FakeClients, num_rounds: int, *start: float) -> list[RoundReport]:
-    seen: list[RoundReport] = []
-    strategy.start(
-        clients.grid(), models(*start), num_rounds=num_rounds, on_round=lambda report, _: seen.append(report)
-    )
-    return seen
-
-
-def lost(_: RecordDict) -> RecordDict:
-    raise RuntimeError("lost")
 
 
 def clusters(*numbers: int) -> dict[tuple[str, int, int], Fault]:

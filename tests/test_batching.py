@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-import yaml
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -17,7 +16,6 @@ from florets.client_app import batching
 from florets.client_app.app import app
 from florets.client_app.batching import in_blocks
 from florets.client_app.session import session
-from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
@@ -35,7 +33,6 @@ from florets.task.training.losses import counted, evaluated, loss_vector
 from florets.task.training.networks import Dense, Mapped, network_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
-    MOST,
     MOST_ON_DEVICE,
     Share,
     Trained,
@@ -260,8 +257,6 @@ def test_which_modules_are_stacked() -> None:
     replaced = cnn((1, 8, 8), 3, [4], kernel=3)
     replaced.linear = torch.nn.Sequential(replaced.linear)
     assert network_of(replaced) is None
-    assert network_of(torch.nn.Sequential()) is None
-    assert network_of(mlp((4,), 3, [5])) is not None
     assert network_of(mlp((4,), 3, [5], batch_norm=True)) is None
     flatten, layer = torch.nn.Flatten(), torch.nn.Linear(4, 4)
     assert network_of(torch.nn.Sequential(flatten, layer, torch.nn.Dropout())) is None
@@ -340,22 +335,6 @@ def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
     return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
 
 
-@pytest.mark.slow
-def test_the_choice_is_recorded_and_taken_again(tmp_path: Path) -> None:
-    keys = [*SMALL, "batch_clients=auto", f"results_dir={tmp_path}"]
-    assert main([*keys, "num_rounds=4", "experiment=quickstart"]) == 0
-    assert main([*keys, "num_rounds=2", "seed=0", "eval_every=1"]) == 0
-    (whole,), (half,) = (
-        [path for path in tmp_path.rglob("config.yaml") if yaml.safe_load(path.read_text())["num_rounds"] == rounds]
-        for rounds in (4, 2)
-    )
-    chosen = yaml.safe_load(half.read_text())["batch_clients"]
-    assert chosen == MOST == 64
-    assert main([f"resume={half.parent}", "num_rounds=4"]) == 0
-    assert yaml.safe_load(half.read_text())["batch_clients"] == chosen
-    assert (whole.parent / "models.safetensors").read_bytes() == (half.parent / "models.safetensors").read_bytes()
-
-
 def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
     assert (block_size(mlp((784,), 10, [200])), stack_size(mlp((784,), 10, [200]))) == (16, 6)
@@ -364,8 +343,6 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(compose(list(SMALL)), num_clients=60)
     task, made = build_task(config), grid(7, 60)
     assert made.choose_blocks(config, task)[1].startswith("batch_clients=auto would")
-    # A server needs no device that its nodes have.
-    assert LocalGrid(app, 60).choose_blocks(replace(config, device="cuda"), task)[1] == ""
     assert made.block_size == 1
     assert not made.choose_blocks(replace(config, num_clients=12), task)[1]
     assert made.choose_blocks(replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
@@ -378,10 +355,6 @@ def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (chosen.batch_clients, line) == (size, f"batch_clients=auto: up to {size} clients at once")
         hint = made.choose_blocks(replace(config, device=device), task)[1]
         assert ("fewer calls of the GPU" in hint, "faster" in hint) == (gpu, not gpu)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device="mps"), task)
-    assert (chosen.batch_clients, "each client alone" in line) == ("off", True)
-    assert made.choose_blocks(replace(config, device="mps"), task)[1] == ""
 
 
 def test_other_engines_refuse_blocks(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from florets.engines.local_grid import LocalGrid
 from florets.reports.run_figures import spectra_of
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
 from florets.strategies.base.models import GradientAveraging, ModelAveraging
-from florets.strategies.base.report import ADVICE, RoundReport
-from florets.strategies.base.strategy import Earlier
+from florets.strategies.base.report import RoundReport
 from florets.strategies.cfl_gp import profile as profile_module
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.cfl_gp.profile import (
@@ -34,7 +33,7 @@ from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, models, steps, thetas
+from tests.fakes import FakeClients, lost, models, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]
 GRADIENTS = GradientAveraging(0.1, "uniform")
@@ -53,10 +52,6 @@ def play(
 
 def probed(clients: FakeClients, rounds: int) -> list[int]:
     return [r for r in range(1, rounds + 1) if clients.asked(TRAIN_PROBE, r)]
-
-
-def lost(_: RecordDict) -> RecordDict:
-    raise RuntimeError("lost")
 
 
 def test_the_first_clustering_is_in_round_two_and_finds_the_groups_for_the_round_after() -> None:
@@ -144,26 +139,6 @@ def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
     clients = FakeClients(TWO_GROUPS)
     play(clients, models(4.0, 6.0), 8)
     assert probed(clients, 8) == [2, 4, 6, 8]
-
-
-def test_a_clustering_that_stopped_stays_so_when_the_run_goes_on_for_more_rounds() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    stopped, reports, arrays = play(clients, models(4.0, 6.0), 6, stop_unchanged=0.3)
-    assert reports[-1].stable
-    settings: dict[str, Any] = {"k": 2, "averaging": GRADIENTS, "stop_unchanged": 0.3}
-    again, more = CFLGP(**settings), FakeClients(TWO_GROUPS)
-    again.state = stopped.state
-    going_on: list[RoundReport] = []
-    again.start(
-        more.grid(),
-        arrays,
-        num_rounds=60,
-        on_round=lambda report, _: bool(going_on.append(report)) or report.server_round == 9,
-        earlier=Earlier(rounds=6),
-    )
-    # A share of 0.3 of 60 rounds would ask for 18 unchanged ones.
-    assert [report.phase for report in going_on] == ["stable"] * 3
-    assert probed(more, 9) == []
 
 
 def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_group() -> None:
@@ -377,18 +352,6 @@ def test_a_block_that_a_client_lacks_is_the_mean_of_the_three_clients_most_like_
     np.testing.assert_allclose(mixing(np.full((3, 3), 0.5), has), [[1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]])
 
 
-def test_a_block_that_a_client_without_a_like_lacks_counts_as_the_mean_of_the_others():
-    # Nobody has a block in common with client 2. Block 0: clients 0 and 1 have 2 and 4, client 2 nothing: it counts
-    # as 3. Block 1: only client 2, so 5 for all.
-    profile = GradientProfile.empty(2, 1)
-    profile.add_clients(3)
-    profile.refresh(0, np.array([0, 1]), [np.array([2.0]), np.array([4.0])])
-    profile.refresh(1, np.array([2]), [np.array([5.0])])
-    completed = np.array([[2.0, 5.0], [4.0, 5.0], [3.0, 5.0]])
-    np.testing.assert_allclose(profile.gram(np.arange(3)), completed @ completed.T)
-    np.testing.assert_allclose(profile.gram(np.array([2])), [[34.0]])
-
-
 def test_vectors_that_diverged_stay_finite():
     profile = GradientProfile.empty(1, 2)
     profile.add_clients(2)
@@ -471,13 +434,10 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
             "with strategy.period=2 and num_rounds=6 the rounds that cluster are 2, 4 and 6; leave out 3 and 5, or "
             "change strategy.period or num_rounds.",
         ),
-        (["strategy.spectrum_rounds=[8]"], "leave out 8"),
         (
             ["strategy.spectrum_rounds=[6]", "strategy.cluster_rounds=4"],
             "and strategy.cluster_rounds=4 the rounds that cluster are 2 and 4; leave out 6",
         ),
-        (["strategy.spectrum_rounds=[2]", "num_rounds=1"], "num_rounds=1 no round clusters"),
-        (["strategy.spectrum_rounds=[3]", "num_rounds=20"], "cluster are 2, 4, 6, 8, 10, ..., 20; leave out 3"),
         (["strategy.spectrum_rounds=[4,2,4]"], "[4, 2, 4]: names 4 more than once; name each round once."),
         (["strategy.spectrum_rounds=[2]", "k=1"], "with k=1 no round clusters; leave strategy.spectrum_rounds out"),
     ],
@@ -485,20 +445,6 @@ def test_the_rounds_named_keep_features_and_all_singular_values() -> None:
 def test_rounds_that_do_not_cluster_are_refused(given: list[str], rule: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(rule)):
         compose([*[key for key in SHORT if f"{key.split('=')[0]}=" not in given[-1]], *given])
-
-
-def test_rounds_after_the_end_of_clustering_are_named_once_it_has_stopped() -> None:
-    clients, seen = FakeClients([0.0, 0.2, 10.0, 10.2]), list[RoundReport]()
-    strategy = CFLGP(k=2, averaging=GradientAveraging(0.1, "uniform"), stop_unchanged=0.2, spectrum_rounds=[2, 8, 10])
-    strategy.start(clients.grid(), models(4.0, 6.0), num_rounds=10, on_round=lambda report, _: seen.append(report))
-    told = {report.server_round: report.details[ADVICE] for report in seen if ADVICE in report.details}
-    assert list(told) == [next(report.server_round for report in seen if report.phase == "stable")]
-    (words,) = told.values()
-    assert re.fullmatch(
-        r"strategy.spectrum_rounds: nothing is recorded for 8, 10: clustering has stopped before round \d "
-        r"\(strategy.stop_unchanged=0.2; 0 never stops it\)",
-        str(words),
-    )
 
 
 @pytest.mark.slow

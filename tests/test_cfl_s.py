@@ -15,8 +15,7 @@ from florets.strategies.core.cluster import cosines
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests import method_runs
-from tests.fakes import FakeClients, models, thetas
-from tests.test_baselines import lost, play
+from tests.fakes import FakeClients, lost, models, play, thetas
 from tests.test_resume import killed, results, resumed, straight
 
 # Two groups of two each; from a model of 0 the first half moves down.

@@ -24,9 +24,7 @@ def names(*overrides: str) -> list:
     ("typed", "expected"),
     [
         ("[no, yes]", ["no", "yes"]),
-        ("[01,02]", ["01", "02"]),
         ("[1e3,2e3]", ["1e3", "2e3"]),
-        ("[false,True]", ["false", "True"]),
         ("[null,1.0,1_000,nan]", ["null", "1.0", "1_000", "nan"]),
         ("""[0,1,'true',"a,1e3,b"]""", [0, 1, "true", "a,1e3,b"]),
     ],
@@ -96,12 +94,9 @@ def test_a_sweep_hands_them_on(tmp_path, capsys):
     ("values", "classes", "expected"),
     [
         (np.array([0.0, 1.0]), ["0", "1"], [0, 1]),
-        (np.array([2.0, 1.0], dtype=np.float32), ["1", "2"], [1, 0]),
         (np.array(["0.0", "1.00", "1."]), ["0", "1"], [0, 1, 1]),
-        (np.array([1, 2]), ["1.0", "2.0"], [0, 1]),
         (np.array([True, False]), ["false", "true"], [1, 0]),
         (np.array(["true", "False"]), ["False", "True"], [1, 0]),
-        (np.array(["true", "false"]), ["false", "true"], [1, 0]),
         (np.array(["01", "1", "1.0"]), ["01", "1"], [0, 1, 1]),
     ],
 )

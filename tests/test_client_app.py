@@ -12,21 +12,28 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg as StockFedAvg
+from torch import nn
 
 from florets.client_app.app import _HANDLERS, app, within_deadline
 from florets.client_app.session import session
 from florets.conf.compose import compose
+from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, as_flowers_process
-from florets.server_app.build import build_models, build_task, message_settings
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.task.layers import untrained_entries
+from florets.task.task import Task
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.introduction import Introduction
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update
 from florets.task.wire.scores import read_evaluation
 from tests.fakes import asker, message_to
+from tests.own_functions import flagged, frozen_first, net
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
 TASK = build_task(CONFIG)
@@ -254,3 +261,58 @@ def test_a_client_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch, tt
 def test_a_process_that_is_not_one_messages_alone_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda *_, **__: pytest.fail("a deadline was set"))
     assert handle(0) == "answer"
+
+
+STATISTICS = ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
+
+
+def configured(*overrides: str) -> tuple[Config, Task, ConfigRecord]:
+    config = compose(["num_clients=16", "k=2", "task.model=tests.own_functions:net", *overrides])
+    task = build_task(config)
+    return config, task, message_settings(config, task)
+
+
+def ran(*overrides: str) -> tuple[Strategy, ArrayRecord]:
+    config, task, settings = configured(*overrides)
+    strategy = build_strategy(config, task)
+    result = strategy.start(
+        LocalGrid(app, config.num_clients), build_models(config, task), config.num_rounds, train_config=settings
+    )
+    return strategy, result.arrays
+
+
+def test_buffers_and_frozen_parameters_are_untrained() -> None:
+    assert untrained_entries(net((1, 8, 8), 10)) == STATISTICS
+    assert untrained_entries(flagged((1, 8, 8), 10)) == ["flag", *STATISTICS]
+    assert untrained_entries(frozen_first((1, 8, 8), 10)) == ["1.weight", "1.bias"]
+
+
+def test_running_statistics_make_no_profile() -> None:
+    strategy, models = ran("strategy=cfl_gp", "averaging=models", "num_rounds=2", "strategy.period=2")
+    assert isinstance(strategy, CFLGP)
+    assert strategy.state.profiles is not None
+    parameters = sum(p.numel() for p in net((1, 8, 8), 10).parameters())
+    assert strategy.state.profiles.profile.blocks[0].shape[1] == parameters < Layout.of(bank.model(models, 0)).size
+
+
+def asked_for_gradient(settings: ConfigRecord, arrays: ArrayRecord, **more: str | int) -> RecordDict:
+    config = settings.copy()
+    config.update({kinds.SERVER_ROUND: 1, kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0, **more})
+    content = RecordDict({kinds.CONFIG: config, kinds.ARRAYS: arrays})
+    (reply,) = LocalGrid(app, 16).send_and_receive([Message(content, 2, kinds.TRAIN)])
+    assert not reply.has_error(), reply.error.reason
+    return reply.content
+
+
+def test_a_gradient_of_batch_normalisation_is_taken_in_train_mode() -> None:
+    config, task, settings = configured()
+    first = bank.model(build_models(config, task), 0)
+    found = asked_for_gradient(settings, first)[kinds.ARRAYS]
+    module, data = task.build_model(), task.client(0)
+    module.load_state_dict({name: torch.from_numpy(array.numpy()) for name, array in first.items()})
+    nn.functional.cross_entropy(module.train()(data.x_train), data.y_train).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
+        np.testing.assert_allclose(found[name].numpy(), parameter.grad.numpy(), atol=1e-6)
+    for name in STATISTICS:
+        np.testing.assert_allclose(found[name].numpy(), module.state_dict()[name].numpy(), rtol=1e-6)

@@ -11,10 +11,8 @@ from flwr.app import ArrayRecord, RecordDict
 from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
-from florets.task.layers import untrained_entries
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
-from florets.task.training.settings import Training
+from florets.task.training.folds import disjoint_folds
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import read_update
@@ -33,8 +31,6 @@ ASK = {
 }  # fmt: skip
 
 Ask = Callable[..., RecordDict]
-
-ON_FOLDS = on_folds(Training(), 2)
 
 
 @pytest.fixture
@@ -107,19 +103,6 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
     full = by_hand(MODEL).astype(np.float32)
     expected = form.unpack(form.pack(full, generator(1, 0, Purpose.FOLD_SKETCH)))
     assert np.mean(np.abs(rows - expected) < 1e-2) > 0.95
-
-
-def test_batch_norm_stays_as_it_is_on_folds_of_one_sample() -> None:
-    module = torch.nn.Sequential(
-        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
-    )
-    state = {name: value.clone() for name, value in module.state_dict().items()}
-    x, y = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 0])
-    folds = [np.array([index]) for index in range(3)]
-    untrained = untrained_entries(module)
-    changes = fold_changes(module, state, x, y, "cross_entropy", folds, ON_FOLDS, np.random.default_rng(0), untrained)
-    changed = dict(zip(("0", "1", "3"), np.split(changes, np.cumsum([16, 8]), axis=1), strict=True))
-    assert [bool(part.any(axis=1).all()) for part in changed.values()] == [True, False, True]
 
 
 # Folds

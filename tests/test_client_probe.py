@@ -67,27 +67,6 @@ def test_only_the_coordinates_that_the_server_knows_of_are_sent(ask: Ask) -> Non
         np.testing.assert_array_equal(part, whole[places])
 
 
-@pytest.mark.parametrize("settings", [GRADIENT, MODEL], ids=["gradients", "models"])
-def test_counters_and_flags_are_sent_as_they_are_and_make_no_profile(settings: dict[str, object]) -> None:
-    config = compose(["num_clients=4", "k=2", "task.model=tests.own_functions:flagged"])
-    task = build_task(config)
-    models = build_models(config, task)
-    own, probe = bank.model(models, 0), bank.model(models, 1)
-    settings = {**message_settings(config, task), **settings}
-    layout = Layout.of(own, settings[kinds.UNTRAINED])  # type: ignore[arg-type]
-    upload = CFLGPSettings(quantise="round", quantise_digits=2)
-    places = profile_entries(upload, SEED, layout)
-    content = asker({**settings, **probe_message(upload, SEED)})(TRAIN_PROBE, {}, arrays=own, probe=probe)
-    update = codec.read(ProbeUpdate, content, layout=layout, model=0, d=len(places))
-    # The flag, the counter and the 2 x 16 running statistics.
-    assert layout.size - len(places) == 3 + 32
-    sent = content.array_records[kinds.ARRAYS]
-    if settings[kinds.REPLY] == kinds.REPLY_MODEL:
-        np.testing.assert_array_equal(sent["flag"].numpy(), [True, False])
-        assert sent["2.num_batches_tracked"].numpy() > 0
-    assert np.abs(update.profile).max() > 0
-
-
 PROFILED = {
     "first.weight": Array(np.zeros((3, 2), dtype=np.float32)),
     "steps": Array(np.array(0, dtype=np.int64)),

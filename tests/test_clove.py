@@ -18,7 +18,7 @@ from florets.conf.compose import compose
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.experiment import run_experiment
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.federation import FederationError, WrongNodeCount
+from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
 from florets.strategies.base.placement import FrozenClusters
 from florets.strategies.base.report import STABLE_FROM, RoundReport
@@ -34,17 +34,9 @@ from florets.strategies.local.strategy import Local
 from florets.strategies.shared.loss_vectors import EQUAL, FAR, Departure, Outliers, Watch
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, models, steps, thetas
+from tests.fakes import FakeClients, lost, models, play, steps, thetas
 
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]
-
-
-def reports(strategy: object, clients: FakeClients, first: ArrayRecord, rounds: int) -> list[RoundReport]:
-    collected: list[RoundReport] = []
-    strategy.start(  # type: ignore[attr-defined]
-        clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: collected.append(report)
-    )
-    return collected
 
 
 def models_plain(theta: float) -> ArrayRecord:
@@ -125,7 +117,7 @@ def test_a_random_first_round_gives_every_model_a_client_and_asks_for_no_losses(
 
 def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() -> None:
     clients = FakeClients(TWO_GROUPS)
-    seen = reports(CLoVE(k=2, first_round="evaluate"), clients, models(4.0, 6.0), 6)
+    seen = play(CLoVE(k=2, first_round="evaluate"), clients, 6, 4.0, 6.0)
     # Assigned in rounds 1, 2, 3; clients say so with their update of round 3; in force from round 4.
     assert [report.phase for report in seen] == ["clustering"] * 3 + ["stable"] * 3
     assert [report.details for report in seen] == [{}, {}, {STABLE_FROM: 4}, {}, {}, {}]
@@ -135,47 +127,31 @@ def test_clove_stops_asking_once_every_client_has_said_three_times_the_same() ->
     assert clients.asked(kinds.TRAIN, 4) == [0, 1, 2, 3]
 
 
-def test_clove_goes_on_clustering_where_it_is_told_to() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    seen = reports(CLoVE(k=2, first_round="evaluate", stop_when_stable=False), clients, models(4.0, 6.0), 8)
-    assert {report.phase for report in seen} == {"clustering"}
-    assert clients.asked(kinds.LOSSES, 8) == [0, 1, 2, 3]
-
-
 def test_a_share_of_stable_clients_suffices_where_it_is_set() -> None:
     # Client 3's losses never arrive in round 2: it is behind, and only 3 of 4 declare stability in round 3.
-    def lost(_: RecordDict) -> RecordDict:
-        raise RuntimeError("lost")
-
     faults = {(kinds.LOSSES, 2, 3): lost}
     strict = CLoVE(k=2, first_round="evaluate")
-    seen = reports(strict, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    seen = play(strict, FakeClients(TWO_GROUPS, faults=faults), 6, 4.0, 6.0)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     lenient = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75)
-    seen = reports(lenient, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    seen = play(lenient, FakeClients(TWO_GROUPS, faults=faults), 6, 4.0, 6.0)
     assert [report.stable for report in seen] == [False] * 3 + [True] * 3
 
 
 @pytest.mark.parametrize("kind", [kinds.LOSSES, kinds.TRAIN])
 def test_a_client_that_fails_for_good_does_not_keep_the_clustering_open(kind: str) -> None:
-    def crashes(_: RecordDict) -> RecordDict:
-        raise RuntimeError("no memory")
-
-    faults = {(kind, r, 3): crashes for r in range(1, 9)}
-    seen = reports(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 8)
+    faults = {(kind, r, 3): lost for r in range(1, 9)}
+    seen = play(CLoVE(k=2, first_round="evaluate"), FakeClients(TWO_GROUPS, faults=faults), 8, 4.0, 6.0)
     # Silent for three rounds running in round 3, in which the others declare.
     assert [report.stable for report in seen] == [False] * 3 + [True] * 5
 
 
 def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -> None:
     # Client 4 sees nothing until round 6: its app fails when it is asked or trained before.
-    def absent(_: RecordDict) -> RecordDict:
-        raise RuntimeError("not there")
-
-    faults = {(kinds.LOSSES, r, 4): absent for r in range(1, 6)}
+    faults = {(kinds.LOSSES, r, 4): lost for r in range(1, 6)}
     clients = FakeClients([*TWO_GROUPS, 9.8], faults=faults)
     strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.8)
-    seen = reports(strategy, clients, models(4.0, 6.0), 6)
+    seen = play(strategy, clients, 6, 4.0, 6.0)
     assert "4" not in seen[4].assignment
     assert seen[5].assignment["4"] == seen[5].assignment["2"]
     # Only the newcomer is asked, on the models saved at stability and not on those of the round.
@@ -186,12 +162,9 @@ def test_a_client_that_comes_after_stability_gets_the_nearest_saved_centroid() -
 
 
 def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
-    def lost(_: RecordDict) -> RecordDict:
-        raise RuntimeError("lost")
-
     faults = {(kinds.LOSSES, 3, client): lost for client in (2, 3)}
     strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.5)
-    seen = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 6.0), 6)
+    seen = play(strategy, FakeClients(TWO_GROUPS, faults=faults), 6, 4.0, 6.0)
     assert [report.stable for report in seen] == [False] * 4 + [True] * 2
     assert strategy.state.frozen is not None
     assert sorted(strategy.state.frozen.model_of_cluster) == [0, 1]
@@ -205,14 +178,12 @@ def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> N
 
     kind = kinds.LOSSES if isinstance(strategy, CLoVE) else kinds.TRAIN_SELECT
     faults = {(kind, 1, client): diverged for client in range(4)}
-    (report,) = reports(strategy, FakeClients(TWO_GROUPS, faults=faults), models(4.0, 1e9), 1)
+    (report,) = play(strategy, FakeClients(TWO_GROUPS, faults=faults), 1, 4.0, 1e9)
     assert report.replies["invalid"] == 0
     assert len(report.assignment) == 4
 
 
-@pytest.mark.parametrize(
-    "settings", [{"k": 2}, {"k": 2, "clustering": "agglomerative"}, {"k": "auto"}, {"k": "auto", "choose_k": "elbow"}]
-)
+@pytest.mark.parametrize("settings", [{"k": 2}, {"k": "auto"}])
 def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
     def implausible(content: RecordDict) -> RecordDict:
         content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
@@ -220,19 +191,16 @@ def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings:
 
     clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): implausible})
     strategy = CLoVE(first_round="evaluate", **settings)  # type: ignore[arg-type]
-    (report,) = reports(strategy, clients, models(4.0, 6.0), 1)
+    (report,) = play(strategy, clients, 1, 4.0, 6.0)
     assert report.replies["invalid"] == 1
     assert report.assignment["1"] != report.assignment["2"] == report.assignment["3"]
 
 
 def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
-    def lost(_: RecordDict) -> RecordDict:
-        raise RuntimeError("lost")
-
     faults = {(kinds.LOSSES, r, 3): lost for r in (2, 3, 4)}
     clients = FakeClients(TWO_GROUPS, faults=faults)
     strategy = CLoVE(k=2, first_round="evaluate", stability_fraction=0.75, reassign_unstable=True)
-    reports(strategy, clients, models(4.0, 6.0), 7)
+    play(strategy, clients, 7, 4.0, 6.0)
     assert clients.asked(kinds.LOSSES, 5) == [3]
     assert clients.asked(kinds.LOSSES, 6) == []
 
@@ -240,7 +208,7 @@ def test_unstable_clients_can_be_placed_again_once_after_stability() -> None:
 def test_memory_clusters_clients_that_are_not_there_this_round() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy = CLoVE(k=2, first_round="evaluate", memory=True, fraction_train=0.5, seed=3, stop_when_stable=False)
-    seen = reports(strategy, clients, models(4.0, 6.0), 8)
+    seen = play(strategy, clients, 8, 4.0, 6.0)
     final = seen[-1].assignment
     assert len(final) == 4
     assert final["0"] == final["1"] != final["2"] == final["3"]
@@ -257,14 +225,14 @@ def test_fewer_models_than_clusters_are_refused_at_once() -> None:
 def test_unknown_k_is_found() -> None:
     clients = FakeClients([0.0, 0.1, 0.2, 10.0, 10.1, 10.2, -30.0, -30.1, -30.2])
     strategy = CLoVE(k="auto", first_round="evaluate")
-    seen = reports(strategy, clients, models(1.0, 3.0, 5.0, 7.0, -9.0, -11.0), 3)
+    seen = play(strategy, clients, 3, 1.0, 3.0, 5.0, 7.0, -9.0, -11.0)
     assert [report.num_clusters for report in seen] == [3, 3, 3]
 
 
 def test_overlap_keeps_cluster_and_model_together_and_none_takes_the_order_of_the_keys() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy = CLoVE(k=2, first_round="evaluate", matching="overlap")
-    seen = reports(strategy, clients, models(4.0, 6.0), 4)
+    seen = play(strategy, clients, 4, 4.0, 6.0)
     assert seen[0].assignment == seen[3].assignment
     # The first cluster is that of client 0, whose better model is model 1 here.
     plain = CLoVE(k=2, first_round="evaluate", matching="none")
@@ -369,7 +337,7 @@ def test_a_clients_traceback_stays_out_of_the_servers_log(caplog: pytest.LogCapt
         raise ValueError("\x1b[31mTraceback (most recent call last):\n  File secret.py\nthe real reason\x1b[0m")
 
     clients = FakeClients(TWO_GROUPS, faults={(kinds.TRAIN, 1, 0): fails})
-    seen = reports(FedAvg(), clients, models(0.0), 1)
+    seen = play(FedAvg(), clients, 1, 0.0)
     assert seen[0].replies["error"] == 1
     (record,) = [record for record in caplog.records if "failed" in record.getMessage()]
     assert record.getMessage() == "client 0 failed: the real reason"
@@ -386,27 +354,22 @@ def test_a_round_without_any_usable_update_ends_the_run() -> None:
 
 def test_participation_draws_the_asked_share_anew_each_round() -> None:
     clients = FakeClients([float(i) for i in range(10)])
-    seen = reports(FedAvg(fraction_train=0.3), clients, models(0.0), 5)
+    seen = play(FedAvg(fraction_train=0.3), clients, 5, 0.0)
     assert {len(report.participants) for report in seen} == {3}
     assert len({report.participants for report in seen}) > 1
-    again = reports(FedAvg(fraction_train=0.3), FakeClients([float(i) for i in range(10)]), models(0.0), 5)
+    again = play(FedAvg(fraction_train=0.3), FakeClients([float(i) for i in range(10)]), 5, 0.0)
     assert [report.participants for report in again] == [report.participants for report in seen]
 
 
 def test_evaluation_comes_every_few_rounds_and_in_the_last() -> None:
     clients = FakeClients([1.0, 2.0])
-    seen = reports(FedAvg(eval_every=2), clients, models(0.0), 5)
+    seen = play(FedAvg(eval_every=2), clients, 5, 0.0)
     assert [bool(report.evaluations) for report in seen] == [False, True, False, True, True]
 
 
-def test_the_wrong_number_of_nodes_ends_the_run_with_the_whole_command() -> None:
-    with pytest.raises(WrongNodeCount, match=r"num_clients=4.* 2 SuperNodes.*num-supernodes=4"):
-        FedAvg(num_clients=4, start_timeout=0.2).start(FakeClients([1.0, 2.0]).grid(), models(0.0), num_rounds=1)
-
-
 def test_bytes_are_those_of_the_algorithms_messages() -> None:
-    few = reports(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0), 1)[0]
-    many = reports(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), models(0.0, 5.0, 9.0), 1)[0]
+    few = play(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), 1, 0.0)[0]
+    many = play(IFCA(first_round="evaluate"), FakeClients([1.0, 2.0]), 1, 0.0, 5.0, 9.0)[0]
     # Down: two more models for each of the two clients. Up: two more losses.
     assert many.bytes_up - few.bytes_up == 2 * 2 * 8
     assert many.bytes_down - few.bytes_down == 2 * 2 * sum(len(array.data) for array in models(0.0).values())
@@ -531,14 +494,6 @@ def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
     assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
 
 
-def run_clove_outliers(
-    strategy: CLoVE | FedAvg, clients: FakeClients, first: ArrayRecord, rounds: int
-) -> list[RoundReport]:
-    seen: list[RoundReport] = []
-    strategy.start(clients.grid(), first, num_rounds=rounds, on_round=lambda report, _: seen.append(report))
-    return seen
-
-
 def reporting(*losses: float) -> Callable[[RecordDict], RecordDict]:
     def change(content: RecordDict) -> RecordDict:
         content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = list(losses)
@@ -550,7 +505,7 @@ def reporting(*losses: float) -> Callable[[RecordDict], RecordDict]:
 def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() -> None:
     # Losses 1 to 9 of the first group on both models, 900 and more of the second.
     targets = [0.0, 0.2, 0.1, 0.3, 30.0, 30.2, 30.1, 30.3]
-    seen = run_clove_outliers(CLoVE(k=2, first_round="evaluate"), FakeClients(targets), models(0.5, -1.0), 4)
+    seen = play(CLoVE(k=2, first_round="evaluate"), FakeClients(targets), 4, 0.5, -1.0)
     assert [sorted(report.rejected) for report in seen] == [["4", "5", "6", "7"]] * 2 + [[]] * 2
     assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
@@ -570,7 +525,7 @@ def test_a_repeated_round_counts_an_outlier_once() -> None:
     faults |= {(kinds.LOSSES, r, 4): reporting(1e4, 2e4) for r in range(1, 4)}
     clients = FakeClients([0.0, 0.2, 10.0, 10.2, 0.1], faults=faults)
     strategy = CLoVE(k=2, first_round="evaluate", quorum=0.5, round_tries=2)
-    seen = run_clove_outliers(strategy, clients, models(4.0, 6.0), 3)
+    seen = play(strategy, clients, 3, 4.0, 6.0)
     assert [report.tries for report in seen] == [2, 1, 1]
     assert [list(report.rejected) for report in seen] == [["4"], ["4"], []]
 
@@ -582,7 +537,7 @@ def test_a_repeated_round_counts_an_outlier_once() -> None:
 def test_gradients_in_another_unit_are_refused_from_a_thousand_times_on(unit: float, rejected: int) -> None:
     targets = [1.0, 1.2, 1.1, 1.3, 1.0 * unit, 1.2 * unit, 1.1 * unit, 1.3 * unit]
     strategy = FedAvg(averaging=GradientAveraging(0.0))
-    (first, _) = run_clove_outliers(strategy, FakeClients(targets), models(0.0), 2)
+    (first, _) = play(strategy, FakeClients(targets), 2, 0.0)
     assert len(first.rejected) == rejected
 
 
@@ -609,11 +564,10 @@ LINEAR = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, 2])
 def test_linear_regressions_with_targets_20_times_as_large_are_placed_and_told_apart(
-    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = compose([*LINEAR, f"seed={seed}", "num_rounds=5"])
+    config = compose([*LINEAR, "num_rounds=5"])
     summary = run_experiment(LocalGrid(app, 8), config, tmp_path / "run")
     assert (summary.final_ari, summary.final_ari_clients, summary.final_unplaced) == (1.0, 8, 0)
     assert " clients not placed)" in capsys.readouterr().err
@@ -719,7 +673,7 @@ class Drifting(FakeClients):
 TARGETS = [0.0, 0.1, -0.1, 0.2, 10.0, 10.1, 9.9, 10.2]
 
 
-def play(
+def play_drifting(
     clients: FakeClients, rounds: int = 20, k: int = 2, **own: Any
 ) -> tuple[list[RoundReport], ArrayRecord, CLoVE]:
     strategy = CLoVE(k=k, first_round="evaluate", stability_rounds=2, **{"watch": 8.0, **own})
@@ -733,7 +687,7 @@ def play(
 def test_a_client_that_changes_groups_is_asked_alone_and_moves_in_the_next_round() -> None:
     clients = Drifting(TARGETS)
     clients.later = (9, {0: 10.05})
-    reports, arrays, _ = play(clients, rounds=12, loss_batch=3)
+    reports, arrays, _ = play_drifting(clients, rounds=12, loss_batch=3)
     assert [report.assignment["0"] for report in reports[7:11]] == [0, 0, 1, 1]
     assert reports[8].details["watch"] == {"departed": ["0"]}
     assert reports[9].details["watch"] == {"asked": ["0"], "moved": ["0"], "opened": False}
@@ -751,7 +705,7 @@ def test_a_client_that_no_model_fits_stays_where_it_is_and_is_asked_again() -> N
     clients = Drifting(TARGETS)
     # Nearer to the other group's model, which takes back next to nothing of the rise.
     clients.later = (9, {0: 60.0})
-    reports, _, strategy = play(clients, rounds=12)
+    reports, _, strategy = play_drifting(clients, rounds=12)
     assert [report.assignment["0"] for report in reports[7:]] == [0] * 5
     assert reports[9].details["watch"] == {"asked": ["0"], "moved": [], "opened": False}
     assert [clients.asked(kinds.LOSSES, number) for number in (10, 11, 12)] == [[0], [0], []]
@@ -763,7 +717,7 @@ def test_a_group_that_no_model_fits_opens_the_clustering_which_is_frozen_anew() 
     clients = Drifting([*TARGETS, 20.0, 20.1, 19.9, 20.2])
     # Half of the first group and half of the second become a group that no model knows; the third joins the second.
     clients.later = (12, {2: -20.0, 3: -20.1, 6: -19.9, 7: -20.2, 8: 10.0, 9: 10.1, 10: 9.9, 11: 10.2})
-    reports, _, strategy = play(clients, rounds=26, k=3)
+    reports, _, strategy = play_drifting(clients, rounds=26, k=3)
     phases = [report.phase for report in reports]
     opened = [report.server_round for report in reports if dict(report.details.get("watch", {})).get("opened")]  # type: ignore[call-overload]
     assert len(opened) == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from florets.commands.main import main, read_arguments
+from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.presets import choices
 from florets.conf.problems import ConfigError
@@ -83,11 +83,11 @@ def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_
 def test_engine_flwr_goes_through_flower(monkeypatch):
     used = []
     stand_in = types.ModuleType("florets.engines.flower_run")
-    stand_in.run = lambda config, overrides: used.append(overrides) or summary_of(config)  # type: ignore[attr-defined]
+    stand_in.run_in = lambda folder, config, resume: used.append(config.k) or summary_of(config)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "florets.engines.flower_run", stand_in)
     monkeypatch.setattr("florets.engines.flower_run", stand_in, raising=False)
     assert main(["engine=flwr", "k=3"]) == 0
-    assert used == [("engine=flwr", "k=3")]
+    assert used == [3]
 
 
 @pytest.mark.parametrize(
@@ -177,25 +177,12 @@ def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, 
     assert ("Traceback" in capsys.readouterr().err) == (code != 130)
 
 
-def test_an_error_of_the_projects_own_needs_no_type_before_its_text():
-    foreseen = type("FederationError", (RuntimeError,), {"__module__": "florets.strategies.base.federation"})
-    assert jobs.explain(foreseen("3 of 20 clients answered")) == "3 of 20 clients answered"
-    assert jobs.explain(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
-
-
 def test_settings_are_chosen_by_the_measure_where_there_are_validation_data():
     config = compose(["task.validation_fraction=0.2"])
     assert jobs.measure_name(config) == "loss"
     assert jobs.measure_name(dataclasses.replace(config, measure="auc")) == "auc"
     assert jobs.measure_name(compose([])) == ""
     assert jobs.headline(summary_of(config, accuracy=None)).startswith("loss 0.0123, ARI 1.00")
-
-
-def test_options_and_overrides_may_be_mixed():
-    arguments = read_arguments(["k=3", "-m", "seed=0,1", "-q"])
-    assert arguments.overrides == ("k=3", "seed=0,1", "quiet=true")
-    assert arguments.sweep
-    assert not arguments.help
 
 
 def test_help_names_every_preset_strategy_task_and_key():

@@ -13,7 +13,6 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.conf.schema import Chosen, Config
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
-from florets.strategies.clove.strategy import CLoVESettings
 from florets.strategies.local.strategy import LocalSettings
 from florets.strategies.registry import settings_type
 from florets.strategies.two_phase.settings import TwoPhaseSettings
@@ -73,28 +72,6 @@ def test_a_preset_begins_with_its_command_line_and_says_what_it_is():
         assert len(lines[1]) > 20
 
 
-def test_the_clove_presets_hold_the_papers_figures():
-    skew = compose(["experiment=clove/mnist_label_skew_1"])
-    assert (skew.k, skew.num_clients, skew.num_rounds, skew.task.num_clusters) == (5, 25, 100, 5)
-    assert skew.task.partition_options == {"samples_per_client": 500}
-    assert (skew.train.learning_rate, skew.train.batch_size, skew.train.local_epochs) == (0.01, 100, 1)
-    assert skew.strategy == Chosen("clove", CLoVESettings())
-
-    partial = compose(["experiment=clove/partial_participation"])
-    assert (partial.k, partial.k_max, partial.num_clients) == ("auto", 5, 125)
-    assert partial.strategy.settings == CLoVESettings(fraction_train=0.1, stop_when_stable=False)
-    assert partial.choose_k == "silhouette_lone"
-
-    few = compose(["experiment=clove/few_participants"])
-    assert few.strategy.settings.fraction_train * few.num_clients < few.k == few.task.num_clusters == 10
-    assert isinstance(few.strategy.settings, CLoVESettings)
-    assert few.strategy.settings.memory
-
-    linear = compose(["experiment=clove/linear"])
-    assert (linear.task.data_options, linear.task.loss) == ({"delta": 1.0}, "squared_error")
-    assert (linear.train.local_epochs, linear.train.learning_rate) == (25, 0.001)
-
-
 @pytest.mark.parametrize(
     ("name", "num_clients", "samples"), [("a", 200, 10_000), ("b", 920, 10_000), ("c", 920, 10_000)]
 )
@@ -105,16 +82,6 @@ def test_the_mixed_regression_presets_hold_the_papers_figures(name, num_clients,
     assert sum(count for count, _ in clients) == num_clients
     assert sum(count * size for count, size in clients) == samples
     assert config.train.batch_size >= max(size for _, size in clients)
-
-
-def test_the_mixed_regression_presets_hold_the_papers_benchmarks():
-    def strategy(name, preset="b"):
-        return compose([f"experiment=mixed_regression/{preset}", f"strategy={name}"]).strategy.settings
-
-    assert strategy("one_shot").estimate == "least_squares"
-    assert strategy("k_fed").features == "inputs_and_targets"
-    assert (strategy("oracle").mode, strategy("oracle").weighting) == ("true_start", "all_participants")
-    assert (strategy("oracle", "mnist").mode, strategy("oracle", "mnist").weighting) == ("labels", "all_participants")
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -136,13 +103,6 @@ def test_presets_of_single_papers_name_the_paper_and_what_differs():
         assert any(re.search(r"paper|released code", line) for line in head), experiment
         assert any("Deviation" in line for line in head), experiment
         assert compose([f"experiment={experiment}"]).strategy.name == experiment.partition("/")[0]
-
-
-def test_cfl_gp_trains_locally_where_the_others_do():
-    for experiment in ("clove/mnist_label_skew_1", "mixed_regression/b", "own_data", "quickstart"):
-        own = compose([f"experiment={experiment}", "strategy=cfl_gp", "k=4", "num_rounds=30"])
-        other = compose([f"experiment={experiment}", "strategy=ifca", "k=4"])
-        assert own.averaging == other.averaging
 
 
 def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():

@@ -7,7 +7,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task
 from florets.strategies import STRATEGIES
-from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
+from florets.strategies.base.models import Averaging, GradientAveraging
 from florets.strategies.registry import settings_type
 from florets.task.wire import bank
 
@@ -81,12 +81,6 @@ def test_the_budget_reaches_the_averaging_of_each_baseline(strategy: str) -> Non
     assert (found.batch, found.learning_rate, found.optimizer) == (10, 0.1, "sgd")
 
 
-def test_a_strategy_that_averages_no_gradients_trains_as_ever_on_such_a_preset() -> None:
-    assert isinstance(averaging("experiment=cfl_gp/linear", "strategy=fedprox"), ModelAveraging)
-    config = compose(["experiment=cfl_gp/linear", "strategy=fedprox"])
-    assert (config.first_round, config.choose_k, config.server_learning_rate) == (None, None, None)
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -94,10 +88,6 @@ def test_a_strategy_that_averages_no_gradients_trains_as_ever_on_such_a_preset()
             "strategy=fedprox gradient_batch=10",
             "gradient_batch=10: only has an effect with averaging=gradients; strategy fedprox has none; leave it "
             "out.",
-        ),
-        (
-            "strategy=clove gradient_batch=10",
-            "gradient_batch=10: only has an effect with averaging=gradients; add that, or leave it out.",
         ),
         (
             "experiment=cfl_gp/linear averaging=models server_optimizer=adam",
@@ -140,13 +130,6 @@ def test_discovery_finds_k_unless_it_is_given_by_hand_and_starts_from_one_model(
     assert problem("strategy=discovery", "k=21").startswith("k=21: more models than clients")
 
 
-@pytest.mark.parametrize("preset", ["clove/mnist_label_skew_1", "clove/partial_participation"])
-def test_values_that_a_preset_makes_from_k_are_made_from_its_own(preset: str) -> None:
-    config, plain = (compose([f"experiment={preset}", *more]) for more in (["strategy=discovery"], ["strategy=ifca"]))
-    assert config.k == "auto"
-    assert (config.task, config.num_rounds) == (plain.task, plain.num_rounds)
-
-
 @pytest.mark.parametrize("strategy", ["clove", "cfl_gp"])
 def test_folds_find_k_in_a_first_round_of_updates(strategy: str) -> None:
     given = [f"strategy={strategy}", "k=auto", "choose_k=folds"]
@@ -160,13 +143,3 @@ def test_folds_find_k_in_a_first_round_of_updates(strategy: str) -> None:
     )
     # With a given K the rule has no say.
     assert compose([f"strategy={strategy}", "k=4", "choose_k=folds"]).first_round == "random"
-
-
-def test_cfl_gps_own_rule_and_initial_groups_have_no_say_beside_folds() -> None:
-    given = ["strategy=cfl_gp", "k=auto", "choose_k=folds"]
-    assert problem(*given, "strategy.k_warmup=3") == (
-        "strategy.k_warmup=3: has an effect only with k=auto choose_k=spectral; add that, or leave it out."
-    )
-    assert problem(*given, "strategy.initial_groups=one") == (
-        "strategy.initial_groups=one: has an effect only with first_round=random; add that, or leave it out."
-    )

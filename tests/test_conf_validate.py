@@ -11,13 +11,10 @@ from florets.task.keys import range_problems
 from florets.task.training.settings import Training
 
 WRONG = {
-    "seed=-1": "seed=-1: must be at least 0.",
-    "eval_every=0": "eval_every=0: must be at least 1.",
     "seed=99999999999999999999": "seed=99999999999999999999: must be less than 2**63, the largest number that a "
     "message can hold.",
     "device=gpu": "device=gpu: must be cpu, cuda, cuda:<number>, mps or auto.",
     "data_dir=''": "data_dir: must name a folder",
-    "results_dir=' '": "results_dir: must name a folder",
     "stop_at_ari=1.5": "stop_at_ari=1.5: must be greater than 0 and at most 1.",
     "stop_at_ari=0.9 task.num_clusters=0 task.partition=my.own:split": (
         "stop_at_ari=0.9: the ARI compares with several true clusters, and this task has none"
@@ -25,16 +22,12 @@ WRONG = {
     "stop_at_ari=0.9 task.num_clusters=1": "and this task has 1 (task.num_clusters=1); leave stop_at_ari out",
     "batch_clients=0": "batch_clients=0: must be at least 1; off computes each client's work alone, auto chooses",
     "task.num_clusters=0": "partition rotation makes known clusters, at least 1 of them.",
-    "task.num_clusters=-1 task.partition=my.own:split": "task.num_clusters=-1:",
     "task.num_clusters=30": "num_clients=20: the task has task.num_clusters=30 clusters and each needs a client",
     "k=21": "k=21: more models than clients (num_clients=20); use k of at most 20, or more clients.",
-    "k=0": "k=0: must be at least 1.",
     "k=auto k_max=21": "k_max=21: more models than clients",
-    "k=auto k_max=0": "k_max=0: must be at least 1.",
     "k=auto strategy=one_shot": "k=auto: strategy one_shot cannot find K; give an integer, or use strategy=clove or",
     "strategy.fraction_train=1.1": "strategy.fraction_train=1.1: must be greater than 0 and at most 1; 1.0 means",
     "strategy.fraction_train=0.04": "no client would take part in a round; use at least 0.05, or more clients.",
-    "strategy=fedprox strategy.proximal_mu=-1": "strategy.proximal_mu=-1.0: must be at least 0.",
     "gradient_batch=5": "gradient_batch=5: only has an effect with averaging=gradients",
     "k=auto strategy.k_min_improvement=-1": "improvement=-1.0: must be greater than -1; 0 takes any gain.",
     "strategy.k_min_improvement=0.2": "strategy.k_min_improvement=0.2: has an effect only with k=auto; add that",
@@ -61,19 +54,15 @@ WRONG = {
     "strategy=two_phase strategy.inner_steps=3": "must be even and at least 2, because it",
     "strategy=two_phase strategy.grouping=threshold": "add strategy.delta=<distance>",
     "strategy=two_phase strategy.anchors=3": "at least k=4",
-    "strategy=two_phase strategy.anchors=21": "at most num_clients=20",
     "strategy=two_phase strategy.subspace_clients=21": "from 1 to num_clients=20",
     "strategy=two_phase strategy.fresh=true": "needs a number",
     "strategy=two_phase strategy.labels=soft": "add train.optimizer=sgd",
-    "strategy=two_phase strategy.temperature=0.3": "has an effect only with strategy.labels=soft",
     "strategy=two_phase experiment=mixed_regression/a strategy.local_solver=fedprox train.momentum=0.5": (
         "train.momentum=0.5: strategy.local_solver=fedprox solves linear regressions exactly, without steps"
     ),
-    "train=sgd train.momentum=1": "train.momentum=1.0: must be at least 0 and less than 1.",
     "train.momentum=0.9": "train.momentum=0.9: adam takes no momentum; add train.optimizer=sgd, or leave it out.",
     "task.loss=reconstruction": "task.loss=reconstruction: does not fit task.model=mlp",
     "task.model=autoencoder": "Use task.loss=reconstruction.",
-    "task.loss=squared_error": "task.loss=squared_error: does not fit task.data=digits; use task.loss=cross_entropy.",
     "task=linear task.loss=cross_entropy": "use task.loss=squared_error.",
 }
 
@@ -89,7 +78,6 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
 @pytest.mark.parametrize(
     "overrides",
     [
-        "k=20",
         "k=auto k_max=20",
         "strategy.fraction_train=0.05",
         "strategy.fraction_train=0.3333333333333333 num_clients=3 k=1 task.num_clusters=3",
@@ -97,12 +85,8 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "strategy.fraction_train=0.1 k=20",
         # One model, or one per client: K does not apply, so that a sweep over strategies may set it.
         "strategy=fedavg k=100",
-        "strategy=local k=auto",
-        "device=cuda:1",
-        "stop_at_ari=1",
         "task.num_clusters=0 task.partition=my.own:split",
         "task.model=my.own:net task.loss=reconstruction",
-        "task.data=my.own:data task.loss=squared_error",
         "averaging=gradients server_optimizer=adam gradient_batch=10",
         "strategy=cfl_gp averaging=gradients gradient_batch=full strategy.stop_unchanged=0",
         "strategy=cfl_gp k=auto num_rounds=30",
@@ -110,7 +94,6 @@ def test_what_cannot_run_is_refused_with_its_remedy(overrides):
         "strategy=cfl_gp strategy.quantise=truncate strategy.quantise_digits=3",
         "strategy=two_phase train=sgd strategy.labels=soft strategy.temperature=0.3 train.momentum=0.5",
         "strategy=cfl_gp k=auto num_rounds=9 strategy.period=4 strategy.k_warmup=5",
-        "train=sgd train.momentum=0.9",
     ],
 )
 def test_what_can_run_is_not_refused(overrides):

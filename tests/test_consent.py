@@ -183,16 +183,6 @@ def test_every_key_of_a_preset_needs_trust_before_anything_is_imported(
     assert not code.exists()
 
 
-def test_what_is_typed_or_trusted_is_used(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OWN_DIR, str(preset(tmp_path, "experiment", PRESET + "task: {data: 'evil_or_good:load'}\n")))
-    assert compose(["experiment=mine", "trust=true"]).task.data == "evil_or_good:load"
-    assert compose(["experiment=mine", "task.data=evil_or_good:read"]).task.data == "evil_or_good:read"
-    assert compose(["experiment=mine", "task=digits"]).task.data == "digits"
-    assert compose(["task.data=evil_or_good:read"]).task.data == "evil_or_good:read"
-    with pytest.raises(ConfigError, match="trust=yes: must be true or false"):
-        compose(["trust=yes"])
-
-
 def test_built_in_presets_name_no_code() -> None:
     assert not any(import_paths(preset_values(experiment)) for experiment in choices("experiment"))
 

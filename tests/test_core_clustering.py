@@ -3,7 +3,6 @@
 import itertools
 import warnings
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,11 +44,8 @@ from florets.strategies.core.cluster import (
     within_sums,
 )
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
-from florets.strategies.fedclust.strategy import FedClust
-from florets.strategies.pacfl.strategy import PACFL
 from florets.strategies.shared.first_rounds import random_assignment
-from florets.strategies.shared.linked_groups import LinkedGroups, extended
-from florets.strategies.sr_fca.strategy import SRFCA
+from florets.strategies.shared.linked_groups import extended
 
 any_vectors = st.integers(0, 8).flatmap(
     lambda rows: arrays(np.float64, (rows, 2), elements=st.floats(-1e6, 1e6, allow_subnormal=False))
@@ -111,12 +107,6 @@ def test_clusters_are_canonical_without_gaps_and_never_split_equal_rows(
     for row in range(len(vectors)):
         equal = (vectors == vectors[row]).all(axis=1)
         assert len(set(found[equal].tolist())) == 1
-
-
-def test_rows_that_differ_only_in_their_last_bits_give_no_warning() -> None:
-    vectors = 1e8 + np.array([[0.0], [1e-8 * 2], [4e-8], [1.0]])
-    found = cluster(vectors, 3, "kmeans", rng())
-    assert np.array_equal(found, canonical(found))
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -341,22 +331,6 @@ def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -
         assert group_by_largest_gap(distances, "average", smallest).clusters.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("algorithm", [PACFL, FedClust, SRFCA])
-def test_methods_that_cut_a_tree_at_a_gap_ask_how_large_groups_are(algorithm: type[Any]) -> None:
-    points = np.array([0.1, 1.0, 10.0, 11.1, 1000.0])
-    distances = np.abs(np.subtract.outer(points, points))
-
-    def cut(strategy: Any) -> list[int]:
-        of_groups = isinstance(strategy.state, LinkedGroups)
-        found = strategy.state._group(strategy, distances) if of_groups else strategy._group(distances)
-        return list(found.clusters)
-
-    assert cut(algorithm()) == [0, 0, 0, 0, 1]
-    assert cut(algorithm(smallest_group=2)) == [0, 0, 1, 1, 2]
-    with pytest.raises(ValueError, match=r"smallest_group=2: has an effect only with strategy\.cut=largest_gap"):
-        algorithm(smallest_group=2, cut="k")
-
-
 @pytest.mark.parametrize(
     ("distances", "clusters"),
     [
@@ -524,11 +498,6 @@ def test_the_largest_distance_of_the_best_pairing_by_hand():
     assert model_error(np.array([[1.0], [4.0]]), true_models) == 2
     assert model_error(np.array([[2.0], [0.5]]), true_models) == 0.5
     assert model_error(np.array([[2.0], [9.0], [0.25]]), true_models) == 0.25
-
-
-def test_one_global_model_is_judged_by_the_true_model_that_it_is_farthest_from():
-    assert model_error(np.array([[0.5, 0.0]]), np.array([[0.0, 0.0], [2.0, 0.0]])) == 1.5
-    assert model_error(np.array([[0.0], [5.0]]), np.array([[1.0], [2.0], [5.0]])) == 2
 
 
 @settings(max_examples=40, deadline=None)

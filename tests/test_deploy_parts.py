@@ -101,18 +101,6 @@ def test_a_run_that_fails_ends_the_demonstration_with_the_reason(tmp_path: Path)
         demo.follow(fake("finished:failed", "no client is online"), "1", tmp_path)
 
 
-def test_a_run_without_end_and_without_an_ari_ends_the_demonstration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    folder = finished(tmp_path)
-    (folder / "report.html").unlink()
-    (folder / "rounds.jsonl").write_text(json.dumps({**LINES[0], "ari": None}) + "\n")
-    monkeypatch.setattr(demo, "_RUN_SECONDS", 0.0)
-    with pytest.raises(DeploymentError, match="has not ended after 0 minutes:\nits log"):
-        demo.follow(fake("running"), "1", tmp_path)
-    assert "ARI unknown" in capsys.readouterr().out
-
-
 def test_every_process_is_ended_although_the_end_of_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

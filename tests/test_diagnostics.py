@@ -12,7 +12,6 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
-from florets.server_app.progress import describe
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown
@@ -59,13 +58,6 @@ def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() 
     assert "08, 09 and 2 more, in" in refusals(many)[0]
 
 
-def test_a_mean_says_over_how_many_clients_it_is_not() -> None:
-    assert "not placed" not in describe(line(1))
-    two = round_line(report(1), {}, clients=[*FOUND, "08", "09"])
-    assert two["unplaced"] == 2
-    assert "% (2 clients not placed)" in describe(two)
-
-
 def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
     from dataclasses import replace
 
@@ -83,13 +75,9 @@ def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
     ("settings", "warned"),
     [
         (["k=4", "task.num_clusters=7"], True),
-        (["k=4", "task.num_clusters=7", "strategy=ifca"], True),
-        (["k=4", "task.num_clusters=4"], False),
         (["k=7", "task.num_clusters=4"], False),
         (["k=auto", "task.num_clusters=7"], False),
-        (["k=1", "task.num_clusters=7"], False),
         (["k=4", "task.num_clusters=7", "strategy=fedavg"], False),
-        (["k=4", "task.num_clusters=7", "strategy=local"], False),
         (["experiment=own_data", "k=2"], False),
     ],
 )
@@ -106,16 +94,12 @@ def last_line(loss: float | None, diverged: int = 0, evaluated: int = 4) -> dict
 @pytest.mark.parametrize(
     ("loss", "lines", "words"),
     [
-        ("cross_entropy", [last_line(2.3), last_line(1.1)], ""),
         ("cross_entropy", [last_line(2.3), last_line(1e14)], "loss at the end is 1e+14, far worse than guessing"),
         ("cross_entropy", [last_line(1e9), last_line(1e9), last_line(None, evaluated=0)], "loss at the end is 1e+09"),
         # Targets may be large numbers: only growth says anything.
         ("squared_error", [last_line(1e10), last_line(1e9)], ""),
         ("squared_error", [last_line(2.0), last_line(3000.0)], "3e+03, is over 1000 times the first one"),
         ("squared_error", [last_line(1e-12), last_line(None, 4)], "no client's test loss is finite"),
-        ("squared_error", [last_line(None, 4), last_line(5.0)], ""),
-        ("squared_error", [last_line(1.0), last_line(None, 1)], ""),
-        ("squared_error", [last_line(None, evaluated=0)], ""),
         ("squared_error", [], ""),
     ],
 )

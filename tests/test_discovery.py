@@ -15,16 +15,12 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.wire import bank, kinds
-from tests.fakes import Fault
+from tests.fakes import Fault, lost
 from tests.fold_clients import SIZE, FoldClients, directions, vector
 
 START = np.zeros(SIZE)
 A, B, C = directions(3)
 TWO = [A, A, A, B, B, B]
-
-
-def lost(_: RecordDict) -> RecordDict:
-    raise RuntimeError("lost")
 
 
 def run(strategy: Any, clients: FoldClients, rounds: int = 2) -> tuple[Result, list[RoundReport]]:
@@ -65,16 +61,6 @@ def test_groups_are_found_in_round_1_and_each_starts_from_the_mean_of_its_member
     assert found["groups"] == (0, 0, 0, 1, 1, 1)
     assert found["clients"] == ("0", "1", "3", "2", "4", "5")
     assert first.details[STABLE_FROM] == 2
-
-
-def test_later_rounds_cost_one_exchange_and_train_the_groups_models() -> None:
-    clients = FoldClients(TWO)
-    result, reports = run(Discovery(k="auto", level=0.05), clients, 3)
-    assert [report.phase for report in reports] == ["discovery", "stable", "stable"]
-    assert [report.details for report in reports[1:]] == [{}, {}]
-    assert clients.asked(kinds.TRAIN, 2) == list(range(6))
-    assert not clients.asked(QUERY_FOLDS, 2)
-    np.testing.assert_allclose(models(result.arrays), [7 / 8 * A, 7 / 8 * B], atol=1e-6)
 
 
 def test_clients_alike_are_given_fedavgs_model_to_the_last_bit() -> None:
@@ -126,15 +112,6 @@ def test_clients_with_few_samples_are_placed_in_round_1_and_train_with_their_gro
     folds = [c[kinds.CONFIG][kinds.NUM_FOLDS] for c in clients.contents if kinds.NUM_FOLDS in c[kinds.CONFIG]]
     assert folds == [4] * 6 + [1] * 2
     assert "2 clients with too few samples placed afterwards" in evidence(first)["text"]
-
-
-def test_a_client_with_few_samples_is_placed_once_more_by_its_losses() -> None:
-    # What it learns from ten samples in round 1 looks like the other group's.
-    wrong = {(TRAIN_FOLDS, 1, 6): lambda content: with_rows(B[None].astype(np.float32))(content)}
-    clients = FoldClients([*TWO, A], examples=[100] * 6 + [10], faults=wrong)
-    _, reports = run(Discovery(k="auto", level=0.05, fold_upload="full"), clients, 8)
-    assert [report.assignment["6"] for report in reports] == [1] * 5 + [0] * 3
-    assert [clients.asked(kinds.LOSSES, r) for r in range(1, 9)] == [[], [], [], [], [], [6], [], []]
 
 
 def test_clients_with_smaller_folds_are_grouped_and_not_tested() -> None:
@@ -294,13 +271,6 @@ def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None
     assert strategy.state.move is None
 
 
-def test_a_regression_whose_model_never_stands_still_is_looked_at_all_the_same() -> None:
-    # A target that runs away from the model for good.
-    clients = FoldClients(lambda server_round: [2.0**server_round * C] * 4)
-    _, reports = run(Discovery(k="auto", level=0.05, loss="half_squared_error"), clients, 41)
-    assert [report.server_round for report in reports if report.phase == "discovery"] == [40]
-
-
 def test_a_round_that_is_repeated_leaves_no_rows_of_the_failed_try() -> None:
     tries = []
 
@@ -360,30 +330,15 @@ def test_folds_find_k_for_another_algorithm() -> None:
         CLoVE(k="auto", choose_k="folds", first_round="random")
 
 
-A, B, C = directions(3)
-
-
-def run_discovery_clients(strategy: Discovery | CLoVE, clients: FoldClients, rounds: int) -> list[RoundReport]:
-    reports: list[RoundReport] = []
-    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(4)})
-    start = first if isinstance(strategy, CLoVE) else vector(np.zeros(SIZE))
-    strategy.start(clients.grid(), start, num_rounds=rounds, on_round=lambda report, _: bool(reports.append(report)))
-    return reports
-
-
 def verdicts(reports: list[RoundReport]) -> list[str]:
     found = [report.details.get(EVIDENCE) for report in reports]
     return [str(one["verdict"]) for one in found if isinstance(one, dict)]
 
 
-def lost_discovery_clients(_: RecordDict) -> RecordDict:
-    return RecordDict()
-
-
 def test_clients_with_too_few_samples_for_folds_are_not_waited_for() -> None:
     # Half of the clients have rows: three of four of them all would never come together.
     clients = FoldClients([A, B] * 8, examples=[100] * 8 + [10] * 8)
-    reports = run_discovery_clients(Discovery(k="auto", level=0.05, fraction_train=0.5, seed=2), clients, 6)
+    reports = run(Discovery(k="auto", level=0.05, fraction_train=0.5, seed=2), clients, 6)[1]
     assert verdicts(reports)[-1] == "groups"
 
 
@@ -391,7 +346,7 @@ def test_a_round_whose_clients_no_group_fits_is_trained_by_others() -> None:
     # With this seed client 6, which belongs to neither group, is drawn after the decision.
     clients = FoldClients([*TWO, C], noise=0.2)
     strategy = Discovery(k="auto", level=0.05, clients_needed=6, fraction_train=0.15, round_tries=1, seed=2)
-    reports = run_discovery_clients(strategy, clients, 30)
+    reports = run(strategy, clients, 30)[1]
     assert strategy.state.unfit == {"6"}
     assert all(len(report.participants) == 1 for report in reports)
     decided = verdicts(reports).index("groups")
@@ -400,15 +355,13 @@ def test_a_round_whose_clients_no_group_fits_is_trained_by_others() -> None:
 
 def test_rows_that_are_lost_are_waited_for_some_rounds() -> None:
     def lose(rounds: int) -> dict[tuple[str, int, int], Fault]:
-        return {
-            (TRAIN_FOLDS, r, client): lost_discovery_clients for r in range(1, rounds + 1) for client in (0, 1, 2)
-        }
+        return {(TRAIN_FOLDS, r, client): lost for r in range(1, rounds + 1) for client in (0, 1, 2)}
 
     back = FoldClients(TWO, faults=lose(1))
-    assert verdicts(run_discovery_clients(Discovery(k="auto", level=0.05), back, 3)) == ["open", "groups"]
+    assert verdicts(run(Discovery(k="auto", level=0.05), back, 3)[1]) == ["open", "groups"]
     # Who never answers does not keep the others waiting for ever.
     gone = FoldClients(TWO, faults=lose(9))
-    assert verdicts(run_discovery_clients(Discovery(k=1), gone, 4)) == ["open", "open", "none"]
+    assert verdicts(run(Discovery(k=1), gone, 4)[1]) == ["open", "open", "none"]
 
 
 def alike(content: RecordDict) -> RecordDict:
@@ -421,6 +374,6 @@ def alike(content: RecordDict) -> RecordDict:
 def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None:
     clients = FoldClients([*TWO, B], faults={(TRAIN_FOLDS, 1, 6): alike})
     strategy = Discovery(k="auto", level=0.05)
-    (first,) = run_discovery_clients(strategy, clients, 1)
+    (first,) = run(strategy, clients, 1)[1]
     assert first.replies["ok"] == 14
     assert strategy.assignment["6"] == strategy.assignment["5"]

@@ -36,8 +36,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         ("rounds.jsonl", 2, "Round 2 is saved; "),
         ("round-000003.safetensors.part", 0, "Round 2 is saved; "),
         ("clients.csv.part", 0, "Round 3 is saved; "),
-        ("models.safetensors.part", 0, "Round 3 is saved; "),
-        ("clusters.safetensors.part", 0, "Round 3 is saved; "),
         ("summary.json.part", 0, "Round 3 is saved; "),
         ("report.html.part", 0, "Round 3 is saved; "),
     ],

@@ -102,21 +102,10 @@ def test_every_strategy_learns_rotated_digits(tmp_path: Path, strategy: list[str
     assert summary.final_accuracy > least_accuracy
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        ["strategy=clove"],
-        # Golden runs and resumed ones hold the others to the bit as well.
-        pytest.param(["strategy=ifca"], marks=pytest.mark.slow),
-        pytest.param(["strategy=one_shot", "strategy.estimate_epochs=2"], marks=pytest.mark.slow),
-        pytest.param(["strategy=k_fed", "strategy.local_clusters=2"], marks=pytest.mark.slow),
-        pytest.param(TWO_PHASE, marks=pytest.mark.slow),
-    ],
-    ids=" ".join,
-)
-def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path: Path, strategy: list[str]) -> None:
+# Golden runs and resumed ones hold the other strategies to the bit as well.
+def test_equal_seeds_give_equal_runs_to_the_bit_and_other_seeds_do_not(tmp_path: Path) -> None:
     def models(folder: str, seed: int) -> dict[str, np.ndarray]:
-        settings = (*SMALL, *strategy, f"seed={seed}", "num_rounds=3", "strategy.fraction_train=0.5")
+        settings = (*SMALL, f"seed={seed}", "num_rounds=3", "strategy.fraction_train=0.5")
         return load_file(Path(play(tmp_path / folder, *settings).folder) / "models.safetensors")
 
     first, again, other = models("a", 3), models("b", 3), models("c", 4)
@@ -137,7 +126,6 @@ LINEAR = ("experiment=clove/linear", "task.partition_options.samples_per_client=
         (*LABELS, "strategy.init=same"),
         (*LABELS, "strategy.matching=overlap"),
         (*LINEAR, "num_rounds=2", "train.local_epochs=3", "train.learning_rate=0.01"),
-        pytest.param(("experiment=clove/linear", "num_rounds=2"), marks=pytest.mark.slow),
     ],
     ids=lambda settings: " ".join(settings),
 )
@@ -177,13 +165,9 @@ def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
     assert not np.array_equal(models["0/3.weight"], models["1/3.weight"])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [("num_clients=10", "k=5", "task.num_clusters=5"), pytest.param((), marks=pytest.mark.slow)],
-    ids=["5 classes", "10 classes"],
-)
 @pytest.mark.slow
-def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path, settings: tuple[str, ...]) -> None:
+def test_the_autoencoder_finds_one_cluster_for_each_class(tmp_path: Path) -> None:
+    settings = ("num_clients=10", "k=5", "task.num_clusters=5")
     summary = play(tmp_path, "experiment=digits_autoencoder", "eval_every=20", "stop_at_ari=0.91", *settings)
     assert summary.final_accuracy is None
     assert summary.final_loss is not None

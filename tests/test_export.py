@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from florets.api.export import _write_models, export
 from florets.api.exported import Exported, _names_of
-from florets.api.run import Run
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels, load_run
@@ -154,10 +153,6 @@ def test_a_missing_extra_is_named_before_anything_is_written(
     with pytest.raises(ConfigError, match=r"onnx=true: needs onnx and onnxscript; .*florets\[onnx\]"):
         export(run, tmp_path / "new", onnx=True)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_run_exports_itself(run: Path, tmp_path: Path) -> None:
-    assert (Run(run).export(tmp_path / "models") / "model_0.pt2").is_file()
 
 
 PREPARED = Preprocessing(

@@ -16,8 +16,6 @@ from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
 from florets.task.training import vectorised as sizes
-from florets.task.training.loop import gradient, train
-from florets.task.training.losses import evaluated, loss_vector
 from florets.task.training.networks import network_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import (
@@ -119,40 +117,13 @@ def test_losses_and_tests_are_computed_there_with_one_transfer_each(make: Callab
         assert one.scores.values == pytest.approx(other.scores.values, rel=1e-5)
 
 
-@kinds_of_models
-def test_a_client_by_itself_takes_one_transfer_for_each_thing(make: Callable[[], nn.Module], loss: str) -> None:
-    module, start, parts = made(make, loss)
-    states = [{name: value + k / 7 for name, value in start.items()} for k in range(3)]
-    (x, y), settings = parts[1], Training(0.05, 2, 8, "sgd")
-    losses = loss_vector(module, states, x, y, loss, chunk=20)
-    test = evaluated(module, x, y, loss, chunk=20)
-    slopes, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
-    mean = train(module, x, y, loss, settings, np.random.default_rng(0))
-    with fake_device() as fetched:
-        module, x, y = module.to(DEVICE), x.to(DEVICE), y.to(DEVICE)
-        found = loss_vector(module, map(there, states), x, y, loss, chunk=20)
-        assert len(fetched) == 1
-        tested = evaluated(module, x, y, loss, chunk=20)
-        assert len(fetched) == 2
-        sloped, _ = gradient(module, x, y, loss, 20, np.random.default_rng(0), chunk=8)
-        assert len(fetched) == 3
-        assert train(module, x, y, loss, settings, np.random.default_rng(0)) == pytest.approx(mean, rel=1e-5)
-        assert len(fetched) == 4
-    np.testing.assert_allclose(found, losses, rtol=1e-6)
-    assert (tested.loss, tested.accuracy) == (pytest.approx(test.loss, rel=1e-6), test.accuracy)
-    for name, values in slopes.items():
-        np.testing.assert_allclose(sloped[name], values, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "keys",
     [
-        ("strategy=clove", "train.batch_size=20"),
-        ("strategy=ifca", "train=sgd", "train.local_steps=10", "train.batch_size=100"),
         ("strategy=clove", "loss_data=held_out", "loss_batch=7", "task.model=linear", "train=sgd"),
         ("strategy=ifca", "task.model=cnn", "task.model_options={kernel: 3, padding: 1}"),
     ],
-    ids=["clove", "ifca", "linear", "convolutions"],
+    ids=["linear", "convolutions"],
 )
 def test_a_run_in_blocks_there_assigns_as_on_the_cpu(keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     here, reports, _ = run(1, *keys)

@@ -199,14 +199,6 @@ def test_only_answers_of_this_exchange_without_an_error_begin_the_grace_time(mon
     assert (len(found.ok), len(found.error), found.missing, found.asked) == (3, 1, (), 4)
 
 
-def test_a_client_whose_name_ends_like_a_remark_is_one_client() -> None:
-    grid = FakeClients([0.0] * 2).grid()
-    requests = [replace(request, key=key) for request, key in zip(messages(grid), ("a", "a (again)"), strict=True)]
-    first = send(grid, [request.message for request in requests], Patience())
-    replies = sort_replies(requests, [first[0], first[0]], lambda _, content: content)
-    assert (replies.missing, replies.invalid, replies.asked) == (("a (again)",), {}, 2)
-
-
 def test_a_second_reply_and_a_strangers_are_counted_and_the_first_one_stays() -> None:
     grid = FakeClients([0.0] * 2).grid()
     requests = messages(grid)

@@ -56,9 +56,6 @@ def test_a_mixture_is_exact_at_both_ends_and_keeps_the_lower_layers() -> None:
         assert (found["0.weight"] is shared["0.weight"], found["1.count"].item()) == (True, 7)
 
 
-# Replies
-
-
 # Runs
 
 

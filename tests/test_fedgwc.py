@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.checkpoint import Checkpointing
@@ -32,10 +31,8 @@ from florets.task.training.loop import train
 from florets.task.training.losses import in_parts, recorded
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, Fault, models, thetas
-from tests.faulty_app import FAULTS, GRID_FAULTS
+from tests.fakes import FakeClients, Fault, lost, models, play, thetas
 from tests.method_runs import play as play_digits
-from tests.test_baselines import lost, play
 from tests.test_resume import Killed, killed, results, resumed, straight
 
 # Clients' losses
@@ -237,25 +234,6 @@ def test_a_run_that_is_killed_twice_goes_on_and_serves_new_clients(
     assert len(load_run(folder).models) == models[-1]
 
 
-FAULTY = (
-    "num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]", HALF,
-    *FORCED[1:],
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", ["too few losses", "diverged losses"])
-def test_faulty_clients_leave_the_run_sound(fault: str) -> None:
-    outcome = play_faulty("fedgwc", fault, seed=0, more=FAULTY)
-    assert outcome.sound, outcome
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str) -> None:
-    outcome = play_faulty("fedgwc", fault, seed=1, more=FAULTY)
-    assert outcome.sound, outcome
-
-
 # Rewards
 
 
@@ -270,11 +248,6 @@ def test_clients_weigh_by_their_examples() -> None:
     # Mean (3 * 1 + 1 * 5) / 4 = 2, variance (3 * 1 + 1 * 9) / 4 = 3.
     found = gaussian_rewards(np.array([[1.0], [5.0]]), np.array([30.0, 10.0]))
     np.testing.assert_allclose(found, [math.exp(-1 / 6), math.exp(-9 / 6)])
-
-
-def test_equal_losses_have_equal_rewards_whatever_their_rounding() -> None:
-    for value in (0.0, 0.1, 1e-30, 7e5):
-        assert gaussian_rewards(np.full((7, 3), value), np.arange(1.0, 8)).tolist() == pytest.approx([1.0] * 7)
 
 
 @pytest.mark.parametrize("claim", [1e30, np.inf])
@@ -396,12 +369,6 @@ def test_without_groups_nothing_is_split() -> None:
     assert best_split(affinities(blocks([2, 1]), 0.1), 2, 9.0) is None
     split = [best_split(affinities(blocks([20], seed=seed), 0.1), 2, 1.0) is not None for seed in range(20)]
     assert sum(split) <= 4
-
-
-def test_an_index_that_is_too_large_splits_nothing() -> None:
-    found = best_split(affinities(blocks([6, 6]), 1.0), 2, 1.0)
-    assert found is not None
-    assert best_split(affinities(blocks([6, 6]), 1.0), 2, found.index) is None
 
 
 # Settings

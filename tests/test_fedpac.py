@@ -74,9 +74,6 @@ def test_the_statistics_of_features_are_as_computed_by_hand() -> None:
     assert spread == pytest.approx((12.5 - 5) / 4)
 
 
-# Replies
-
-
 # Runs
 
 

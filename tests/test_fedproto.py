@@ -55,9 +55,6 @@ def test_the_term_is_the_mean_square_of_what_samples_with_a_prototype_are_away()
     np.testing.assert_array_equal(features(module, x), x.numpy())
 
 
-# Replies
-
-
 # Runs
 
 

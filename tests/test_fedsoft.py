@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -17,11 +16,9 @@ from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED
 from florets.strategies.fedsoft.strategy import FedSoft, aggregation_weights, draw_clients, importance
 from florets.task.training.mixture import sample_losses
 from tests import fakes
-from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
 SOFT = "strategy=fedsoft"
-FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 
 def personal(found: Played) -> dict[str, np.ndarray]:
@@ -138,14 +135,6 @@ def test_a_centre_that_draws_more_clients_than_take_part_is_refused() -> None:
     assert compose([*SMALL, SOFT, half, "strategy.clients_per_centre=3"]).strategy.settings.clients_per_centre == 3
     with pytest.raises(ConfigError, match=r"strategy.clients_per_centre=4: a round has 3 of 6 clients; draw no more"):
         compose([*SMALL, SOFT, half, "strategy.clients_per_centre=4"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-@pytest.mark.parametrize("more", [(), ("strategy.clients_per_centre=3",)])
-def test_no_fault_ends_a_run_or_corrupts_its_models(fault: str, more: tuple[str, ...]) -> None:
-    outcome = play_faulty("fedsoft", fault, seed=1, more=(*FAULTY, *more))
-    assert outcome.sound, outcome
 
 
 # Clients that come later

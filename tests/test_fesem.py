@@ -10,8 +10,7 @@ from florets.strategies.core.cluster import cluster
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fesem.strategy import FeSEM, layer_scales, matched, nearest_centres
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, models, thetas
-from tests.test_baselines import lost, play
+from tests.fakes import FakeClients, lost, models, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
 

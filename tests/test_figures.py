@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import LogNorm
 from results_examples import TRUTH, evaluations, report
 
 from florets.reports.figures import (
     Line,
-    _log_ticks,
-    colour_scale,
     draw_line,
     line_style,
     stacked,
@@ -132,15 +129,6 @@ def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() ->
     assert several.axes[-1].get_xlabel() == "round (band: ± std over seeds)"
 
 
-@pytest.mark.slow
-def test_equal_runs_leave_equal_pictures(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        figure = run_figure([line(1), line(2)])
-        assert figure is not None
-        figure.save(tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
 def test_lines_can_be_told_apart_without_colour_and_close_ends_have_a_legend() -> None:
     styles = [line_style(number) for number in range(8)]
     assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 8
@@ -170,19 +158,6 @@ def test_rows_of_the_heatmap_are_sorted_by_true_cluster_then_model_then_key() ->
     assert [keys[row] for row in order] == ["c", "b", "d", "a", "e"]
 
 
-def test_the_colours_are_logarithmic_only_where_that_helps_and_is_possible() -> None:
-    assert isinstance(colour_scale(np.array([[0.01, 2.0]])), LogNorm)
-    assert not isinstance(colour_scale(np.array([[1.0, 2.0]])), LogNorm)
-    assert not isinstance(colour_scale(np.array([[0.0, 2.0]])), LogNorm)
-    assert colour_scale(np.array([[1.0, 1.0]])).vmin == 0.5
-    assert colour_scale(np.array([[math.nan]])).vmax == 1
-    # A short bar of many decades has few ticks.
-    assert [_log_ticks(LogNorm(*ends), length) for *ends, length in ((0.04, 6.0, 3.4), (150, 1.1e6, 1.4))] == [
-        (1, 2, 5),
-        (1,),
-    ]
-
-
 @pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (500, 5), (20, 20)])
 def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clients: int, num_models: int) -> None:
     keys = [f"{i:03d}" for i in range(num_clients)]
@@ -196,13 +171,6 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clien
         figure.save(tmp_path / "loss_matrix.png")
     # Taller than a screen, it would say no more.
     assert figure.get_figheight() < 9.1
-
-
-def test_the_heatmap_needs_neither_truth_nor_assignment(tmp_path: Path) -> None:
-    figure = losses_figure(list(TRUTH), np.ones((4, 2)), {}, {})
-    assert figure is not None
-    figure.save(tmp_path / "losses.png")
-    assert losses_figure([], np.ones((0, 2)), {}, {}) is None
 
 
 # What CFL-GP clusters

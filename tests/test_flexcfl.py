@@ -21,8 +21,7 @@ from florets.strategies.flexcfl.strategy import (
     nearest_direction,
 )
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, steps, thetas
-from tests.test_baselines import lost, play
+from tests.fakes import FakeClients, lost, play, steps, thetas
 
 # From a model of 0 two clients move down and two move up.
 TARGETS = [-1.0, -3.0, 10.0, 12.0]

@@ -191,8 +191,6 @@ class _Scale(nn.Module):
             r"requires 1 parameters \(inputs\); give a function or class of two",
         ),
         ("model", _Scale(), "layer 'itself' .* give its class"),
-        ("model", 2 + 3j, "a complex builds no module"),
-        ("data", object(), "a object is not a function"),
         ("strategy", object(), "a object is not a value here"),
         ("seed", object(), "a object is no value of a key"),
         ("partition", lambda lock=threading.Lock(): lock, "cannot be pickled .* put it into a module"),  # noqa: B008

@@ -7,11 +7,9 @@ import pytest
 import torch
 from flwr.app import RecordDict
 
-from florets.client_app.app import app
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
@@ -161,23 +159,6 @@ def test_no_cluster_is_matched_to_a_probe_and_new_clients_are_measured_on_it() -
 
 def lost(_: RecordDict) -> RecordDict:
     raise RuntimeError("lost")
-
-
-@pytest.mark.parametrize("init", ["different", "same"])
-def test_the_probes_are_built_behind_the_models_and_differ(init: str) -> None:
-    given = ["num_clients=4", "k=2", "task.model_options={hidden: [4]}", f"strategy.init={init}"]
-    few = build_models(compose(given), build_task(compose(given)))
-    config = compose([*given, "strategy.probes=2", "first_round=evaluate"])
-    task = build_task(config)
-    found = bank.unpack(build_models(config, task))[0]
-    np.testing.assert_array_equal(found[:2], bank.unpack(few)[0])
-    assert (init == "same") == np.array_equal(found[0], found[1])
-    assert len(np.unique(found[1:], axis=0)) == 3
-    # The real clients keep all of the models, and train the one that they are told.
-    strategy = build_strategy(config, task)
-    settings = message_settings(config, task)
-    result = strategy.start(LocalGrid(app, 4), build_models(config, task), 2, train_config=settings)
-    assert bank.num_models(result.arrays) == 2
 
 
 # Losses on a batch

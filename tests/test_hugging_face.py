@@ -72,20 +72,6 @@ def test_images_and_classes_become_a_data_set(saved: Path) -> None:
     assert "picture" not in data.columns_train
 
 
-def test_columns_of_numbers_become_rows_and_values_a_regression(saved: Path) -> None:
-    data = load(saved, inputs=["stay", "kind"], label="age")
-    expected = table(200, 0)
-    assert data.x_train[:].tolist() == [
-        [float(a), float(b)] for a, b in zip(expected["stay"], expected["kind"], strict=True)
-    ]
-    assert data.y_train == pytest.approx(np.array(expected["age"][:]), rel=1e-6)
-    assert data.num_outputs == 1
-    # Texts and integers are classes, in their order.
-    assert load(saved, label="site", inputs=["age"]).y_test.tolist() == [
-        int(name[-1]) for name in table(80, 1)["site"]
-    ]
-
-
 def test_files_that_the_library_reads_are_divided_where_they_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +147,6 @@ def test_a_run_names_both_for_short(saved: Path, tmp_path: Path, monkeypatch: py
         ({"label": "sort"}, r"label=sort: there is no such column; there are picture, kind, site, age, stay"),
         ({"label": "picture"}, "holds images; name a column of classes or numbers"),
         ({"inputs": ["site"]}, r"column 'site' holds no numbers; an input can be made of picture, age, stay"),
-        ({"inputs": ["age", "picture"]}, "one column of images or arrays"),
     ],
 )
 def test_columns_and_splits_that_are_not_there_are_named(options: dict[str, Any], message: str, saved: Path) -> None:
@@ -194,12 +179,10 @@ def test_what_cannot_be_loaded_says_what_to_do(saved: Path, tmp_path: Path, monk
             {"partitioner": "OddPartitioner"},
             r"no such partitioner; there are ContinuousPartitioner, DirichletPartitioner",
         ),
-        ({"partitioner": "VerticalEvenPartitioner"}, "no such partitioner"),
         ({"partitioner": "IidPartitioner", "alpha": 1}, r"alpha: .* has no such option. Its options: none"),
         ({"partitioner": "IidPartitioner", "num_partitions": 3}, "Their number is num_clients"),
         ({"partitioner": "DirichletPartitioner", "alpha": 1}, "partition_by is missing"),
         ({"partitioner": "NaturalIdPartitioner", "partition_by": "ward"}, "there are kind, site, age, stay, label"),
-        ({"partitioner": "NaturalIdPartitioner", "partition_by": "kind"}, "makes 3 partitions; use that many"),
         ({"partitioner": "IidPartitioner", "clusters": [0, 1, 2, 3]}, r"clusters: must give each of the 4 clients"),
     ],
 )

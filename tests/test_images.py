@@ -83,17 +83,6 @@ def test_a_tiff_of_12_bits_names_its_range_itself(tmp_path):
     np.testing.assert_allclose(grey(tiff(tmp_path / "1.tif", packed, 12)), [[0x123 / 4095, 1.0]] * 2, rtol=1e-6)
 
 
-def test_negative_pixels_and_numbers_that_are_not_finite_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"1\.tif: has negative pixels"):
-        grey(tiff(tmp_path / "1.tif", np.array([-5, 0, 1, 2], "<i2").tobytes(), 16, 2))
-    (tmp_path / "data" / "a").mkdir(parents=True)
-    for number in (1, 2):
-        pixels = np.array([0, number, np.nan, np.inf], "<f4").tobytes()
-        tiff(tmp_path / "data" / "a" / f"{number}.tif", pixels, 32, 3)
-    with pytest.raises(ValueError, match="12 of the inputs are not finite numbers, the first in sample 0"):
-        own(tmp_path, 0, 0, classes=["a"])
-
-
 def test_what_is_transparent_is_laid_on_white(tmp_path):
     drawing = np.zeros((8, 8, 4), dtype=np.uint8)
     drawing[..., 3] = RAMP

@@ -81,14 +81,6 @@ def test_one_that_would_take_too_long_is_given_up_early_and_says_which_key_decid
     assert losses is not None
 
 
-def test_a_slow_first_client_decides_nothing_alone(monkeypatch) -> None:
-    # 16 clients like the first one would take 80 s.
-    asked, losses, said = ask(monkeypatch, lambda client: 5.0 if client == 0 else 0.1)
-    assert len(asked) == COUNT
-    assert losses is not None
-    assert len(said) == 1
-
-
 def test_elsewhere_all_are_asked_at_once_and_who_is_late_is_left_out() -> None:
     clients = FakeClients([0.0, 1.0, 2.0])
     strategy, said = finished(clients), []

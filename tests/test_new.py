@@ -46,11 +46,9 @@ def test_a_skeleton_has_its_files_and_no_gaps(kind: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        (["data"], "give a kind"),
         (["strat", "mine"], "Did you mean strategy?"),
         (["strategy", "My-Method"], "must be a Python module's name"),
         (["strategy", "../mine"], "must be a Python module's name"),
-        (["strategy", "class"], "must be a Python module's name"),
         (["strategy", "test_mine"], "must not begin with test_"),
         (["project", "torch"], "is the name of a module that Python finds already"),
         (["project", "there"], "exists; take another name"),

@@ -26,7 +26,6 @@ from florets.server_app.run_models import CLUSTERS, load_run
 from florets.server_app.saved_groups import pack_groups, unpack_groups
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
-from florets.task.data.samples import fits_shape
 from florets.task.new_client import model_losses, predict
 
 SETTINGS = [
@@ -253,23 +252,6 @@ def test_flat_rows_take_the_models_shape() -> None:
         shaped(Path("new.npz"), rows, (5,))
 
 
-@pytest.mark.parametrize(
-    ("shape", "wanted", "fits"),
-    [
-        ((8, 8), (1, 8, 8), True),
-        ((8, 8), (3, 8, 8), False),
-        ((8, 4), (1, 4, 8), False),
-        ((8, 8, 1), (1, 8, 8), False),
-        ((8,), (1, 8), True),
-        ((4, 4), (1, 4), False),
-    ],
-)
-def test_a_grey_image_may_lack_the_axis_of_its_channel(
-    shape: tuple[int, ...], wanted: tuple[int, ...], fits: bool
-) -> None:
-    assert fits_shape(shape, wanted) is fits
-
-
 def test_the_folder_of_a_node_is_refused_with_the_parts_that_it_holds(tmp_path: Path) -> None:
     for folder, part in (("one", "data.csv"), ("two", "train.npz")):
         (tmp_path / folder).mkdir()
@@ -319,17 +301,11 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path, content: str)
     [
         (["assign"], "2 problems.*run is missing.*data is missing"),
         (["assign", "run={run}", "data=there", "clases=x"], r"clases=x.*Did you mean classes\?"),
-        (["assign", "run=", "data=there"], "run=: needs a value"),
-        (["assign", "run={run}", "data=there", "trust=yes"], "trust=yes: must be true or false"),
         (["assign", "run=/nowhere", "data=there"], "run=/nowhere: there is no such folder"),
         (["assign", "run={run}", "data=/nowhere.npz"], "nowhere.npz does not exist: give"),
-        (["assign", "run={run}", "data={run}/run.log"], "is another kind of file"),
-        (["assign", "run={run}", "data={data}/0.npz", "save={data}/0.npz"], r"must end in \.safetensors"),
         (["assign", "run={run}", "data={data}/0.npz", "save=/nowhere/a.safetensors"], "/nowhere does not exist"),
         (["assign", "run={run}", "data={data}/0.csv"], r"has no preprocessing.json, .* give a NumPy archive"),
         (["assign", "run={run}", "data={data}/0.npz", "client=0"], "client=0: says whose scale a table has"),
-        (["assign", "run={run}", "data={data}/0.npz", "image_size=big"], "image_size='big'"),
-        (["predict", "run={run}", "data={data}/0.npz"], "either model=<number>"),
         (["predict", "run={run}", "data={data}/0.npz", "model=0", "client=0"], "either model=<number>"),
         (["predict", "run={run}", "data={data}/0.npz", "model=2"], "model=2: must be an integer from 0 to 1"),
         (["predict", "run={run}", "data={data}/0.npz", "client=9"], r"client=9: .* Its clients are 0 to 5 \(clients"),
@@ -422,24 +398,6 @@ def test_a_row_that_was_cut_off_names_no_model(tmp_path: Path) -> None:
         _model_of(path, "7", 2)
 
 
-@pytest.mark.parametrize(
-    ("client", "keys", "words"),
-    [
-        ("3", [f"{number:02d}" for number in range(20)], r" Did you mean 03\? Its clients are 00 to 19 \("),
-        ("103", [f"{number:02d}" for number in range(20)], r"no such client\. Its clients are 00 to 19 \("),
-        ("site_1", [f"site{number}" for number in range(7)], r"mean site1\? Its .* site0, .*, site4 and 2 more \("),
-        ("3", [], "clients.csv names none"),
-    ],
-)
-def test_a_client_that_the_run_does_not_have_is_told_which_there_are(
-    tmp_path: Path, client: str, keys: list[str], words: str
-) -> None:
-    path = tmp_path / "clients.csv"
-    path.write_text("\n".join(["client,found_cluster", *(f"{key},0" for key in keys)]))
-    with pytest.raises(ConfigError, match=words):
-        _model_of(path, client, 1)
-
-
 def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
     runs: dict[str, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,8 +408,3 @@ def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(
     with pytest.raises(ConfigError, match=r"mine\.safetensors exists and is not overwritten"):
         assign.main([f"run={runs['ifca']}", f"data={data / '0.npz'}", f"save={target}"])
     assert target.read_bytes() == b"another's"
-
-
-def test_help_says_how_both_are_used(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["assign", "--help"]) == 0
-    assert "florets predict" in capsys.readouterr().out

@@ -86,10 +86,8 @@ def test_a_sweep_that_goes_on_runs_what_was_edited_again(folder: Path, capsys: p
 
     assert outcomes() == ["", ""]
     assert outcomes() == ["finished before"] * 2
-    for name in (NAME, HELPER):
-        edit(folder / f"{name}.py")
-        assert outcomes() == ["finished before", f"run again, as its code has changed: {name}.py"]
-        assert outcomes() == ["finished before"] * 2
+    edit(folder / f"{HELPER}.py")
+    assert outcomes() == ["finished before", f"run again, as its code has changed: {HELPER}.py"]
     # A record of earlier releases has no hashes, and stays valid.
     (record,) = folder.rglob(CODE)
     record.unlink()

@@ -1,10 +1,8 @@
 """Client handlers that a strategy brings: what they are given, where they may run, and how their code is compared."""
 
 import importlib
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import ClassVar
 
 import pytest
@@ -68,16 +66,6 @@ def test_a_strategys_own_handler_trains_with_what_ours_have() -> None:
     moved = bank.unpack(found.arrays)[0][0] != bank.unpack(start)[0][0]
     assert moved[layout.mask(["1"])].any()
     assert not moved[layout.mask(["3"])].any()
-
-
-def test_a_handler_that_is_not_declared_cannot_be_asked() -> None:
-    class Undeclared(Weighted):
-        client_handlers = ()
-
-    with pytest.raises(
-        ValueError, match=r"'tests.own_handlers:weighted' is not in the strategy's client_handlers=\(\)"
-    ):
-        Undeclared().start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
 
 
 @pytest.mark.parametrize("category", ["train", "evaluate", "query"])
@@ -161,30 +149,6 @@ def test_the_fingerprint_covers_all_files_of_a_handlers_package(package: Path) -
         prints.append(code_fingerprint(handlers))
     assert len(set(prints)) == 4
     assert code_fingerprint(()) == prints[0]
-
-
-def test_a_handler_of_a_notebook_is_handed_over_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = """
-import florets
-
-@florets.handler
-def train(client):
-    return client.reply(client.train())
-
-class Plain(florets.Method):
-    handler = train
-
-class Mine(florets.strategies.FedAvg):
-    method = Plain
-"""
-    main = ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    exec(cell, vars(main))
-    # Other processes are handed a copy of it, under this path.
-    assert main.Mine.client_handlers[0].startswith("florets.task.given:train_")
-    strategy = main.Mine(fingerprint=code_fingerprint(main.Mine.client_handlers))
-    strategy.start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
-    assert len(strategy.assignment) == 4
 
 
 def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> None:

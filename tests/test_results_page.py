@@ -171,12 +171,6 @@ def test_what_is_wrong_with_a_sweeps_block_is_named(words: list[str], message: s
         sweep_block(words, PAGE.with_suffix(""))
 
 
-def test_a_sweep_that_is_not_stored_leaves_the_page_as_it_was(tmp_path: Path) -> None:
-    assert sweep_block(["none"], tmp_path)[0] is None
-    with pytest.raises(ConfigError, match="name the sweep's folder"):
-        store_sweeps([tmp_path], tmp_path / "x.csv")
-
-
 def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:
     with (PAGE.with_suffix("") / "sweep-compare_digits.csv").open(encoding="utf-8", newline="") as file:
         runs = [run for run in csv.DictReader(file) if run["experiment"] == "compare/digits_rotation"]

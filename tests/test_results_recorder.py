@@ -127,16 +127,6 @@ def test_the_loss_matrix_reads_back_to_the_bit_and_is_sorted_by_client(tmp_path)
     assert second[3] == "nan"
 
 
-def test_models_keep_their_values_shapes_and_types_whatever_their_memory_order(tmp_path):
-    record(tmp_path / "run")
-    models = load_file(tmp_path / "run" / "models.safetensors")
-    np.testing.assert_array_equal(models["0/w"], np.arange(6, dtype=np.float32).reshape(2, 3).T)
-    assert models["1/n"].shape == ()
-    assert models["1/n"].dtype == np.int64
-    with safe_open(tmp_path / "run" / "models.safetensors", "numpy") as file:
-        assert file.metadata() == {"experiment": "tiny", "strategy": "clove", "seed": "0"}
-
-
 def test_a_crash_leaves_the_rounds_up_to_the_last_whole_one_and_says_why(tmp_path):
     def crash():
         with recorder(tmp_path / "run") as run:

@@ -2,7 +2,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
@@ -144,18 +143,6 @@ def test_a_loss_takes_the_place_of_an_accuracy_that_is_not_there(tmp_path):
     text = finished(tmp_path / "run", evaluations=evaluations(dict.fromkeys(TRUTH), 0.125)).text
     assert "test loss 0.125" in text
     assert "test accuracy" not in text
-
-
-def test_many_clients_are_folded_away_and_many_models_have_no_table(tmp_path):
-    clients = [Client(f"{i:02d}", i, i, 10, i % 2, "cpu") for i in range(50)]
-    own = {client.key: client.number for client in clients}
-    with Recorder(tmp_path / "run", "", "tiny", "local", 0, 3, quiet=True) as recorder:
-        recorder.clients(clients)
-        recorder.round(report(1, assignment=own, participants=tuple(own)))
-        recorder.finish({}, {}, own, (sorted(own), np.ones((50, 50))))
-    html = (tmp_path / "run" / "report.html").read_text()
-    assert "<details open>" not in html
-    assert 'class="confusion"' not in html
 
 
 def test_of_thousands_of_clients_the_page_lists_the_first(tmp_path):

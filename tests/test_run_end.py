@@ -29,7 +29,7 @@ def test_only_clients_at_work_are_ended(caplog: pytest.LogCaptureFixture) -> Non
                 assert time.monotonic() < deadline
                 app._end_those_at_work()
         assert idle.poll() is None
-        assert f"its process {at_work.pid} is ended" in caplog.text
+        assert f"ending its process {at_work.pid}" in caplog.text
     finally:
         for process in (at_work, idle):
             process.kill()

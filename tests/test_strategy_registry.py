@@ -52,9 +52,7 @@ def test_an_own_class_is_configured_built_and_named_like_ours() -> None:
     [
         ("strategy.swap_every=-1", "strategy.swap_every=-1: must be at least 0; 0 means never."),
         ("strategy.swap_every=4", "strategy.swap_every=4: there are num_rounds=3; use at most that."),
-        ("strategy.swap_every=x", "strategy.swap_every=x: must be an integer, for example strategy.swap_every=2."),
         ("strategy.swap_evry=1", "strategy.swap_evry=1: there is no such key. Did you mean strategy.swap_every?"),
-        ("k=auto", f"k=auto: strategy {OWN} cannot find K; give an integer, or use strategy=clove or"),
         ("first_round=random", f"first_round=random: strategy {OWN} has no such choice; leave it out."),
     ],
 )
@@ -79,7 +77,6 @@ def test_classes_of_one_name_have_results_folders_of_their_own() -> None:
     ("name", "reason"),
     [
         ("even_odd", "no such strategy"),
-        ("package.module:", "no such strategy"),
         ("tests.own_strategy.EvenOdd", "no such strategy"),
         ("tests.no_such_module:EvenOdd", r"module tests.no_such_module cannot be imported \(ModuleNotFoundError: "),
         ("tests.own_strategy:OddEven", "module tests.own_strategy has no class OddEven"),

@@ -186,24 +186,6 @@ def test_a_task_gives_each_piece_of_a_client_its_own_change():
     assert len(task.cluster_tests[1][0]) == len(np.unique(np.concatenate(of_one)))
 
 
-def test_sizes_drawn_between_two_numbers_are_log_uniform():
-    found = sizes(made(400, samples_per_client=[10, 250], reuse="clients"))
-    assert min(found) >= 10
-    assert max(found) <= 250
-    # Half of them lie below the geometric mean.
-    assert np.mean(np.array(found) < 50) == pytest.approx(0.5, abs=0.08)
-
-
-def test_a_small_alpha_leaves_few_labels_and_a_large_one_all():
-    few, many = (labels(made(20, alpha=alpha)) for alpha in (0.05, 1000.0))
-    assert np.median((few > 0.05 * few.sum(axis=1, keepdims=True)).sum(axis=1)) <= 3
-    assert many.min() >= 1
-    # Train and test have the same proportions, as far as the test set reaches.
-    shards = made(5, alpha=0.5, samples_per_client=60)
-    train, test = labels(shards) / 60, labels(shards, "test") / np.array(sizes(shards, "test"))[:, None]
-    assert 0.5 * np.abs(train - test).sum(axis=1).max() < 0.15
-
-
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
 def test_apportioned_parts_add_up_and_are_within_one_of_their_share(total, weights):

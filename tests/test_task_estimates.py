@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import RecordDict
-from torch import nn
 
-from florets.client_app.handlers.estimate import fit_linear_model, least_squares
+from florets.client_app.handlers.estimate import least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
@@ -36,21 +35,6 @@ def test_least_squares_agree_with_numpys(n: int, d: int, intercept: bool) -> Non
     np.testing.assert_allclose(found, np.linalg.pinv(columns) @ y, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)), "one linear layer"),
-        (nn.Linear(4, 2), "one linear layer"),
-        (nn.Linear(5, 1), "one linear layer"),
-        (nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), "not linear in its inputs"),
-    ],
-)
-def test_another_kind_of_model_is_refused(module: nn.Module, message: str) -> None:
-    x = torch.arange(20.0).reshape(5, 4)
-    with pytest.raises(ValueError, match=rf"{message}.*use strategy.estimate=train"):
-        fit_linear_model(module, x, x.sum(1))
-
-
 # Local centres
 
 
@@ -66,12 +50,6 @@ def test_k_means_finds_the_blobs_and_their_sizes() -> None:
     np.testing.assert_allclose(centres[order], [[-6, -6], [0, 0], [9, 9]], atol=0.3)
     assert sizes[order].tolist() == [3, 5, 7]
     assert all(np.array_equal(a, b) for a, b in zip(local_centres(rows, 3, rng()), (centres, sizes), strict=True))
-
-
-@pytest.mark.parametrize("wanted", [2, 3, 9])
-def test_there_are_no_more_centres_than_distinct_samples(wanted: int) -> None:
-    centres, sizes = local_centres(np.array([[1.0], [1.0], [5.0]]), wanted, rng())
-    assert (centres.tolist(), sizes.tolist()) == ([[1.0], [5.0]], [2, 1])
 
 
 def plain_awasthi_sheffet(rows: np.ndarray, k: int) -> np.ndarray:
@@ -186,20 +164,6 @@ def test_true_start_takes_the_tasks_true_models() -> None:
     config = compose(["experiment=clove/linear", "strategy=oracle", "strategy.mode=true_start"])
     task = build_task(config)
     np.testing.assert_array_equal(bank.unpack(build_models(config, task))[0], task.data.true_models)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("experiment=quickstart",), r"'digits' has no true models.*strategy.mode=labels"),
-        (("experiment=clove/linear", "k=4"), r"5 true models of 20 parameters.*k=4 models of 20; set k=5"),
-        (("experiment=clove/linear", "task.model_options={bias: true}"), "models of 21"),
-    ],
-)
-def test_true_start_needs_true_models_that_fit(overrides: tuple[str, ...], message: str) -> None:
-    config = compose([*overrides, "strategy=oracle", "strategy.mode=true_start"])
-    with pytest.raises(ValueError, match=message):
-        build_models(config, build_task(config))
 
 
 @pytest.mark.parametrize(

@@ -158,14 +158,6 @@ def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
     assert step == pytest.approx(np.array([1.5, 2.0]) * 0.5 / 4)
 
 
-def test_an_anchor_at_its_threshold_stays():
-    projected = np.tile([3.0, 4.0], (6, 1))
-    step, residual = anchor_step(projected, "all", StepSettings(stop_below=5.1))
-    assert (step.tolist(), residual) == ([0.0, 0.0], pytest.approx(5.0))
-    # Without any residual the step is zero by itself.
-    assert anchor_step(np.zeros((4, 2)), "all", StepSettings())[1] == 0.0
-
-
 @pytest.mark.parametrize("pairing", ["all", "halves"])
 def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
     # Both matrices are -1 in the first coordinate: moments that contradict each other, not moments of zero.

@@ -182,17 +182,6 @@ def test_a_shared_split_is_the_same_in_every_cluster_and_uses_all_samples():
     assert sorted(np.concatenate([s.test for s in shards[:5]])) == list(range(359))
 
 
-def test_an_independent_split_copies_all_samples_and_a_disjoint_one_none(like_mnist):
-    copies = rotation(like_mnist, 40, 4, rng())
-    assert cluster_sizes(copies, "train") == [60_000] * 4
-    assert copies[0].train.tolist() != copies[10].train.tolist()
-    published = rotation(like_mnist, 40, 4, rng(), samples_per_client=500)
-    assert {(len(s.train), len(s.test)) for s in published} == {(500, 500)}
-    parts = rotation(like_mnist, 40, 4, rng(), split="disjoint")
-    assert cluster_sizes(parts, "train") == [15_000] * 4
-    assert no_row_twice(parts)
-
-
 @given(st.integers(0, 10_000))
 @settings(max_examples=30, deadline=None)
 def test_label_sets_are_found_for_every_seed(seed):
@@ -215,15 +204,6 @@ def test_label_sets_are_found_for_every_seed(seed):
 def test_what_cannot_be_is_refused_with_the_remedy(make, message):
     with pytest.raises(ValueError, match=message):
         make(digits(None, 0, 4))
-
-
-def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():
-    data = labels_only([3, 3], [3, 3])
-    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
-    with pytest.raises(ValueError, match="gives 2 shards for num_clients=3"):
-        check_shards(shards, data, 3)
-    with pytest.raises(ValueError, match="but the train set has 2 rows"):
-        check_shards(shards, labels_only([1, 1], [3, 3]), 2)
 
 
 def numbered(num_train=400, num_test=100, num_labels=10):
@@ -396,15 +376,6 @@ def test_the_images_of_a_cluster_are_turned_by_its_angle(num_clusters, angles, e
         x = data.x_train[shard.train]
         turned = shard.transform(x, None)[0] if shard.transform else x
         np.testing.assert_array_equal(turned, np.rot90(x, turns, axes=(2, 3)))
-
-
-def test_more_images_than_there_are_cannot_be_dealt():
-    with pytest.raises(ValueError, match=r"num_clients=22 need 80 train images .* the data have 79 and 5"):
-        rotated_anchors(images(79, 5), 22, 2, rng(), test_samples_per_client=5)
-    with pytest.raises(ValueError, match="angles has length 1"):
-        rotated_anchors(images(79, 5), 4, 2, rng(), angles=[90])
-    with pytest.raises(ValueError, match="anchor_samples=0"):
-        rotated_anchors(images(79, 5), 4, 2, rng(), anchor_samples=0, test_samples_per_client=2)
 
 
 OWNERS = np.repeat(["anna", "ben", "cleo", "dora"], [6, 4, 1, 9])

@@ -58,14 +58,6 @@ def test_news_of_another_form_are_named_with_the_expected_one(tmp_path, text, me
         ag_news(tmp_path, 0, 2)
 
 
-def test_a_part_of_the_news_is_read_where_it_is_named(tmp_path):
-    for name in ("part", "test"):
-        write_news(tmp_path / "ag_news_csv" / f"{name}.csv", NEWS)
-    with pytest.raises(ValueError, match=r"no file train\.csv, but part\.csv, test\.csv.*train_file=<name>"):
-        ag_news(tmp_path, 0, 2)
-    assert len(ag_news(tmp_path, 0, 2, train_file="part.csv").x_train) == 4
-
-
 @pytest.mark.parametrize("raw", [True, False])
 def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path, raw):
     write_reviews(tmp_path / ("sorted_data_acl" if raw else "processed_acl"), raw)
@@ -95,15 +87,6 @@ def test_reviews_that_are_missing_or_of_another_form_are_named(tmp_path):
     for path in (tmp_path / "amazon_reviews" / "dvd").iterdir():
         path.unlink()
     with pytest.raises(ValueError, match="no labelled review of dvd"):
-        amazon_reviews(tmp_path, 0, 4)
-
-
-def test_archives_nested_in_one_folder_or_packed_on_a_mac_are_read_once(tmp_path):
-    write_reviews(tmp_path / "amazon_reviews" / "processed_acl", raw=False)
-    (tmp_path / "amazon_reviews" / "processed_acl" / "dvd" / "._positive.review").write_bytes(b"\0\5\x16\7")
-    assert len(amazon_reviews(tmp_path, 0, 4).x_train) == 36
-    write_reviews(tmp_path / "amazon_reviews" / "sorted_data_acl", raw=True)
-    with pytest.raises(ValueError, match=r"are both of books, and their reviews would count twice"):
         amazon_reviews(tmp_path, 0, 4)
 
 

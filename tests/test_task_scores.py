@@ -24,8 +24,8 @@ from florets.task.training.loop import gradient, train
 from florets.task.training.losses import counted, evaluate, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
-from florets.task.wire import MalformedMessage, kinds, payload_bytes
-from florets.task.wire.replies import Work, pack_work, read_work, total_work
+from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.replies import read_work
 from florets.task.wire.scores import read_evaluation
 
 
@@ -147,17 +147,6 @@ def test_scores_and_counts_of_a_reply_are_read():
 def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
     with pytest.raises(MalformedMessage, match=message):
         read_evaluation(reply(**changes))
-
-
-def test_work_travels_beside_a_reply_and_is_no_traffic():
-    content = reply()
-    before = payload_bytes(content)
-    content[kinds.WORK] = pack_work(Work(0.25, 100, 40))
-    assert read_work(content) == Work(0.25, 100, 40)
-    assert payload_bytes(content) == before
-    assert read_work(reply()) == Work()
-    assert read_evaluation(content).num_examples == 8
-    assert total_work([Work(1.0, 2, 3), Work(0.5, 1, 0)]) == Work(1.5, 3, 3)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
 from florets.server_app.tracker import MOST_CLIENTS, curves, read_ids
 from florets.server_app.tracking import make_trackers
-from florets.studies.sweep.keys import read_sweep
 from tests.own_trackers import Calls
 
 SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]
@@ -138,12 +137,6 @@ def test_a_preset_may_name_a_class_only_with_consent(conf_copy: Path) -> None:
         compose(["experiment=traced"])
     assert compose(["experiment=traced", "trust=true"]).tracker == ["tensorboard", f"{OWN}:Calls"]
     assert compose(["experiment=traced", "tracker=mlflow"]).tracker == "mlflow"
-
-
-def test_trackers_are_nothing_to_sweep_over() -> None:
-    with pytest.raises(ConfigError, match=r"all at once are tracker=\[tensorboard,mlflow\]"):
-        read_sweep(["tracker=tensorboard,mlflow"])
-    assert len(read_sweep(["tracker=[tensorboard,mlflow]", "seed=0,1"])) == 2
 
 
 def test_clients_choose_no_names_of_curves() -> None:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from benchmarks.bench_faults import play
-from florets.client_app import training
-from florets.server_app.build import build_strategy
 from florets.strategies.base import federation
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
@@ -36,16 +33,12 @@ from florets.strategies.two_phase.moment_descent import (
 )
 from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.task.wire import bank, kinds
-from tests import mixed_regression, own_functions
-from tests.fakes import FakeClients, models, thetas
+from tests import own_functions
+from tests.fakes import FakeClients, lost, models, thetas
 from tests.mixed_regression import Outcome, Watched, run
 
 ANCHORS_5 = ("strategy.anchors=5", "num_clients=12")
 """A smaller federation, for what does not depend on finding the models."""
-
-
-def lost(_: RecordDict) -> RecordDict:
-    raise RuntimeError("lost")
 
 
 @pytest.mark.slow
@@ -123,24 +116,6 @@ def test_fresh_clients_are_asked_once_and_are_no_anchors():
     assert watched.asked(kinds.TRAIN_SELECT, 4) == list(range(24))
 
 
-def test_too_few_fresh_clients_are_reported_and_none_end_the_run(caplog, monkeypatch):
-    few = {"moment_rounds": 3, "fresh": True, "subspace_clients": 6}
-    caplog.set_level(logging.WARNING, logger="florets")
-    watched = Watched()
-    # The configuration refuses this; the strategy, used on its own, has to notice by itself.
-
-    def unchecked(*given):
-        strategy = build_strategy(*given)
-        strategy.settings = replace(strategy.settings, **few)
-        return strategy
-
-    monkeypatch.setattr(mixed_regression, "build_strategy", unchecked)
-    with pytest.raises(FederationError, match="round 3: no client is left"):
-        run(*ANCHORS_5, watched=watched)
-    assert len(watched.asked(SUBSPACE, 2)) == 4 * 1
-    assert "round 2: 1 clients can be asked for their moments, not subspace_clients=6" in caplog.text
-
-
 def test_noise_differs_by_client_side_and_round_but_not_by_inner_step_and_hides_nothing_on_average():
     watched = Watched()
     run(*ANCHORS_5, "strategy.noise=0.5", "strategy.moment_rounds=2", watched=watched)
@@ -189,22 +164,6 @@ def test_threshold_grouping_reports_a_wrong_number_of_groups(caplog):
     many = run(*shared, "strategy.delta=0.01")
     assert "5 groups of anchors nearer than delta/2=0.005, not k=3: the smallest are left out" in caplog.text
     assert sorted(many.reports[0].assignment.values()) == [0, 1, 2]
-
-
-def test_a_draw_that_misses_a_cluster_is_reported_and_kept(caplog):
-    caplog.set_level(logging.WARNING, logger="florets")
-    for seed in range(20):
-        caplog.clear()
-        found = run(
-            "num_clients=12", "strategy.anchors=3", "strategy.moment_rounds=1", "num_rounds=1", f"seed={seed}"
-        )
-        clusters = {int(anchor.key) % 3 for anchor in found.strategy.state.descent.anchors}
-        assert found.reports[0].details["anchor_clusters"] == len(clusters)
-        said = f"the 3 anchors drawn come from {len(clusters)} of 3 true clusters" in caplog.text
-        assert said == (len(clusters) < 3)
-        if said:
-            return
-    pytest.fail("no draw of 20 misses a cluster")
 
 
 def test_anchors_need_enough_examples_and_there_must_be_k_of_them():
@@ -320,24 +279,6 @@ def test_fedprox_solves_the_local_problem_and_also_reaches_the_true_models():
     assert (config[kinds.PROXIMAL_MU], config[kinds.EXACT_PROXIMAL]) == (2.0, 1)
 
 
-def test_soft_fedprox_weighs_the_loss_and_not_the_penalty():
-    overrides = (
-        "num_clients=12",
-        "strategy.moment_rounds=0",
-        "num_rounds=1",
-        "strategy.labels=soft",
-        "strategy.temperature=50",
-    )
-    exact = run(*overrides, "strategy.local_solver=fedprox", "train.learning_rate=0.05")
-    # Its fixed point iteration theta <- theta_start - eta gradient(theta), 30 times.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "exact_proximal", lambda *_: None)
-        stepped = run(
-            *overrides, "strategy.local_solver=fedprox", "train.learning_rate=0.05", "train.local_epochs=30"
-        )
-    assert stepped.banks[0] == pytest.approx(exact.banks[0], abs=1e-5)
-
-
 def test_settings_that_cannot_work_are_refused():
     for steps in (0, 3):
         with pytest.raises(ValueError, match=f"inner_steps={steps}: must be even"):
@@ -422,14 +363,6 @@ def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_
     assert span(found) == pytest.approx(span(expected), abs=1e-8)
     again = leading_bases(local, weights, 2, rng())
     assert np.array_equal(found, again[0])
-
-
-@pytest.mark.parametrize("size", [12, 150])
-@pytest.mark.parametrize("value", [0.0, 1e-90])  # The second's square is zero to a float.
-def test_a_matrix_of_zeros_has_an_orthonormal_basis_as_well(size: int, value: float):
-    rows = np.full((1, 3, size), value)
-    (found,) = leading_bases([Factors(rows, rows, True)], np.ones(1), 2, rng())
-    assert found.T @ found == pytest.approx(np.eye(2))
 
 
 def test_many_exchanges_of_the_iteration_end_in_the_singular_vectors():
@@ -646,9 +579,6 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
         "client 07 sent an invalid reply: rejected as an outlier: its moments are far larger than the others'"
         in caplog.text
     )
-
-    def lost(_: RecordDict) -> RecordDict:
-        raise RuntimeError("lost")
 
     without = run(*settings, watched=Watched({(kind, 1, 7): lost}))
     assert [bank.tobytes() for bank in found.banks] == [bank.tobytes() for bank in without.banks]

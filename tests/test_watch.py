@@ -208,10 +208,8 @@ def test_the_command_ends_with_the_run(tmp_path: Path, capsys: pytest.CaptureFix
     ("arguments", "said"),
     [
         ([], "needs one folder"),
-        (["a", "b"], "was given a, b"),
         (["a", "prot=3"], "Did you mean port"),
         (["a", "port=x"], "from 0 to 65535"),
-        (["a", "until_end=yes"], "true or false"),
     ],
 )
 def test_arguments_are_checked(arguments: list[str], said: str) -> None:

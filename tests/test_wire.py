@@ -289,15 +289,6 @@ def test_a_projection_keeps_cosines_and_is_the_same_for_all_clients() -> None:
     np.testing.assert_array_equal(form.pack(rows[1:2], rng()), sent[1:2])
 
 
-@pytest.mark.parametrize("folds", [3, 4, 8])
-@pytest.mark.parametrize("size", [20, 300, 4810, 10**6])
-@pytest.mark.parametrize("upload", ["projection", "signs"])
-def test_the_rows_of_a_client_take_16_kb_at_most(upload: str, size: int, folds: int) -> None:
-    form = RowForm.of(upload, None, size, folds)  # type: ignore[arg-type]
-    empty = RecordDict({"folds": ArrayRecord({"folds": Array(np.zeros((folds, form.columns), form.dtype))})})
-    assert payload_bytes(empty) <= 16_000
-
-
 def test_a_projection_that_saves_nothing_is_the_row_itself() -> None:
     assert RowForm.of("projection", None, 200, 4) == RowForm("full", 200, 200)
     assert RowForm.of("projection", None, 4810, 4) == RowForm("projection", 962, 4810)

@@ -1,7 +1,7 @@
-"""`Advice`: what was found, what was compared, and what follows."""
+"""`Advice`: the method to use, with the finding and the results that it follows from."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
@@ -10,13 +10,12 @@ import numpy as np
 from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose, low_sites
 from florets.studies.advise.measures import gain
-from florets.studies.advise.methods import TITLES
-from florets.studies.advise.outcomes import Finding, Outcome, Part
+from florets.studies.advise.methods import METHODS
+from florets.studies.advise.outcomes import Finding, Outcome
 
-_PARTS: tuple[Part, ...] = ("test", "validation")
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
-_OF_GROUPS = ("discovery", "group_intercept", "clove")
+_OF_GROUPS = ("discovery", "group_intercept")
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Evidence:
     Attributes
     ----------
     standardised
-        What was found once every client had standardised its inputs; None where that was not looked at.
+        Groups once every client had standardised its inputs; None where that was not looked at.
     one_class
         Clients whose training records are all of one class.
     names
@@ -82,8 +81,8 @@ class Advice:
     @property
     def best(self) -> Outcome:
         """Results of the method to use; of the best one where none is worth it."""
-        found = None if self.chosen is None else self.outcome(self.chosen)
-        return found or best([self.judged(one) for one in self.outcomes], self.criterion)
+        chosen = None if self.chosen is None else self.outcome(self.chosen)
+        return chosen or best([self.judged(one) for one in self.outcomes], self.criterion)
 
     def judged(self, outcome: Outcome) -> Outcome:
         """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
@@ -148,36 +147,34 @@ def advise(
     own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
-    ordered = [outcomes[name] for name in TITLES if name in outcomes and (several or name not in _OF_GROUPS[:2])]
-    compared = [one.without(own_is_low) for one in ordered if one.name != "standardised"]
+    ordered = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
+    is_scale = _is_scale(finding, evidence)
+
+    def better(*names: str) -> str:
+        """Return the best of some methods, of the clients that have a result by each."""
+        some = [outcomes[name] for name in names if name in outcomes]
+        common = set.intersection(*(set(one.validation) for one in some)).difference(own_is_low)
+        return best([one.without({*one.test, *one.validation} - common) for one in some], criterion).name
+
+    # What comes first of all: of several the last.
+    preferred = []
     if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
-        simple = [outcomes[name] for name in ("fedavg", "intercept", "discovery") if name in outcomes]
-        first = best(_on_the_same(simple, own_is_low), criterion)
-        compared.sort(key=lambda one: one.name != first.name)
-    scaled = outcomes.get("standardised")
-    if scaled is not None:
-        compared.insert(0, scaled.without(own_is_low))
-        if not _is_scale(finding, evidence) and "fedavg" in outcomes:
-            pair = _on_the_same([outcomes["fedavg"], scaled], own_is_low)
-            first = best(pair, criterion)
-            compared.sort(key=lambda one: one.name != first.name)
-    if not _is_scale(finding, evidence) and any(reason.kind == "labels" for reason in evidence.reasons):
+        preferred.append(better("fedavg", "intercept", "discovery"))
+    preferred.append("standardised")
+    if not is_scale and {"fedavg", "standardised"} <= outcomes.keys():
+        preferred.append(better("fedavg", "standardised"))
+    if not is_scale and any(reason.kind == "labels" for reason in evidence.reasons):
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
-        compared.sort(key=lambda one: one.name != "intercept")
+        preferred.append("intercept")
+    compared = [one.without(own_is_low) for one in ordered.values()]
+    for name in preferred:
+        compared.sort(key=lambda one: one.name != name)
     useful = [one for one in compared if constant.is_beaten(one.validation, criterion, "validation")]
     chosen = choose(useful, criterion).name if useful else None
-    found = Advice(
-        finding=finding,
-        outcomes=tuple(ordered),
-        criterion=criterion,
-        constant=constant,
-        chosen=chosen,
-        evidence=evidence,
-        own_is_low=own_is_low,
-    )
-    if chosen is not None and not found.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
-        found = replace(found, chosen=None)
-    return replace(found, low=tuple(low_sites(found.best, criterion)))
+    advice = Advice(finding, tuple(ordered.values()), criterion, constant, chosen, evidence, (), own_is_low)
+    if chosen is not None and not advice.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
+        advice = replace(advice, chosen=None)
+    return replace(advice, low=tuple(low_sites(advice.best, criterion)))
 
 
 def _is_unpredictable(
@@ -186,19 +183,18 @@ def _is_unpredictable(
     """Return whether no model predicts a client's records: one for all and its own do worse there than elsewhere."""
     if not all(key in low_sites(outcomes[name], criterion) for name in ("local", "fedavg") if name in outcomes):
         return False
-    answers = {part: constant.tests(part).get(key) for part in _PARTS}
-    if answers["test"] is None:
+    if key not in constant.tests.get("test", {}):
         return all(key in low_sites(one, criterion) for one in outcomes.values() if key in one.test)
     quantile = NormalDist().inv_cdf(1 - _LEVEL / len(outcomes))
     points = abs(gain(1.0, 0.0, criterion.measure))
     for one in outcomes.values():
         total = means = squares = 0.0
-        for tests, answer in ((one.test, answers["test"]), (one.validation, answers["validation"])):
-            if key not in tests or answer is None:
+        for part, tests in (("test", one.test), ("validation", one.validation)):
+            answer, test = constant.tests[part].get(key), tests.get(key)  # type: ignore[index]
+            if test is None or answer is None:
                 continue
-            test = tests[key]
-            found = test.replicates.get(criterion.measure)
-            error = math.inf if found is None else points * float(np.nanstd(found))
+            replicates = test.replicates.get(criterion.measure)
+            error = math.inf if replicates is None else points * float(np.nanstd(replicates))
             total += test.n
             means += test.n * gain(criterion.own(test), criterion.own(answer), criterion.measure)
             squares += (test.n * error) ** 2
@@ -212,9 +208,3 @@ def _is_scale(finding: Finding, evidence: Evidence) -> bool:
     after = evidence.standardised
     goes = after is not None and after.kind == "none" and finding.kind in ("groups", "lone", "all_differ")
     return goes and (not evidence.described or any(one.kind in ("unit", "inputs") for one in evidence.reasons))
-
-
-def _on_the_same(outcomes: Sequence[Outcome], without: Collection[str]) -> list[Outcome]:
-    """Return results of the clients that have one by each method, and are not in `without`."""
-    common = set.intersection(*(set(one.validation) for one in outcomes)).difference(without)
-    return [one.without({*one.test, *one.validation} - common) for one in outcomes]

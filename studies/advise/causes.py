@@ -1,15 +1,18 @@
-"""Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by what the sites sent."""
+"""Reasons why sites differ: their inputs P(x), label shares P(y), or the rule P(y|x), by the sites' statistics."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from florets.studies.advise.compare import FEW_RECORDS
-from florets.studies.advise.outcomes import Moments, Site
+from florets.studies.advise.outcomes import Site
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LEVEL = 0.01
 """Of all tests of all sites and columns together."""
@@ -43,11 +46,6 @@ class ColumnShift:
     shift: float
     ratio: float
     factor: float | None = None
-
-    @property
-    def size(self) -> float:
-        """How far it departs, in one number, for sorting."""
-        return max(abs(self.shift) / _SHIFT, abs(math.log(self.ratio)) / math.log(_RATIO))
 
 
 @dataclass(frozen=True)
@@ -88,149 +86,143 @@ def differences(sites: Mapping[str, Site], one_class: Sequence[str] = ()) -> lis
     if len(known) < 2:
         return []
     labels = _label_reason(known, NormalDist().inv_cdf(1 - _LEVEL / (2 * len(known))))
-    tests = sum(2 * len(site.columns) for site in known.values())
-    quantile = NormalDist().inv_cdf(1 - _LEVEL / (2 * max(tests, 1)))
+    of_labels = [labels] if labels else []
+    frame = _compared(known)
+    if frame.empty:
+        return of_labels
+    quantile = NormalDist().inv_cdf(1 - _LEVEL / (4 * len(frame)))
     reasons = []
-    if factors := _factors(known):
-        shifts = {key: _shifts(key, known, quantile, None) for key in factors}
-        columns = _top([one for found in shifts.values() for one in found])
+    if factors := _factors(frame):
+        shifts = _shifts(frame, quantile)
+        columns = _top(shifts[shifts["site"].isin(factors)])
         reasons.append(Reason("unit", tuple(factors), columns, median(factors.values())))
     # What is in another unit is no reference for the others.
     rest = {key: site for key, site in known.items() if key not in factors}
-    shifts = {key: found for key in rest if (found := _shifts(key, rest, quantile, labels))}
-    return [*reasons, *_input_reasons(shifts, rest), *([labels] if labels else [])]
+    shifts = _shifts(_compared(rest), quantile, is_explained=labels is not None)
+    return [*reasons, *_input_reasons(shifts, list(rest)), *of_labels]
 
 
-def _factors(sites: Mapping[str, Site]) -> dict[str, float]:
-    """Return the sites whose numeric columns are all wider or all narrower by about one factor, with that factor."""
-    found = {}
-    for key, site in sites.items():
-        ratios = []
-        for name, own in site.columns.items():
-            others = {other: one.columns[name] for other, one in sites.items() if name in one.columns}
-            usual = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
-            if " = " not in name and own.variance > 0 and usual.variance > 0:
-                ratios.append(math.log(_wider(own, usual)))
-        if len(ratios) < _MANY:
-            continue
-        middle = median(ratios)
-        near = sum(abs(ratio - middle) < abs(middle) / 2 for ratio in ratios)
-        if abs(middle) > math.log(_RATIO) and near >= _MOST * len(ratios):
-            found[key] = math.exp(middle)
-    return found
+@np.errstate(divide="ignore", invalid="ignore")
+def _compared(sites: Mapping[str, Site]) -> "pd.DataFrame":
+    """Return a row for each column of each site, with the moments of the sites in the middle: by mean, by variance.
+
+    `share` is that of the second of two classes, and `usual_share` the middle one.
+    """
+    import pandas as pd
+
+    shares = {key: float(one.counts[1] / one.counts.sum()) for key, one in sites.items() if _is_binary(one)}
+    usual = (
+        shares[_middle({key: (share, sites[key].records) for key, share in shares.items()})] if shares else math.nan
+    )
+    rows = [
+        (key, name, one.count, one.mean, one.variance, one.width, shares.get(key, math.nan), usual)
+        for key, site in sites.items()
+        for name, one in site.columns.items()
+    ]
+    moments = ["count", "mean", "variance", "width"]
+    frame = pd.DataFrame(rows, columns=["site", "column", *moments, "share", "usual_share"])
+    frame = frame.astype({"site": str, "column": str} | dict.fromkeys(frame.columns[2:], float))
+    for figure, prefix in (("mean", "middle_"), ("variance", "spread_")):
+        ordered = frame.sort_values(figure, kind="stable")
+        counts = ordered.groupby("column")["count"]
+        upper = ordered[2 * counts.cumsum() >= counts.transform("sum")].drop_duplicates("column")
+        frame = frame.join(upper.set_index("column")[moments].add_prefix(prefix), on="column")
+    # The factor of the spread: of deviation and range, which outliers do not move, the lesser.
+    ratio, of_range = np.sqrt(frame["variance"] / frame["spread_variance"]), frame["width"] / frame["spread_width"]
+    is_less = (frame["width"] > 0) & (frame["spread_width"] > 0) & (np.log(of_range).abs() < np.log(ratio).abs())
+    return frame.assign(ratio=ratio.where(~is_less, of_range))
 
 
-def _reference(values: Mapping[str, tuple[float, int]]) -> str:
+def _is_binary(site: Site) -> bool:
+    return site.counts is not None and len(site.counts) == 2
+
+
+def _middle(values: Mapping[str, tuple[float, int]]) -> str:
     """Return the site whose value is in the middle, weighted by records."""
     ordered = sorted(values, key=lambda key: values[key][0])
-    half = sum(records for _, records in values.values()) / 2
-    total = 0.0
-    for key in ordered:
-        total += values[key][1]
-        if total >= half:
-            return key
-    return ordered[-1]
+    records = np.cumsum([values[key][1] for key in ordered])
+    return ordered[int(np.searchsorted(records, records[-1] / 2))]
 
 
-def _shifts(key: str, sites: Mapping[str, Site], quantile: float, labels: Reason | None) -> list[ColumnShift]:
-    """Return the columns in which a site departs from the middle one."""
-    found = []
-    for name, own in sites[key].columns.items():
-        others = {other: site.columns[name] for other, site in sites.items() if name in site.columns}
-        if len(others) < 2 or own.count < FEW_RECORDS:
-            continue
-        middle = others[_reference({other: (one.mean, one.count) for other, one in others.items()})]
-        spread = others[_reference({other: (one.variance, one.count) for other, one in others.items()})]
-        scale = math.sqrt(spread.variance)
-        if not scale or not own.variance:
-            continue
-        shift, ratio = (own.mean - middle.mean) / scale, _wider(own, spread)
-        error = math.sqrt(own.variance / own.count + middle.variance / middle.count) / scale
-        log_error = math.sqrt(_TAILS / own.count + _TAILS / spread.count)
-        categorical = " = " in name
-        moves = abs(shift) > max(_SHIFT, quantile * error)
-        widens = not categorical and abs(math.log(ratio)) > max(math.log(_RATIO), quantile * log_error)
-        if moves and not widens and labels is not None and _explained(key, name, sites, middle, quantile):
-            continue
-        if moves or widens:
-            found.append(ColumnShift(name, shift, ratio, _factor(own, middle, ratio) if widens else None))
-    return found
+def _factors(frame: "pd.DataFrame") -> dict[str, float]:
+    """Return the sites whose numeric columns are all wider or all narrower by about one factor, with that factor."""
+    factors = {}
+    numeric = frame[~_is_category(frame) & (frame["variance"] > 0) & (frame["spread_variance"] > 0)]
+    for key, ratios in np.log(numeric["ratio"]).groupby(numeric["site"], sort=False):
+        middle = ratios.median() if len(ratios) >= _MANY else 0.0
+        is_near = (ratios - middle).abs() < abs(middle) / 2
+        if abs(middle) > math.log(_RATIO) and is_near.mean() >= _MOST:
+            factors[str(key)] = math.exp(middle)
+    return factors
 
 
-def _wider(own: Moments, usual: Moments) -> float:
-    """Return the factor of a column's spread: of deviation and range, which outliers do not move, the lesser."""
-    ratio = math.sqrt(own.variance / usual.variance)
-    if not (own.width > 0 and usual.width > 0):
-        return ratio
-    return min(ratio, own.width / usual.width, key=lambda one: abs(math.log(one)))
+def _is_category(frame: "pd.DataFrame") -> "pd.Series[bool]":
+    return frame["column"].str.contains(" = ", regex=False)
 
 
-def _factor(own: Moments, middle: Moments, ratio: float) -> float | None:
-    """Return the factor of another unit: mean and spread have the same one."""
-    if not middle.mean:
-        return None
-    of_mean = own.mean / middle.mean
-    return ratio if of_mean > 0 and abs(math.log(of_mean / ratio)) < _ALIKE else None
+@np.errstate(divide="ignore", invalid="ignore")
+def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) -> "pd.DataFrame":
+    """Return the rows that depart from the middle, with `shift`, `ratio` and, of another unit, `factor`.
+
+    With `is_explained` a mean does not depart as far as the classes' shares can explain it.
+    """
+    within = np.sqrt(frame["variance"] / (frame["share"] * (1 - frame["share"])))
+    within = within.where((frame["share"] > 0) & (frame["share"] < 1))
+    frame = frame.assign(apart=within.groupby(frame["column"]).transform("min"))
+    several = frame.groupby("column")["site"].transform("size") > 1
+    enough = (frame["count"] >= FEW_RECORDS) & (frame["variance"] > 0) & (frame["spread_variance"] > 0)
+    frame = frame[several & enough]
+    scale, ratio, distance = np.sqrt(frame["spread_variance"]), frame["ratio"], frame["mean"] - frame["middle_mean"]
+    error = np.sqrt(frame["variance"] / frame["count"] + frame["middle_variance"] / frame["middle_count"])
+    log_error = np.sqrt(_TAILS / frame["count"] + _TAILS / frame["spread_count"])
+    moves = distance.abs() > np.maximum(_SHIFT * scale, quantile * error)
+    widens = ~_is_category(frame) & (np.log(ratio).abs() > np.maximum(math.log(_RATIO), quantile * log_error))
+    if is_explained:
+        by_classes = (frame["share"] - frame["usual_share"]).abs() * frame["apart"]
+        moves &= ~(distance.abs() <= by_classes + quantile * error)
+    # Another unit: mean and spread have the same factor.
+    of_mean = (frame["mean"] / frame["middle_mean"]).where(frame["middle_mean"] != 0)
+    is_unit = widens & (of_mean > 0) & (np.log(of_mean.where(of_mean > 0) / ratio).abs() < _ALIKE)
+    return frame.assign(shift=distance / scale, factor=ratio.where(is_unit))[moves | widens]
 
 
-def _explained(key: str, name: str, sites: Mapping[str, Site], middle: Moments, quantile: float) -> bool:
-    """Return whether the classes' shares can explain how far a column's mean departs."""
-    own = sites[key]
-    if own.counts is None or len(own.counts) != 2:
-        return False
-    column = own.columns[name]
-    shares = {
-        other: float(site.counts[1] / site.counts.sum()) for other, site in sites.items() if site.counts is not None
-    }
-    usual = shares[_reference({other: (share, sites[other].records) for other, share in shares.items()})]
-    apart = min(
-        math.sqrt(site.columns[name].variance / (shares[other] * (1 - shares[other])))
-        for other, site in sites.items()
-        if name in site.columns and 0 < shares.get(other, 0) < 1
+def _input_reasons(shifts: "pd.DataFrame", sites: Sequence[str]) -> Iterator[Reason]:
+    """Yield the reasons of the inputs: columns in another unit, and other distributions."""
+    kinds: tuple[tuple[Kind, pd.Series[bool]], ...] = (
+        ("unit", shifts["factor"].notna()),
+        ("inputs", shifts["factor"].isna()),
     )
-    error = math.sqrt(column.variance / column.count + middle.variance / middle.count)
-    return abs(column.mean - middle.mean) <= abs(shares[key] - usual) * apart + quantile * error
+    for kind, is_kind in kinds:
+        of_kind = shifts[is_kind]
+        departing = tuple(of_kind["site"].unique())
+        odd = tuple(key for key in sites if key not in departing)
+        reverse = _reversed(of_kind, len(departing)) if kind == "inputs" and 0 < len(odd) < len(departing) else ()
+        if reverse:
+            # The reference is among the few.
+            yield Reason(kind, odd, reverse)
+        elif departing:
+            yield Reason(kind, departing, _top(of_kind))
 
 
-def _input_reasons(shifts: Mapping[str, Sequence[ColumnShift]], sites: Collection[str]) -> list[Reason]:
-    """Return the reasons of the inputs: columns in another unit, and other distributions."""
-    units = {key: [one for one in found if one.factor is not None] for key, found in shifts.items()}
-    others = {key: [one for one in found if one.factor is None] for key, found in shifts.items()}
-    reasons: list[Reason] = []
-    for kind, by_site in (("unit", units), ("inputs", others)):
-        departing = {key: found for key, found in by_site.items() if found}
-        if departing:
-            columns = _top([one for found in departing.values() for one in found])
-            odd = tuple(key for key in sites if key not in departing)
-            if kind == "inputs" and 0 < len(odd) < len(departing) and (seen := _from_the_other_side(departing)):
-                # The reference is among the few.
-                reasons.append(Reason("inputs", odd, seen))
-            else:
-                reasons.append(Reason(kind, tuple(departing), columns))  # type: ignore[arg-type]
-    return reasons
-
-
-def _from_the_other_side(departing: Mapping[str, Sequence[ColumnShift]]) -> tuple[ColumnShift, ...]:
+def _reversed(shifts: "pd.DataFrame", sites: int) -> tuple[ColumnShift, ...]:
     """Return how the reference departs in the columns in which all these sites differ from it in the same way."""
-    by_column: dict[str, list[ColumnShift]] = {}
-    for found in departing.values():
-        for one in found:
-            by_column.setdefault(one.column, []).append(one)
-    common = [
-        ColumnShift(column, -median(one.shift for one in own), 1 / median(one.ratio for one in own))
-        for column, own in by_column.items()
-        if len(own) == len(departing) and len({one.shift > 0 for one in own}) == 1
-    ]
-    return _top(common)
+    signs = shifts.assign(sign=shifts["shift"] > 0).groupby("column", sort=False)
+    common = signs.filter(lambda own: len(own) == sites and own["sign"].nunique() == 1).groupby("column", sort=False)
+    return _top(
+        common[["shift", "ratio"]].median().reset_index().assign(
+            shift=lambda own: -own["shift"], ratio=lambda own: 1 / own["ratio"], factor=math.nan
+        )
+    )  # fmt: skip
 
 
-def _top(found: Sequence[ColumnShift]) -> tuple[ColumnShift, ...]:
+def _top(shifts: "pd.DataFrame") -> tuple[ColumnShift, ...]:
     """Return the columns that differ most, each once."""
-    largest: dict[str, ColumnShift] = {}
-    for one in found:
-        if one.column not in largest or one.size > largest[one.column].size:
-            largest[one.column] = one
-    return tuple(sorted(largest.values(), key=lambda one: -one.size))
+    size = np.maximum(shifts["shift"].abs() / _SHIFT, np.log(shifts["ratio"]).abs() / math.log(_RATIO))
+    largest = shifts.loc[size.sort_values(ascending=False, kind="stable").index].drop_duplicates("column")
+    return tuple(
+        ColumnShift(str(column), float(shift), float(ratio), None if math.isnan(factor) else float(factor))
+        for column, shift, ratio, factor in largest[["column", "shift", "ratio", "factor"]].itertuples(index=False)
+    )
 
 
 def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
@@ -241,7 +233,7 @@ def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
         found: list[Reason] = []
         for label in [1] if width == 2 else range(width):
             shares = {key: float(counts[label] / counts.sum()) for key, counts in with_counts.items()}
-            usual = shares[_reference({key: (share, sites[key].records) for key, share in shares.items()})]
+            usual = shares[_middle({key: (share, sites[key].records) for key, share in shares.items()})]
             apart = {
                 key: share
                 for key, share in shares.items()
@@ -253,7 +245,7 @@ def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
     targets = {key: site.target for key, site in sites.items() if site.target is not None}
     if len(targets) < 2:
         return None
-    middle = targets[_reference({key: (one.mean, one.count) for key, one in targets.items()})]
+    middle = targets[_middle({key: (one.mean, one.count) for key, one in targets.items()})]
     scale = math.sqrt(float(np.median([one.variance for one in targets.values()]))) or 1.0
     levels = {
         key: one.mean

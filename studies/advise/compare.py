@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import NormalDist, median
 
 import numpy as np
 import numpy.typing as npt
 
-from florets.reports.pooled import Constant, PartStatistics, TestStatistics, constant, pooled, total_squares
+from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, total_squares
 from florets.studies.advise.measures import (
     FORMS,
     NOT_ADDITIVE,
@@ -28,16 +28,15 @@ FEW_RECORDS = 30
 """Test records below which a client's own figure is mostly noise: it enters no comparison between clients."""
 QUANTILE = 1.959964
 """Of the normal distribution, for intervals of 95 %."""
+_ONE_SIDED = 1.644854 / QUANTILE
+"""From the half width of a 95 % interval to a one-sided bound at 95 %."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """Gain of one method over another on the same clients, positive where the first is better.
 
-    Attributes
-    ----------
-    half
-        Half the width of the 95 % interval; infinite where nothing is known of it.
+    `half` is half the width of the 95 % interval; infinite where nothing is known of it.
     """
 
     mean: float
@@ -84,17 +83,17 @@ class Criterion:
         together = middle < FEW_RECORDS and measure in NOT_ADDITIVE and has_sums
         return cls(measure, together, tuple(sorted(few.union(one_class))), tuple(one_class))
 
-    def with_measure(self, measure: Name) -> "Criterion":
-        """Return the same with another measure."""
-        return replace(self, measure=measure)
-
     def own(self, test: PartStatistics) -> float:
-        """Return a client's own figure; NaN where it has none, the worst there is where its model diverged."""
+        """Return a client's own figure; NaN where it has none, infinitely bad where its model diverged."""
         if test.scores.get("loss", 0.0) >= DIVERGED:
             return -math.inf if FORMS[self.measure].higher else math.inf
         # A client that sends no sums has no log loss; its loss is the same, but for class weights.
         other = test.scores.get("loss", math.nan) if self.measure == "log_loss" else math.nan
         return test.scores.get(self.measure, other)
+
+    def compared(self, tests: Tests) -> Tests:
+        """Return the tests by which methods are compared."""
+        return {key: test for key, test in tests.items() if key not in self.one_class}
 
     def figure(self, tests: Tests) -> float:
         """Return the figure that methods are compared by.
@@ -103,13 +102,8 @@ class Criterion:
         `FEW_RECORDS`: two records count for less than a thousand, and a thousand do not outweigh all other sites.
         """
         tests = self.compared(tests)
-        return pooled(tests.values(), self.measure) if self.together else self._mean(tests)  # type: ignore[arg-type]
-
-    def compared(self, tests: Tests) -> Tests:
-        """Return the tests by which methods are compared."""
-        return {key: test for key, test in tests.items() if key not in self.one_class}
-
-    def _mean(self, tests: Tests) -> float:
+        if self.together:
+            return pooled(tests.values(), self.measure)  # type: ignore[arg-type]
         known = [(self.weight(test), self.own(test)) for test in tests.values() if not math.isnan(self.own(test))]
         total = math.fsum(weight for weight, _ in known)
         return math.fsum(weight * figure for weight, figure in known) / total if total else math.nan
@@ -118,19 +112,25 @@ class Criterion:
         """Return a client's weight in the mean over clients."""
         return min(effective(test, self.measure), FEW_RECORDS)
 
-    def mean_of_sites(self, tests: Tests) -> float:
-        """Return the unweighted mean over the clients that enter comparisons; NaN if there are none.
+    def compared_figures(self, tests: Tests) -> dict[str, float]:
+        """Return the figures of the clients that enter comparisons between clients.
 
-        Where all have few test records, over all of them, unless the measure says little of few.
+        Clients with few test records do not, unless nearly all have few.
         """
-        known = [self.own(test) for key, test in tests.items() if not self.leaves_out(key, tests)]
-        known = [figure for figure in known if not math.isnan(figure)]
+        rest = len(tests) - len(set(self.apart) & set(tests))
+        drops = self.together or rest >= min(2, len(tests))
+        known = {key: self.own(test) for key, test in tests.items() if not (drops and key in self.apart)}
+        return {key: figure for key, figure in known.items() if not math.isnan(figure)}
+
+    def mean_of_sites(self, tests: Tests) -> float:
+        """Return the unweighted mean over the clients that enter comparisons; NaN if there are none."""
+        known = self.compared_figures(tests).values()
         return math.fsum(known) / len(known) if known else math.nan
 
-    def leaves_out(self, key: str, tests: Tests) -> bool:
-        """Return whether a client enters no mean over clients; where all have few test records they all do."""
-        rest = len(tests) - len(set(self.apart) & set(tests))
-        return key in self.apart and (self.together or rest >= min(2, len(tests)))
+    def worst(self, tests: Tests) -> str | None:
+        """Return the client with the worst figure among those that enter comparisons; None if there are none."""
+        known = self.compared_figures(tests)
+        return min(known, key=lambda key: (gain(known[key], 0.0, self.measure), key), default=None)
 
     def over_records(self, tests: Tests) -> float:
         """Return the figure over all records; NaN where clients send no sums, unless it is a plain mean."""
@@ -141,14 +141,7 @@ class Criterion:
         count = sum(test.n for test in tests.values())
         return math.fsum(test.n * self.own(test) for test in tests.values()) / count if count else math.nan
 
-    def worst(self, tests: Tests) -> str | None:
-        """Return the client with the worst figure among those that enter comparisons; None if there are none."""
-        known = {key: self.own(test) for key, test in tests.items() if not self.leaves_out(key, tests)}
-        known = {key: figure for key, figure in known.items() if not math.isnan(figure)}
-        sign = 1 if FORMS[self.measure].higher else -1
-        return min(known, key=lambda key: (sign * known[key], key), default=None)
-
-    def difference(self, first: Tests, second: Tests) -> Difference:
+    def difference(self, first: Tests, second: Tests, constant_figure: float | None = None) -> Difference:
         """Return the gain of the first method over the second, with its 95 % interval.
 
         Of `FEW_CLIENTS` clients or more the interval is over clients: it says what other clients like these would
@@ -160,72 +153,64 @@ class Criterion:
         1982); of R2 over all records of a few sites see `error_of_joint_r2`. Over records one record on which the
         methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
         have the same mistakes no resample differs, and the bootstrap alone would have no width.
-        """
-        first, second = self.compared(first), self.compared(second)
-        keys = sorted(
-            key
-            for key in first.keys() & second.keys()
-            if not math.isnan(self.own(first[key])) and not math.isnan(self.own(second[key]))
-        )
-        if self.together:
-            keys = sorted(first.keys() & second.keys())
-        if len(keys) < FEW_CLIENTS and (
-            sent := [key for key in keys if _has_sums(first[key]) and _has_sums(second[key])]
-        ):
-            # Of very few records a client sends no sums: they would be the records.
-            keys = sent
-        one, other = ({key: tests[key] for key in keys} for tests in (first, second))
-        mean = gain(self.figure(one), self.figure(other), self.measure)
-        if not keys or not math.isfinite(mean):
-            return Difference(math.nan, math.inf, len(keys))
-        if len(keys) >= FEW_CLIENTS:
-            error = self._jackknifed(one, other) if self.together else self.error_over_clients(one, other)
-        elif self.is_joint_r2:
-            error = error_of_joint_r2(one, other)
-        else:
-            error = self.error_over_records(
-                one, {key: test.replicates.get(self.measure) for key, test in other.items()}
-            )
-        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
-
-    @property
-    def is_joint_r2(self) -> bool:
-        """Whether methods are compared by R2 over all records together."""
-        return self.together and self.measure == "r2"
-
-    def _jackknifed(self, first: Tests, second: Tests) -> float:
-        count = len(first)
-        without = [
-            gain(self.figure(_without(first, key)), self.figure(_without(second, key)), self.measure) for key in first
-        ]
-        return float(np.sqrt((count - 1) / count * np.square(np.array(without) - np.mean(without)).sum()))
-
-    def error_over_clients(self, first: Tests, second: Tests) -> float:
-        """Return the standard error of the mean gain over clients."""
-        count = len(first)
-        gains = np.array([gain(self.own(first[key]), self.own(second[key]), self.measure) for key in first])
-        weights = np.array([self.weight(first[key]) for key in first])
-        centre = np.average(gains, weights=weights)
-        squares = np.square(weights * (gains - centre)).sum()
-        return float(np.sqrt(squares * count / (count - 1)) / weights.sum())
-
-    def error_over_records(self, first: Tests, second: Mapping[str, npt.NDArray[np.floating] | None]) -> float:
-        """Return the standard error of the gain by the clients' replicates; infinite where there are none.
 
         Parameters
         ----------
-        second
-            By client, replicates of the other method's figures, or one figure for all.
+        constant_figure
+            The second is the constant answer, with this figure over all records, which is taken as it is.
         """
-        replicates = [self._gains(test.replicates.get(self.measure), second[key]) for key, test in first.items()]
-        known = [own for own in replicates if own is not None]
-        if len(known) < len(replicates) or not known:
+        first, second = self.compared(first), self.compared(second)
+        is_fixed = self.together and constant_figure is not None
+        keys = sorted(first if is_fixed else first.keys() & second.keys())
+        if not self.together:
+            keys = [key for key in keys if not any(math.isnan(self.own(tests[key])) for tests in (first, second))]
+        if len(keys) < FEW_CLIENTS and constant_figure is None:
+            # Of very few records a client sends no sums: they would be the records.
+            has_sums = [key for key in keys if first[key].sums is not None and second[key].sums is not None]
+            keys = has_sums or keys
+        first, second = ({key: tests[key] for key in keys if key in tests} for tests in (first, second))
+
+        def gain_without(left_out: str | None = None) -> float:
+            one, other = ({k: test for k, test in tests.items() if k != left_out} for tests in (first, second))
+            reference = constant_figure if is_fixed and constant_figure is not None else self.figure(other)
+            return gain(self.figure(one), reference, self.measure)
+
+        mean = gain_without()
+        if not keys or not math.isfinite(mean):
+            return Difference(math.nan, math.inf, len(keys))
+        if len(keys) >= FEW_CLIENTS and self.together:
+            without = np.array([gain_without(key) for key in keys])
+            error = float(np.sqrt((len(keys) - 1) / len(keys) * np.square(without - without.mean()).sum()))
+        elif len(keys) >= FEW_CLIENTS:
+            error = self._error_over_clients(first, second)
+        elif self.together and self.measure == "r2":
+            error = error_of_joint_r2(first, None if is_fixed else second)
+        else:
+            error = self._error_over_records(first, second)
+        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
+
+    def _error_over_clients(self, first: Tests, second: Tests) -> float:
+        """Return the standard error of the mean gain over clients."""
+        count = len(first)
+        gains = np.array([gain(self.own(first[key]), self.own(second[key]), self.measure) for key in first])
+        weights = np.array([self.weight(test) for test in first.values()])
+        squares = np.square(weights * (gains - np.average(gains, weights=weights))).sum()
+        return float(np.sqrt(squares * count / (count - 1)) / weights.sum())
+
+    def _error_over_records(self, first: Tests, second: Tests) -> float:
+        """Return the standard error of the gain by the clients' replicates; infinite where one sends none."""
+        known = [self._replicates(test, second.get(key)) for key, test in first.items()]
+        values = [gains for gains in known if gains is not None]
+        if len(values) < len(known) or not values:
             return math.inf
-        values, weights = np.stack(known), np.array([self._share(test) for test in first.values()])
+        gains = np.stack(values)
+        weights = np.array(
+            [effective(test, self.measure) if self.together else self.weight(test) for test in first.values()]
+        )
         # Of resamples without one of the classes the figure is not defined.
-        there = np.isfinite(values)
-        total = (weights[:, np.newaxis] * there).sum(axis=0)
-        summed = (weights[:, np.newaxis] * np.where(there, values, 0.0)).sum(axis=0)
+        is_known = np.isfinite(gains)
+        total = (weights[:, np.newaxis] * is_known).sum(axis=0)
+        summed = (weights[:, np.newaxis] * np.where(is_known, gains, 0.0)).sum(axis=0)
         means = summed[total > 0] / total[total > 0]
         if len(means) < 2:
             return math.inf
@@ -236,16 +221,13 @@ class Criterion:
         one_more *= abs(gain(1.0, 0.0, self.measure))
         return float(np.sqrt(means.var(ddof=1) + one_more**2))
 
-    def _gains(
-        self, own: npt.NDArray[np.floating] | None, others: npt.NDArray[np.floating] | None
-    ) -> FloatArray | None:
-        if own is None or others is None:
+    def _replicates(self, first: PartStatistics, second: PartStatistics | None) -> FloatArray | None:
+        """Return the gain in each resample of a client's records; None without replicates."""
+        own = first.replicates.get(self.measure)
+        other = np.zeros(1) if second is None else second.replicates.get(self.measure)
+        if own is None or other is None:
             return None
-        scale = gain(1.0, 0.0, self.measure)
-        return scale * (own.astype(np.float64) - others.astype(np.float64))
-
-    def _share(self, test: PartStatistics) -> float:
-        return effective(test, self.measure) if self.together else self.weight(test)
+        return gain(1.0, 0.0, self.measure) * (own.astype(np.float64) - other.astype(np.float64))
 
     def gain_of(self, first: PartStatistics, second: PartStatistics) -> tuple[float, float, float]:
         """Return a client's own gain of one method over another, and its 95 % interval by paired replicates.
@@ -253,11 +235,11 @@ class Criterion:
         NaN ends where the client sends no replicates, or too few resamples have a figure.
         """
         mean = gain(self.own(first), self.own(second), self.measure)
-        replicates = self._gains(first.replicates.get(self.measure), second.replicates.get(self.measure))
-        found = np.empty(0) if replicates is None else replicates[np.isfinite(replicates)]
-        if len(found) < 100:
+        replicates = self._replicates(first, second)
+        known = np.empty(0) if replicates is None else replicates[np.isfinite(replicates)]
+        if len(known) < 100:
             return mean, math.nan, math.nan
-        low, high = np.quantile(found, [0.025, 0.975])
+        low, high = np.quantile(known, [0.025, 0.975])
         return mean, float(low), float(high)
 
 
@@ -266,12 +248,8 @@ def error_of_joint_r2(first: Tests, second: Tests | None = None) -> float:
 
     It is the bootstrap's of the difference between the methods' sums of squared errors, of the same resamples within
     each client, in units of the total sum of squares of all records. A client's own R2 says nothing here: its unit is
-    the spread within the client, which may be a small part of the total.
-
-    Parameters
-    ----------
-    second
-        None: R2 of `first` is compared with a fixed number.
+    the spread within the client, which may be a small part of the total. Without `second`, R2 is compared with a
+    fixed number.
 
     Notes
     -----
@@ -294,14 +272,6 @@ def _resampled_squares(tests: Tests) -> FloatArray | None:
     return np.sum(known, axis=0) if known and len(known) == len(own) else None
 
 
-def _has_sums(test: PartStatistics) -> bool:
-    return test.sums is not None
-
-
-def _without(tests: Tests, key: str) -> Tests:
-    return {other: test for other, test in tests.items() if other != key}
-
-
 def effective(test: PartStatistics, measure: Name) -> float:
     """Return the records that a client's figure rests on.
 
@@ -318,92 +288,53 @@ def effective(test: PartStatistics, measure: Name) -> float:
     return min(float(test.n), float(len(counts) * len(counts) / (1 / counts).sum()))
 
 
-_ONE_SIDED = 1.644854 / QUANTILE
-"""From the half width of a 95 % interval to a one-sided bound at 95 %."""
+class _Fixed(PartStatistics):
+    """A client's test of the constant answer: its figure is the same in every resample."""
+
+    @property
+    def replicates(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {name: np.full(1, figure) for name, figure in self.scores.items()}
 
 
 @dataclass(frozen=True)
 class ConstantAnswer:
-    """Figures of the answer that does not look at its input.
-
-    Attributes
-    ----------
-    figures
-        By part of the records; none where no client sends sums.
-    sizes
-        By part and client, a test to take the records from.
-    """
+    """Figures of the answer that ignores its input, by client and over all records; none without sums of tests."""
 
     measure: Name
-    figures: Mapping[Part, Constant] = field(default_factory=dict)
-    sizes: Mapping[Part, Tests] = field(default_factory=dict)
+    tests: Mapping[Part, Tests] = field(default_factory=dict)
+    pooled: Mapping[Part, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, measure: Name, statistics: Mapping[str, TestStatistics]) -> "ConstantAnswer":
         """Return it for clients with these tests; without figures for the training loss, which has no constant."""
-        if measure == "loss" or not statistics:
-            return cls(measure)
+        tests: dict[Part, Tests] = {}
+        over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
-        figures = {part: constant(statistics, measure, part) for part in parts}
-        sizes = {
-            part: {key: one.parts[part] for key, one in statistics.items() if part in one.parts} for part in parts
-        }
-        return cls(measure, figures, sizes)
-
-    def tests(self, part: Part) -> dict[str, PartStatistics]:
-        """Return each client's figure; those without one are left out."""
-        found = self.figures.get(part)
-        if found is None:
-            return {}
-        return {
-            key: PartStatistics(self.sizes[part][key].n, {self.measure: figure}, self.sizes[part][key].sums)
-            for key, figure in found.clients.items()
-            if not math.isnan(figure)
-        }
+        for part in parts if measure != "loss" and statistics else ():
+            known = constant(statistics, measure, part)
+            over_records[part] = known.pooled
+            own = {key: (statistics[key].parts[part], figure) for key, figure in known.clients.items()}
+            tests[part] = {
+                key: _Fixed(test.n, {measure: figure}, test.sums)
+                for key, (test, figure) in own.items()
+                if not math.isnan(figure)
+            }
+        return cls(measure, tests, over_records)
 
     def figure(self, criterion: Criterion, part: Part = "test") -> float:
         """Return the figure that methods are compared by; NaN where there is none."""
-        if part not in self.figures:
-            return math.nan
-        return self.figures[part].pooled if criterion.together else criterion.figure(self.tests(part))
+        return self.pooled.get(part, math.nan) if criterion.together else criterion.figure(self.tests.get(part, {}))
 
     def beaten_by(self, tests: Tests, criterion: Criterion, part: Part) -> Difference:
         """Return the gain of a method over the constant answer, with its 95 % interval."""
-        own, tests = self.tests(part), criterion.compared(tests)
-        if criterion.together:
-            mean = gain(criterion.figure(tests), self.figure(criterion, part), self.measure)
-            keys = sorted(tests)
-        else:
-            keys = sorted(key for key in tests.keys() & own.keys() if not math.isnan(criterion.own(tests[key])))
-            one, other = ({key: group[key] for key in keys} for group in (tests, own))
-            mean = gain(criterion.figure(one), criterion.figure(other), self.measure)
-        if not math.isfinite(mean):
-            return Difference(math.nan, math.inf, len(keys))
-        error = self._error({key: tests[key] for key in keys}, own, criterion)
-        return Difference(mean, QUANTILE * error if math.isfinite(error) else math.inf, len(keys))
-
-    def _error(self, tests: Tests, own: Tests, criterion: Criterion) -> float:
-        """Return the standard error of the gain; the constant answer's own figures are taken as they are."""
-        if len(tests) >= FEW_CLIENTS:
-            if criterion.together:
-                without = [criterion.figure({k: test for k, test in tests.items() if k != key}) for key in tests]
-                scaled = np.array([gain(figure, 0.0, self.measure) for figure in without])
-                count = len(scaled)
-                return float(np.sqrt((count - 1) / count * np.square(scaled - scaled.mean()).sum()))
-            return criterion.error_over_clients(tests, own)
-        if criterion.is_joint_r2:
-            return error_of_joint_r2(tests)
-        fixed = {key: np.full(1, own[key].scores[self.measure]) if key in own else np.zeros(1) for key in tests}
-        return criterion.error_over_records(tests, fixed)
+        return criterion.difference(tests, self.tests.get(part, {}), self.figure(criterion, part))
 
     def is_beaten(self, tests: Tests, criterion: Criterion, part: Part) -> bool:
-        """Return whether a method is better by more than chance (one-sided at 5 %); without figures: so it is."""
-        if part not in self.figures or not math.isfinite(self.figure(criterion, part)):
+        """Return whether a method is better by more than chance (one-sided at 5 %), or has the only figure."""
+        if not math.isfinite(self.figure(criterion, part)):
             return math.isfinite(criterion.figure(tests))
-        found = self.beaten_by(tests, criterion, part)
-        if not math.isfinite(found.half):
-            return found.mean > 0
-        return found.mean > _ONE_SIDED * found.half
+        over = self.beaten_by(tests, criterion, part)
+        return over.mean > (_ONE_SIDED * over.half if math.isfinite(over.half) else 0)
 
 
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
@@ -491,6 +422,6 @@ def joined_accuracy(outcome: Outcome, clients: Sequence[str]) -> tuple[float, in
 
 def is_below(accuracy: float, records: int, chance: float) -> bool:
     """Say whether a model is right less often than so by more than chance (binomial test, one-sided at 2.5 %)."""
-    from scipy.stats import binom  # half a second that only this needs
+    from scipy.stats import binom  # slow to import, and needed here alone
 
     return float(binom.cdf(round(accuracy * records), records, chance)) < 0.025

@@ -20,49 +20,38 @@ RARE = 0.2
 
 @dataclass(frozen=True)
 class Form:
-    """How a measure is read and written.
-
-    Parameters
-    ----------
-    percent
-        Whether figures are percentages, and differences percentage points.
-    """
+    """How a measure is read and written; with `percent` differences are percentage points."""
 
     title: str
     higher: bool
     percent: bool
+    digits: str
     meaning: str
 
 
 FORMS: dict[Name, Form] = {
-    "accuracy": Form("accuracy", True, True, "The fraction of records that are classified correctly."),
+    "accuracy": Form("accuracy", True, True, ".1f", "The fraction of records that are classified correctly."),
     "balanced_accuracy": Form(
-        "balanced accuracy",
-        True,
-        True,
+        "balanced accuracy", True, True, ".1f",
         "The fraction of each class that is classified correctly, averaged over the classes. Always answering the "
         "most frequent class scores 50 % with two classes.",
     ),
     "auc": Form(
-        "AUC",
-        True,
-        False,
+        "AUC", True, False, ".3f",
         "Area under the ROC curve: the probability that a record of the class gets a higher score than one outside "
         "it. 0.5 is chance, 1 is perfect.",
     ),
-    "macro_f1": Form("macro F1", True, False, "The F1 score (precision and recall), averaged over the classes."),
-    "log_loss": Form("log loss", False, False, "Minus the log of the probability given to the true class."),
+    "macro_f1": Form("macro F1", True, False, ".3f", "F1 (precision and recall), averaged over the classes."),
+    "log_loss": Form("log loss", False, False, ".4g", "Minus the log of the probability given to the true class."),
     "r2": Form(
-        "R2",
-        True,
-        False,
+        "R2", True, False, ".3f",
         "The fraction of the target's variance that is explained. 0 is what the mean scores; 1 is perfect; below 0 "
         "is worse than the mean.",
     ),
-    "mae": Form("mean absolute error", False, False, "The mean absolute error, in the target's unit."),
-    "rmse": Form("RMSE", False, False, "The root of the mean squared error, in the target's unit."),
-    "loss": Form("loss", False, False, "The mean training loss per record."),
-}
+    "mae": Form("mean absolute error", False, False, ".4g", "The mean absolute error, in the target's unit."),
+    "rmse": Form("RMSE", False, False, ".4g", "The root of the mean squared error, in the target's unit."),
+    "loss": Form("loss", False, False, ".4g", "The mean training loss per record."),
+}  # fmt: skip
 
 OF_CLASSES: tuple[Name, ...] = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 OF_VALUES: tuple[Name, ...] = ("r2", "mae", "rmse")
@@ -83,10 +72,8 @@ def rare_share(counts: Collection[FloatArray]) -> float:
     return min(shares, default=1.0)
 
 
-def beside(measure: Name) -> Name | None:
-    """Return the second measure of the table: balanced accuracy in addition to AUC, RMSE in addition to R2."""
-    others: dict[Name, Name] = {"auc": "balanced_accuracy", "r2": "rmse"}
-    return others.get(measure)
+SECOND: dict[Name, Name] = {"auc": "balanced_accuracy", "r2": "rmse"}
+"""The second measure of a table, where there is one."""
 
 
 def for_stopping(measure: Name) -> Measure:
@@ -115,11 +102,10 @@ def gain(first: float, second: float, measure: Name) -> float:
 
 def value(number: float, measure: Name) -> str:
     """Return a figure as it is written."""
+    form = FORMS[measure]
     if not math.isfinite(number):
         return "-"
-    if FORMS[measure].percent:
-        return f"{100 * number:.1f} %"
-    return f"{number:.3f}" if measure in ("auc", "macro_f1", "r2") else f"{number:.4g}"
+    return f"{100 * number:{form.digits}} %" if form.percent else f"{number:{form.digits}}"
 
 
 def named(number: float, measure: Name) -> str:
@@ -129,10 +115,9 @@ def named(number: float, measure: Name) -> str:
 
 def amount(mean: float, half: float, measure: Name, sign: bool = False) -> str:
     """Return a difference with the half width of its interval, and its unit where it has one."""
-    points = FORMS[measure].percent
-    plus = "+" if sign else ""
-    digits = ".1f" if points else ".3f" if measure in ("auc", "macro_f1", "r2") else ".3g"
+    form = FORMS[measure]
+    digits = form.digits.replace("4g", "3g")
     # No minus in front of what is rounded to 0.
     mean = float(f"{mean:{digits}}") + 0.0
-    between = f" ± {half:{digits}}" if math.isfinite(half) else ""
-    return f"{mean:{plus}{digits}}{between}{' points' if points else ''}"
+    interval = f" ± {half:{digits}}" if math.isfinite(half) else ""
+    return f"{mean:{'+' if sign else ''}{digits}}{interval}{' points' if form.percent else ''}"

@@ -13,7 +13,7 @@ from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
-from florets.studies.advise.measures import FORMS, OF_CLASSES, OF_VALUES, Name, for_stopping, is_better, value
+from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, for_stopping, is_better, named
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
 
 VALIDATION = 0.2
@@ -29,73 +29,57 @@ _LATEST_LOOK = 41
 """The same where groups are only looked for once a model has learned what all clients share."""
 _SLOWER = (1 / 3, 0.1, 1e-2, 1e-3, 1e-5)
 """Factors of the learning rate that are tried where the first run diverges."""
+_AFTER_DIVERGENCE = (0.1, 0.01)
+"""Factors of the learning rates that are tried in addition where training diverged."""
 _SMALLER, _LARGER = (10.0, 1e3, 1e5), (3.0, 10.0)
 """Factors of the learning rates that are tried where nothing useful was learned: inputs may be of any size."""
 _TIMES = 3
 """Factor of the rounds where nothing useful was learned."""
 
-TITLES = {
-    "fedavg": "One model for all (FedAvg)",
-    "standardised": "One model for all, inputs standardised per site (FedAvg)",
-    "intercept": "One model with an intercept per site (FedAvg)",
-    "discovery": "One model per group (discovery)",
-    "group_intercept": "One model per group, an intercept per site (discovery)",
-    "tuned": "One model for all, fine-tuned by each (FedAvg)",
-    "two_groups": "Two groups regardless (discovery, k=2)",
-    "clove": "One model per group (CLoVE)",
-    "local": "Each alone (Local-only)",
+
+@dataclass(frozen=True)
+class Method:
+    """A method's name within a sentence, and the keys that use it."""
+
+    text: str
+    keys: str
+
+
+METHODS = {
+    "fedavg": Method("one model for all (FedAvg)", "strategy=fedavg"),
+    "standardised": Method(
+        "one model for all, each {site} standardising its own inputs (FedAvg)",
+        "strategy=fedavg task.table.standardise=site",
+    ),
+    "intercept": Method(
+        "one model with an intercept per {site} (FedAvg, personal=intercept)", "strategy=fedavg personal=intercept"
+    ),
+    "discovery": Method("one model per group (strategy=discovery)", "strategy=discovery k=auto"),
+    "group_intercept": Method(
+        "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
+        "strategy=discovery k=auto personal=intercept",
+    ),
+    "tuned": Method(
+        "one model for all, fine-tuned by each {site} (FedAvg)", "strategy=fedavg fine_tune_epochs={epochs:g}"
+    ),
+    "two_groups": Method("two groups regardless (strategy=discovery k=2)", "strategy=discovery k=2"),
+    "clove": Method("one model per group (strategy=clove)", "strategy=clove k={k}"),
+    "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
 OPTIONAL = ("intercept", "group_intercept")
 """Methods that not every model suits."""
-CONSTANT_TITLES = {True: "Constant answer (mean)", False: "Constant answer (most frequent class)"}
-"""By whether the targets are values."""
 
-NAMES = {
-    "fedavg": "FedAvg",
-    "standardised": "FedAvg on inputs standardised per {site}",
-    "intercept": "FedAvg with an intercept per {site}",
-    "discovery": "one model per group",
-    "group_intercept": "one model per group with an intercept per {site}",
-    "tuned": "FedAvg with fine-tuning",
-    "two_groups": "two groups regardless",
-    "clove": "CLoVE",
-    "local": "each {site} alone",
-}
-"""Names of the methods within a sentence."""
-
-SHORT_NAMES = {
-    "fedavg": "one for all",
-    "standardised": "standardised",
-    "intercept": "intercepts",
-    "discovery": "groups",
-    "group_intercept": "groups, intercepts",
-    "tuned": "fine-tuned",
-    "two_groups": "two groups",
-    "clove": "CLoVE",
-    "local": "alone",
-}
-"""Heads of columns."""
-
-COMMANDS = {
-    "fedavg": "strategy=fedavg",
-    "standardised": "strategy=fedavg {standardise}",
-    "intercept": "strategy=fedavg personal=intercept",
-    "discovery": "strategy=discovery k=auto",
-    "group_intercept": "strategy=discovery k=auto personal=intercept",
-    "tuned": "strategy=fedavg fine_tune_epochs={epochs:g}",
-    "two_groups": "strategy=discovery k=2",
-    "clove": "strategy=clove k={k}",
-    "local": "strategy=local",
-}
-"""The keys of a method."""
-
-_PER_SITE = ("task.table.standardise=site",)
+_PER_SITE = "task.table.standardise=site"
 _OURS = ("strategy", "k", "k_max", "stop_at_ari", "stop_at_groups", "statistics", "personal")
 _HOW = ("quiet", "results_dir", "pictures", "checkpoint_every", "loss_matrix", "measure", "patience")
 """Keys that say nothing of what is used."""
 _MAY_STAY = ("strategy.fraction_train",)
 _REGRESSIONS = ("squared_error", "half_squared_error")
+
+
+def _key(text: str) -> str:
+    return text.partition("=")[0]
 
 
 @dataclass(frozen=True)
@@ -131,14 +115,18 @@ class Question:
         if problems:
             raise ConfigError(problems)
         # Which measures fit shows once the sites have described their targets.
-        plain = [text for text in overrides if text.partition("=")[0] != "measure"]
-        held_out = any(text.startswith("task.validation_fraction=") for text in plain)
+        plain = [text for text in overrides if _key(text) != "measure"]
+        held_out = any(_key(text) == "task.validation_fraction" for text in plain)
         base = compose([*plain, "strategy=fedavg", *([] if held_out else [f"task.validation_fraction={VALIDATION}"])])
         return cls(tuple(overrides), base, measure)
 
     def gives(self, key: str) -> bool:
         """Return whether a key was typed."""
-        return any(text.partition("=")[0] == key for text in self.overrides)
+        return any(_key(text) == key for text in self.overrides)
+
+    def unless_given(self, *texts: str) -> tuple[str, ...]:
+        """Return the `key=value` texts whose keys were not typed."""
+        return tuple(text for text in texts if not self.gives(_key(text)))
 
     @property
     def is_own(self) -> bool:
@@ -151,15 +139,10 @@ class Question:
         return self.base.fine_tune_epochs or (1.0 if self.base.train.local_steps else self.base.train.local_epochs)
 
     @property
-    def validation(self) -> float:
-        """Fraction of the training records that the choice is made on."""
-        return self.base.task.validation_fraction
-
-    @property
     def standardise_keys(self) -> tuple[str, ...]:
         """Keys with which each client standardises its inputs by itself; none where that is not possible."""
         task = self.base.task
-        return _PER_SITE if task.data == "own" and task.table.standardise != "site" else ()
+        return (_PER_SITE,) if task.data == "own" and task.table.standardise != "site" else ()
 
     @property
     def rounds(self) -> int:
@@ -174,103 +157,72 @@ class Question:
 
     def config(self, *own: str) -> Config:
         """Return the experiment with a strategy, and tests of validation records with sums of them."""
-        given = {text.partition("=")[0] for text in self.overrides}
-        shared = {
-            "task.validation_fraction": self.validation,
-            "loss_matrix": "false",
+        decided = {"measure", *map(_key, own)}
+        shared = self.unless_given(
+            f"task.validation_fraction={self.base.task.validation_fraction}",
+            "loss_matrix=false",
             # A trial is not resumed, and one that failed must not keep others from its folder.
-            "checkpoint_every": 0,
-            "statistics": "false" if self.base.task.loss == "reconstruction" else "true",
-            "num_rounds": self.rounds,
-        }
-        keys = ["measure", *(text.partition("=")[0] for text in own)]
-        ours = [f"{key}={value}" for key, value in shared.items() if key not in (*given, *keys)]
-        typed = [text for text in self.overrides if text.partition("=")[0] not in keys]
-        return compose([*typed, *ours, *own])
+            "checkpoint_every=0",
+            f"statistics={'false' if self.base.task.loss == 'reconstruction' else 'true'}",
+            f"num_rounds={self.rounds}",
+        )
+        return compose([*(text for text in (*self.overrides, *shared) if _key(text) not in decided), *own])
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What all methods that are compared share.
-
-    Attributes
-    ----------
-    measure
-        By which rounds, rates and the method are chosen.
-    rates
-        Learning rates that each method is tried with.
-    """
+    """What all methods that are compared share: the measure that decides, the learning rates, and further keys."""
 
     measure: Name
     rates: tuple[float, ...]
     keys: tuple[str, ...] = ()
 
-    @property
-    def standardises(self) -> bool:
-        """Whether each client standardises its inputs by itself."""
-        return any(key in self.keys for key in _PER_SITE)
-
 
 def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
     """Return the first setup: stopping by patience, and class weights where a class is rare."""
-    keys = [f"measure={for_stopping(measure)}"]
-    if not question.gives("patience"):
-        keys.append(f"patience={PATIENCE}")
-    if is_rare and not question.gives("train.class_weights"):
-        keys.append("train.class_weights=balanced")
-    return Setup(measure, question.rates, tuple(keys))
+    keys = [f"patience={PATIENCE}", *(["train.class_weights=balanced"] if is_rare else [])]
+    return Setup(measure, question.rates, (f"measure={for_stopping(measure)}", *question.unless_given(*keys)))
 
 
 def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> list[tuple[str, Setup]]:
     """Return what is tried where no method is better than a constant answer: in words, and as a setup.
 
-    Parameters
-    ----------
-    standardise
-        Keys with which each site standardises its own inputs; none where that is not possible.
+    `standardise` are the keys with which each site standardises its own inputs; none where that is not possible.
     """
-    found = []
-    keys = {key.partition("=")[0] for key in setup.keys}
+    tried: list[tuple[str, Setup]] = []
     if standardise:
-        found.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
-    is_classes = question.base.task.loss == "cross_entropy"
-    if is_classes and "train.class_weights" not in keys and not question.gives("train.class_weights"):
-        found.append(("class weights", replace(setup, keys=(*setup.keys, "train.class_weights=balanced"))))
+        tried.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
+    weights = "train.class_weights=balanced"
+    if question.base.task.loss == "cross_entropy" and weights not in setup.keys and question.unless_given(weights):
+        tried.append(("class weights", replace(setup, keys=(*setup.keys, weights))))
     if not question.gives("train.learning_rate"):
         least, most = min(setup.rates), max(setup.rates)
-        for words, rates in (
+        for text, rates in (
             ("smaller learning rates", [least / factor for factor in _SMALLER]),
             ("larger learning rates", [most * factor for factor in _LARGER]),
         ):
-            found.append((words, replace(setup, rates=tuple(float(f"{rate:.3g}") for rate in rates))))
+            tried.append((text, replace(setup, rates=tuple(float(f"{rate:.3g}") for rate in rates))))
     if not question.gives("num_rounds"):
-        patience = f"patience={3 * PATIENCE}"
-        kept = [key for key in setup.keys if not key.startswith("patience=")]
-        found.append(
-            ("more rounds", replace(setup, keys=(*kept, f"num_rounds={_TIMES * question.rounds}", patience)))
-        )
-    return found
+        kept = [key for key in setup.keys if _key(key) != "patience"]
+        longer = (*kept, f"num_rounds={_TIMES * question.rounds}", f"patience={3 * PATIENCE}")
+        tried.append(("more rounds", replace(setup, keys=longer)))
+    return tried
 
 
 def as_regression(question: Question) -> Question:
     """Return the question for tables whose target turned out to be a value, with a regression's loss."""
     keys = ("task.loss", "task.table.regression")
-    overrides = [text for text in question.overrides if text.partition("=")[0] not in keys]
+    overrides = [text for text in question.overrides if _key(text) not in keys]
     return Question.of([*overrides, "task.loss=squared_error", "task.table.regression=true"])
 
 
 def slower(question: Question) -> list[Question]:
     """Return the question with smaller learning rates, for training that diverges; none where a rate was typed."""
-    if question.gives("train.learning_rate"):
-        return []
-    return [replace(question, slower=factor) for factor in _SLOWER]
+    return [] if question.gives("train.learning_rate") else [replace(question, slower=factor) for factor in _SLOWER]
 
 
 def first_run(question: Question, *keys: str) -> Config:
-    """Return the run that looks for groups: a few rounds, or as many as it takes to have seen what it needs.
-
-    Sites with records of one class say nothing of a rule that tells classes apart: they are placed afterwards.
-    """
+    """Return the run that looks for groups: a few rounds, or as many as it takes to have seen what it needs."""
     if question.slower != 1:
         keys = (f"train.learning_rate={question.base.train.learning_rate * question.slower:.3g}", *keys)
     at_once = question.base.task.loss not in _REGRESSIONS and question.base.strategy.settings.fraction_train == 1
@@ -279,7 +231,11 @@ def first_run(question: Question, *keys: str) -> Config:
 
 
 def _look(question: Question) -> tuple[str, ...]:
-    """Return the keys of a search for groups; in simulations classes may well be what makes the groups."""
+    """Return the keys of a search for groups.
+
+    Sites with records of one class say nothing of a rule that tells classes apart: they are placed afterwards. In
+    simulations classes may well be what makes the groups.
+    """
     return ("strategy=discovery", "k=auto", *(["strategy.place_one_class=true"] if question.is_own else []))
 
 
@@ -288,27 +244,26 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
 
     Fine-tuned copies are tested in the runs of FedAvg.
     """
-    found: dict[str, tuple[str, ...]] = {
+    runs: dict[str, tuple[str, ...]] = {
         "fedavg": ("strategy=fedavg", f"fine_tune_epochs={question.fine_tune_epochs}"),
         "intercept": ("strategy=fedavg", "personal=intercept"),
         "local": ("strategy=local",),
     }
     if finding.kind in ("groups", "lone"):
-        look = (*_look(question), "loss_matrix=true")
-        found["discovery"] = look
+        runs["discovery"] = (*_look(question), "loss_matrix=true")
         if finding.kind == "groups":
-            found["group_intercept"] = (*look, "personal=intercept")
+            runs["group_intercept"] = (*runs["discovery"], "personal=intercept")
     else:
-        found["two_groups"] = ("strategy=discovery", "k=2")
-    found["clove"] = ("strategy=clove", f"k={num_groups(finding)}")
+        runs["two_groups"] = ("strategy=discovery", "k=2")
+    runs["clove"] = ("strategy=clove", f"k={num_groups(finding)}")
     if question.base.task.loss == "reconstruction":
-        del found["intercept"]
-    return found
+        del runs["intercept"]
+    return runs
 
 
 def candidate_run(question: Question, setup: Setup, keys: Sequence[str], rate: float) -> Config:
     """Return one run of a method, with one learning rate."""
-    every = [] if question.gives("eval_every") else [f"eval_every={EVERY}"]
+    every = question.unless_given(f"eval_every={EVERY}")
     return question.config(f"train.learning_rate={rate:g}", *every, "pictures=false", *setup.keys, *keys)
 
 
@@ -319,19 +274,14 @@ def num_groups(finding: Finding) -> int:
 
 def command(question: Question, method: str, finding: Finding, setup: Setup, rate: float, rounds: int) -> str:
     """Return the command that uses a method, with the settings that were chosen."""
-    keys = COMMANDS[method].format(
-        epochs=question.fine_tune_epochs, k=num_groups(finding), standardise=" ".join(_PER_SITE)
+    keys = METHODS[method].keys.format(epochs=question.fine_tune_epochs, k=num_groups(finding))
+    shown = [shlex.quote(text) for text in question.overrides if _key(text) not in _HOW]
+    kept = [key for key in setup.keys if key.startswith(("train.", "task."))]
+    rate_key, rounds_key = f"train.learning_rate={rate:g}", f"num_rounds={rounds}"
+    return " ".join(
+        ["florets", *shown, keys, *question.unless_given(rate_key), *kept, *question.unless_given(rounds_key)]
     )
-    shown = [text for text in question.overrides if text.partition("=")[0] not in _HOW]
-    chosen = [] if question.gives("train.learning_rate") else [f"train.learning_rate={rate:g}"]
-    chosen += [key for key in setup.keys if key.startswith(("train.", "task."))]
-    if not question.gives("num_rounds"):
-        chosen.append(f"num_rounds={rounds}")
-    return " ".join(["florets", *map(shlex.quote, shown), keys, *chosen])
 
-
-_AFTER_DIVERGENCE = (0.1, 0.01)
-"""Factors of the learning rates that are tried in addition where training diverged."""
 
 Run = Callable[[str, Config, Callable[[Path], str]], Path]
 """Runs an experiment under a name; the last argument says in a few words what came of it."""
@@ -365,27 +315,29 @@ def search(
     Parameters
     ----------
     methods
-        Keys of each, by name; those of `methods.OPTIONAL` are left out where the model does not suit them.
-        Fine-tuned copies are tested in the runs of FedAvg, at the rate that suits them best.
+        Keys of each, by name; those of `OPTIONAL` are left out where the model does not suit them. Fine-tuned copies
+        are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
         Decides on the rates: for accuracies by the log loss, which says more of few validation records.
     every_rate
         Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """
-    found: dict[str, Outcome] = {}
+    if criterion.measure == "accuracy":
+        criterion = replace(criterion, measure="log_loss")
+    kept: dict[str, Outcome] = {}
     trials: list[Trial] = []
 
     def attempt(method: str, rate: float) -> float:
         """Run a method with a rate, keep what is best so far, and return the validation figure."""
 
-        def said(place: Path) -> str:
+        def result(place: Path) -> str:
             one = read_outcome(method, place, rate)
-            figure = value(criterion.figure(one.validation), criterion.measure)
-            return f"{counted(one.rounds, 'round')}, validation {FORMS[criterion.measure].title} {figure}"
+            figure = named(criterion.figure(one.validation), criterion.measure)
+            return f"{counted(one.rounds, 'round')}, validation {figure}"
 
         name = f"{prefix}{method}" + (f"-rate-{rate:g}" if len(setup.rates) > 1 else "")
         try:
-            place = run(name, candidate_run(question, setup, methods[method], rate), said)
+            place = run(name, candidate_run(question, setup, methods[method], rate), result)
         except FederationError as error:
             trials.append(Trial(method, rate, 0, math.nan, str(error)))
             return math.nan
@@ -393,48 +345,39 @@ def search(
         if method == "fedavg":
             outcomes.append(read_outcome("tuned", place, rate, tuned=True))
         for one in outcomes:
-            figure, best = criterion.figure(one.validation), found.get(one.name)
+            figure, best = criterion.figure(one.validation), kept.get(one.name)
             trials.append(Trial(one.name, rate, one.rounds, figure))
             if best is None or is_better(figure, criterion.figure(best.validation), criterion.measure):
-                found[one.name] = one
+                kept[one.name] = one
         return trials[-len(outcomes)].figure
 
+    def climb(method: str, rates: Sequence[float], figure: float) -> bool:
+        """Try rates one after the other as long as each improves; return whether the first one did."""
+        for number, rate in enumerate(rates):
+            last, figure = figure, attempt(method, rate)
+            if math.isfinite(last) and not is_better(figure, last, criterion.measure):
+                return number > 0
+        return bool(rates)
+
+    rates = sorted(setup.rates)
+    middle = rates[len(rates) // 2]
+    below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
-        rates = sorted(setup.rates)
-        middle = len(rates) // 2
         try:
-            first = attempt(method, rates[middle])
+            first = attempt(method, middle)
         except ConfigError:
             if method not in OPTIONAL:
                 raise
             continue
         if every_rate:
             for rate in rates:
-                if rate != rates[middle]:
+                if rate != middle:
                     attempt(method, rate)
-            continue
-        if not math.isfinite(first):
+        elif not math.isfinite(first):
             # Larger rates would diverge as well.
-            smaller = [] if len(rates) == 1 else [rates[middle] * factor for factor in _AFTER_DIVERGENCE]
-            _climb(method, [*rates[:middle][::-1], *smaller], first, criterion, attempt)
+            smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []
+            climb(method, [*below, *smaller], first)
         # Figures have one peak over the rates: a better one above the middle spares those below it.
-        elif not _climb(method, rates[middle + 1 :], first, criterion, attempt):
-            _climb(method, rates[:middle][::-1], first, criterion, attempt)
-    return found, trials
-
-
-def _climb(
-    method: str, rates: Sequence[float], figure: float, criterion: Criterion, attempt: Callable[[str, float], float]
-) -> bool:
-    """Try rates one after the other as long as each is better than the one before; say whether the first one was."""
-    for number, rate in enumerate(rates):
-        found = attempt(method, rate)
-        if math.isfinite(figure) and not is_better(found, figure, criterion.measure):
-            return number > 0
-        figure = found
-    return bool(rates)
-
-
-def rates_criterion(criterion: Criterion) -> Criterion:
-    """Return what learning rates are chosen by: the log loss says more of few validation records than an accuracy."""
-    return replace(criterion, measure="log_loss") if criterion.measure == "accuracy" else criterion
+        elif not climb(method, above, first):
+            climb(method, below, first)
+    return kept, trials

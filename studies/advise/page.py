@@ -1,6 +1,7 @@
 """The page of an advice: one HTML file that a reader without knowledge of federated learning can follow."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,10 @@ from florets.reports.console import counted, duration, size
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, embedded, render
 from florets.reports.pooled import constant, read_test_statistics
-from florets.studies.advise.advice import Advice
-from florets.studies.advise.compare import FEW_RECORDS, Criterion
-from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, beside, value
-from florets.studies.advise.methods import CONSTANT_TITLES, TITLES, Question, Setup
-from florets.studies.advise.outcomes import Outcome, Tests
-from florets.studies.advise.words import SiteRow, Words, alternative, p_text
+from florets.studies.advise.compare import FEW_RECORDS, Difference
+from florets.studies.advise.measures import FORMS, SECOND, Name, amount, value
+from florets.studies.advise.outcomes import Tests
+from florets.studies.advise.words import Words
 
 NAME = "advice.html"
 MOST_SITES = 200
@@ -64,7 +63,7 @@ choice. Every method was trained with learning rates of {{ rates }} for up to {{
 longer improved on the validation records, which also decided on the rate and on the method. All figures below are of
 the test records, which had no part in that. A dot is a {{ words.site }} (hollow: few test records, or one class), a
 bar the {{ "figure over all records" if together else "mean" }}
-{%- if chart.constant is not none %}, the dashed line the constant answer{% endif %}; {{ better }} is better.</p>
+{%- if chart.constant is not none %}, the dashed line the constant answer{% endif %}.</p>
 <div class="dots">
 {% for row in chart.rows -%}
 <div class="row{% if row.chosen %} is-chosen{% endif %}"><span>{{ row.title }}</span>
@@ -101,11 +100,13 @@ others (1 = exactly, 0 = not at all). Right: how alike what two {{ words.site }}
 {% endcall %}
 
 {% call folded("Each %s" | format(words.site), sites | length <= 41) %}
-{% if more_sites %}<p>The first {{ sites | length - 1 }}; all are in advice.json, next to this page.</p>{% endif %}
-<p>{{ measure[0] | upper }}{{ measure[1:] }} on the test records. Gain: advised minus {{ other }}, with a 95 %
-interval by resampling the {{ words.site }}'s own test records.</p>
+{% if words.rows | length > most_sites %}
+<p>The first {{ most_sites }}; all are in advice.json, next to this page.</p>
+{% endif %}
+<p>{{ form.title[0] | upper }}{{ form.title[1:] }} on the test records. Gain: advised over {{ words.other }}, with a
+95 % interval by resampling the {{ words.site }}'s own test records.</p>
 {{ table(sites, "sites") }}
-{% if paragraphs %}<ul>{% for text in paragraphs %}<li>{{ text }}</li>{% endfor %}</ul>{% endif %}
+<ul>{% for text in words.paragraphs[:most_sites] %}<li>{{ text }}</li>{% endfor %}</ul>
 {% endcall %}
 
 {% call section("What would change this answer") %}
@@ -121,8 +122,7 @@ records. No record.</p>
 
 {% call folded("Terms") %}
 <dl class="terms">
-<dt>{{ measure }}</dt><dd>{{ meaning }}</dd>
-{% if second %}<dt>{{ second }}</dt><dd>{{ second_meaning }}</dd>{% endif %}
+{% for one in (form, second) if one %}<dt>{{ one.title }}</dt><dd>{{ one.meaning }}</dd>{% endfor %}
 <dt>constant answer</dt><dd>Always the most frequent class, or the mean of the target. A model must beat it.</dd>
 <dt>p</dt><dd>How often {{ words.site }}s without any difference would look as different as these. Groups are claimed
 at 0.005 or less: by mistake once in 200 times.</dd>
@@ -141,11 +141,10 @@ Written by Florets. The runs behind this page are in the folders next to it, eac
 """
 
 
-def write_page(folder: Path, advice: Advice, question: Question, setup: Setup) -> Path:
+def write_page(folder: Path, words: Words) -> Path:
     """Write the page into the folder of the runs and return its path."""
-    words = Words(advice, question, setup)
-    base, form = question.base, FORMS[advice.criterion.measure]
-    second = beside(advice.criterion.measure)
+    advice, base = words.advice, words.question.base
+    measure = advice.criterion.measure
     title, picture = f"{base.experiment}, seed {base.seed}", folder / "discovery" / "discovery.png"
     html = render(
         _PAGE,
@@ -154,196 +153,156 @@ def write_page(folder: Path, advice: Advice, question: Question, setup: Setup) -
         title=f"What should these {words.sites(advice.finding.num_clients)} use?",
         words=words,
         useful=advice.chosen is not None,
-        figures=_tiles(advice, words),
-        rounds=counted(question.rounds, "round"),
-        rates=", ".join(f"{rate:g}" for rate in setup.rates),
-        validation=f"{question.validation:.0%} of the training records",
-        chart=_chart(advice),
-        measure=form.title,
-        meaning=form.meaning,
-        better="higher" if form.higher else "lower",
-        second=None if second is None else FORMS[second].title,
-        second_meaning="" if second is None else FORMS[second].meaning,
+        figures=_tiles(words),
+        rounds=counted(words.question.rounds, "round"),
+        rates=", ".join(f"{rate:g}" for rate in words.setup.rates),
+        validation=f"{base.task.validation_fraction:.0%} of the training records",
+        chart=_chart(words),
+        form=FORMS[measure],
+        second=SECOND.get(measure) and FORMS[SECOND[measure]],
         together=advice.criterion.together,
         fewest=FEW_RECORDS,
-        methods=_methods(advice, words, second),
+        methods=_methods(words, SECOND.get(measure)),
         fine_tuned=advice.outcome("tuned") is not None,
-        epochs=f"{question.fine_tune_epochs:g}",
-        groups=_groups(advice, words),
+        epochs=f"{words.question.fine_tune_epochs:g}",
+        groups=words.of_verdict(page) if (page := words.verdict.page) else f"{words.listed_groups} ({words.p}).",
         picture=embedded(picture) if picture.is_file() else None,
-        paragraphs=words.paragraphs[:MOST_SITES],
-        other="alone" if alternative(advice) == "local" else "one model",
-        sites=_sites(advice, words),
-        more_sites=len(words.rows) > MOST_SITES,
+        sites=_sites(words),
+        most_sites=MOST_SITES,
     )
     path = folder / NAME
     write_whole(path, html)
     return path
 
 
-def _tiles(advice: Advice, words: Words) -> list[tuple[str, str, str]]:
-    outcome, finding, criterion = advice.judged(advice.best), advice.finding, advice.criterion
-    groups = {
-        "groups": str(len(finding.groups)), "lone": "none", "none": "none", "all_differ": "all differ",
-        "open": "not tested", "moving": "not tested",
-    }  # fmt: skip
+def _tiles(words: Words) -> list[tuple[str, str, str]]:
+    advice, criterion, measure = words.advice, words.advice.criterion, words.measure
+    outcome = advice.judged(advice.best)
     tiles = [
-        ("groups", groups.get(finding.kind, "too few to test"), p_text(finding.p_value)),
+        ("groups", words.of_verdict(words.verdict.tile), words.p),
         (
-            f"{FORMS[criterion.measure].title}, {'advised' if advice.chosen else 'best'} method",
-            value(criterion.figure(outcome.test), criterion.measure),
-            f"constant answer: {value(advice.constant.figure(criterion), criterion.measure)}",
+            f"{FORMS[measure].title}, {'advised' if advice.chosen else 'best'} method",
+            value(criterion.figure(outcome.test), measure),
+            f"constant answer: {value(advice.constant.figure(criterion), measure)}",
         ),
     ]
     if (worst := criterion.worst(outcome.test)) is not None:
         test = outcome.test[worst]
-        shown = value(criterion.own(test), criterion.measure)
-        tiles.append((f"lowest {words.site}", shown, f"{advice.name(worst)}, {test.n} test records"))
+        note = f"{advice.name(worst)}, {test.n} test records"
+        tiles.append((f"lowest {words.site}", value(criterion.own(test), measure), note))
     note = f"all {words.site}s and rounds; {duration(outcome.seconds)} in this trial"
     return [*tiles, ("data sent and received", size(outcome.num_bytes), note)]
 
 
-def _methods(advice: Advice, words: Words, second: Name | None) -> list[list[Cell]]:
+def _methods(words: Words, second: Name | None) -> list[list[Cell]]:
     """Return the table of the methods, the constant answer first."""
-    head: list[Cell] = [
-        "method",
-        f"{FORMS[advice.criterion.measure].title}, mean over {words.site}s",
-        "over all records",
+    advice, criterion, measure = words.advice, words.advice.criterion, words.measure
+    rows: list[list[Cell]] = [
+        [
+            "method",
+            f"{FORMS[measure].title}, mean over {words.site}s",
+            "over all records",
+            *([] if second is None else [FORMS[second].title]),
+            "compared with the advised",
+            f"lowest {words.site}",
+            "learning rate, rounds",
+            "sent and received, time",
+        ]
     ]
-    head += [] if second is None else [FORMS[second].title]
-    head += ["compared with the advised", f"lowest {words.site}", "learning rate, rounds", "sent and received, time"]
-    rows: list[list[Cell]] = [head, [*_constant_row(advice, second)]]
+
+    def add(
+        title: str, tests: Tests, over_records: float, of_second: float, gain: Difference | None, *rest: str
+    ) -> None:
+        chosen = title == advised
+        versus = "advised" if chosen else "-"
+        if gain is not None and math.isfinite(gain.mean) and not chosen:
+            versus = amount(-gain.mean, gain.half, measure, sign=True)
+        # The mean that decides or, next to a figure over all records, the plain one.
+        mean = criterion.mean_of_sites(tests) if criterion.together else criterion.figure(tests)
+        figures = [value(mean, measure), value(over_records, measure)]
+        figures += [] if second is None else [value(of_second, second)]
+        cells = [title, *figures, versus, *rest]
+        rows.append([(cell, {"class": "chosen"}) for cell in cells] if chosen else [*cells])
+
+    advised = None if advice.chosen is None else words.title(advice.chosen)
+    answer, of_second = advice.constant, math.nan
+    if second is not None and (statistics := read_test_statistics(Path(advice.best.folder))):
+        of_second = constant(statistics, second).pooled  # type: ignore[arg-type]
+    title = f"Constant answer ({'mean' if words.is_regression else 'most frequent class'})"
+    over_records = answer.pooled.get("test", math.nan)
+    add(title, answer.tests.get("test", {}), over_records, of_second, advice.over_constant, "-", "-", "-")
     for outcome in advice.outcomes:
-        cells = _method_row(advice, outcome, second)
-        rows.append([(cell, {"class": "chosen"}) for cell in cells] if outcome.name == advice.chosen else [*cells])
-    return rows
-
-
-def _method_row(advice: Advice, outcome: Outcome, second: Name | None) -> list[str]:
-    gain, figures, criterion = advice.against(outcome.name), advice.judged(outcome), advice.criterion
-    tests, measure = figures.test, criterion.measure
-    text = "-"
-    if outcome.name == advice.chosen:
-        text = "advised"
-    elif gain is not None and math.isfinite(gain.mean):
-        text = amount(-gain.mean, gain.half, measure, sign=True)
-    worst = criterion.worst(tests)
-    lowest = "-" if worst is None else f"{advice.name(worst)}: {value(criterion.own(tests[worst]), measure)}"
-    return [
-        TITLES[outcome.name],
-        value(_mean(criterion, tests), measure),
-        value(criterion.over_records(tests), measure),
-        *([] if second is None else [value(criterion.with_measure(second).figure(tests), second)]),
-        text,
-        lowest,
-        f"{outcome.rate:g}, {outcome.rounds}",
-        f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}",
-    ]
-
-
-def _constant_row(advice: Advice, second: Name | None) -> list[str]:
-    criterion, answer = advice.criterion, advice.constant
-    pooled, gain = answer.figures.get("test"), advice.over_constant
-    of_second = []
-    if second is not None:
-        statistics = read_test_statistics(Path(advice.best.folder))
-        figure = constant(statistics, second).pooled if statistics and second != "loss" else math.nan
-        of_second = [value(figure, second)]
-    return [
-        CONSTANT_TITLES[criterion.measure in OF_VALUES],
-        value(_mean(criterion, answer.tests("test")), criterion.measure),
-        "-" if pooled is None else value(pooled.pooled, criterion.measure),
-        *of_second,
-        amount(-gain.mean, gain.half, criterion.measure, sign=True) if math.isfinite(gain.mean) else "-",
-        *("-", "-", "-"),
-    ]
-
-
-def _mean(criterion: Criterion, tests: Tests) -> float:
-    """Return the mean over sites: the one that decides or, beside a figure over all records, the plain one."""
-    return criterion.mean_of_sites(tests) if criterion.together else criterion.figure(tests)
-
-
-def _groups(advice: Advice, words: Words) -> str:
-    finding, p = advice.finding, p_text(advice.finding.p_value)
-    if finding.kind == "none":
-        return f"None: the {words.site}s cannot be told apart ({p})."
-    if finding.kind == "too_few":
-        return f"They cannot be tested for: too few records, or {words.site}s."
-    if finding.kind == "open":
-        return f"Not tested: too few of {words.sites(finding.num_clients)} sent what the test needs."
-    if finding.kind == "moving":
-        return (
-            "Not tested: the common model was still improving when the rounds ended. More rounds (num_rounds) help."
+        tests = advice.judged(outcome).test
+        worst = criterion.worst(tests)
+        add(
+            words.title(outcome.name),
+            tests,
+            criterion.over_records(tests),
+            math.nan if second is None else replace(criterion, measure=second).figure(tests),
+            advice.against(outcome.name),
+            "-" if worst is None else f"{advice.name(worst)}: {value(criterion.own(tests[worst]), measure)}",
+            f"{outcome.rate:g}, {outcome.rounds}",
+            f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}",
         )
-    if finding.kind == "all_differ":
-        return f"None that help: each {words.site} differs from all others ({p})."
-    return f"{' | '.join(words.named(group) for group in finding.groups)} ({p})."
-
-
-def _sites(advice: Advice, words: Words) -> list[list[Cell]]:
-    """Return the table of the sites."""
-    several = len(advice.finding.groups) > 1
-    head: list[Cell] = [words.site, *(["group"] if several else []), "training records", "test records"]
-    rows: list[list[Cell]] = [[*head, "advised", "alone", "one model", "gain", ""]]
-    for row in words.rows[:MOST_SITES]:
-        rows.append(_site_row(row, words, several))
     return rows
 
 
-def _site_row(row: SiteRow, words: Words, several: bool) -> list[Cell]:
-    group = ["-" if row.group is None else str(row.group)] if several else []
-    figures = [value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)]
-    look = {"class": "gain"} if row.is_gain else {"class": "amiss"} if row.is_loss else {}
-    gain = (words.interval_of(row), look)
-    return [row.name, *group, str(row.train) if row.train else "-", str(row.test), *figures, gain, row.note]
+def _sites(words: Words) -> list[list[Cell]]:
+    """Return the table of the sites."""
+    group = ["group"] if len(words.advice.finding.groups) > 1 else []
+    head = [words.site, *group, "training records", "test records", "advised", "alone", "one model", "gain", ""]
+    rows: list[list[Cell]] = [[*head]]
+    for row in words.rows[:MOST_SITES]:
+        look = {"class": "gain"} if row.is_gain else {"class": "amiss"} if row.is_loss else {}
+        rows.append(
+            [
+                row.name,
+                *(["-" if row.group is None else str(row.group)] if group else []),
+                str(row.train) if row.train else "-",
+                str(row.test),
+                *(value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)),
+                (words.interval_of(row), look),
+                row.note,
+            ]
+        )
+    return rows
 
 
-def _chart(advice: Advice) -> dict[str, Any]:
+def _chart(words: Words) -> dict[str, Any]:
     """Return rows and ticks; clients that enter no comparison are hollow dots."""
-    criterion, measure = advice.criterion, advice.criterion.measure
-    form = FORMS[measure]
-    shown = [criterion.figure(advice.judged(one).test) for one in advice.outcomes]
-    for one in advice.outcomes:
-        shown += [criterion.own(test) for key, test in one.test.items() if not criterion.leaves_out(key, one.test)]
-    finite = [number for number in shown if math.isfinite(number)] or [0.0, 1.0]
+    advice, criterion, form = words.advice, words.advice.criterion, FORMS[words.measure]
+    means = {one.name: criterion.figure(advice.judged(one).test) for one in advice.outcomes}
+    own = [figure for one in advice.outcomes for figure in criterion.compared_figures(one.test).values()]
+    finite = [figure for figure in (*means.values(), *own) if math.isfinite(figure)] or [0.0, 1.0]
     if form.higher:
         # Of R2 what is far below the constant answer is at the edge.
         high, least = 1.0, max(min(finite), -1.0)
         step = 0.1 if least >= 0.5 else 0.2 if least >= 0 else 0.5
         low = high - step * max(1, math.ceil((high - least) / step - 1e-9))
     else:
-        low, high = 0.0, sorted(finite)[-1] or 1.0
+        low, high = 0.0, max(finite) or 1.0
         step = high / 5
     ticks = [low + step * number for number in range(round((high - low) / step) + 1)]
 
-    def place(number: float) -> float:
-        return round(100 * (min(max(number, low), high) - low) / (high - low), 2)
+    def place(number: float) -> float | None:
+        return round(100 * (min(max(number, low), high) - low) / (high - low), 2) if math.isfinite(number) else None
 
-    rows = []
-    for one in advice.outcomes:
-        mean = criterion.figure(advice.judged(one).test)
-        dots = [
-            {
-                "x": place(criterion.own(test)),
-                "title": f"{advice.name(key)}: {value(criterion.own(test), measure)}",
-                "apart": key in criterion.apart,
-            }
-            for key, test in one.test.items()
-            if math.isfinite(criterion.own(test))
-        ]
-        rows.append(
-            {
-                "title": TITLES[one.name],
-                "chosen": one.name == advice.chosen,
-                "mean": place(mean) if math.isfinite(mean) else None,
-                "dots": dots,
-            }
-        )
-    constant = advice.constant.figure(criterion)
+    rows = [
+        {
+            "title": words.title(one.name),
+            "chosen": one.name == advice.chosen,
+            "mean": place(means[one.name]),
+            "dots": [
+                {"x": x, "title": f"{advice.name(key)}: {value(own, words.measure)}", "apart": key in criterion.apart}
+                for key, test in one.test.items()
+                if (x := place(own := criterion.own(test))) is not None
+            ],
+        }
+        for one in advice.outcomes
+    ]
     texts = [f"{100 * tick:.0f} %" if form.percent else f"{tick:.3g}" for tick in ticks]
     return {
         "rows": rows,
         "ticks": [{"x": place(tick), "text": text} for tick, text in zip(ticks, texts, strict=True)],
-        "constant": place(constant) if math.isfinite(constant) else None,
+        "constant": place(advice.constant.figure(criterion)),
     }

@@ -8,21 +8,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole
-from florets.reports.pooled import TestStatistics, pooled, read_test_statistics, with_sums
+from florets.reports.pooled import TestStatistics, constant, pooled, read_test_statistics, with_sums
 from florets.reports.summary import RoundLine, RunSummary, read_lines, round_seconds
 from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
@@ -39,7 +37,6 @@ from florets.studies.advise.methods import (
     as_regression,
     candidates,
     first_run,
-    rates_criterion,
     remedies,
     search,
     setup_of,
@@ -48,7 +45,6 @@ from florets.studies.advise.methods import (
 from florets.studies.advise.outcomes import (
     Finding,
     Outcome,
-    any_unscaled,
     finding_in,
     read_losses,
     read_names,
@@ -56,108 +52,77 @@ from florets.studies.advise.outcomes import (
     read_sites,
 )
 from florets.studies.advise.page import write_page
-from florets.studies.advise.words import Words, site_rows
+from florets.studies.advise.words import Words
 
 _BETWEEN = 60.0
 """Seconds after which a plain line shows that work goes on."""
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The most that the comparison takes.
-
-    Parameters
-    ----------
-    seconds
-        For all of it; 0 where nothing is known.
-    """
-
-    runs: int
-    rounds: int
-    clients: int
-    exchanges: int
-    seconds: float
-
-    @classmethod
-    def of(cls, runs: int, rounds: int, clients: int, lines: Sequence[RoundLine]) -> "Budget":
-        """Return the budget, from the rounds of a run that has been made."""
-        # The first round has the start in it, and one that looks for groups costs more than others.
-        later = [round_seconds(line) for line in lines[1:]] or [round_seconds(line) for line in lines]
-        each = sorted(later)[len(later) // 2] if later else 0.0
-        tests = max((line["seconds"].get("evaluate", 0.0) for line in lines), default=0.0)
-        return cls(runs, rounds, clients, 2, runs * rounds * (each + tests))
-
-    @property
-    def text(self) -> str:
-        """The budget in one line."""
-        messages = self.runs * self.rounds * self.clients * self.exchanges
-        longest = f", {duration(self.seconds)}" if self.seconds else ""
-        return (
-            f"at most {counted(self.runs, 'run')} of {counted(self.rounds, 'round')} "
-            f"({messages:,} messages{longest}); a run ends early once it no longer improves"
-        )
-
-
 class Meter:
-    """Show the progress of all runs: a bar with the time left on a terminal, a line per run elsewhere."""
+    """Progress of all runs: a bar with the time left on a terminal, a line per run elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
-        self._console = Console(file=sys.stderr)
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-        self._plain = quiet or not self._console.is_terminal
+        console = Console(file=sys.stderr)
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"), console=console, disable=quiet or not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task("advise", total=None, left="", visible=False)
         self._runs = self._rounds = self._done = self._finished = 0
         self._name, self._since, self._said = "", 0.0, 0.0
 
-    def plan(self, runs: int, rounds: int) -> None:
-        """Take in how much is ahead, from now on."""
-        self._runs, self._rounds, self._finished, self._since = runs, rounds, 0, time.monotonic()
-        if self._plain:
-            return
-        if self._bar is None:
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                TextColumn("{task.fields[left]}"), console=self._console,
-            )  # fmt: skip
-            self._task = self._bar.add_task("advise", total=runs * rounds, left="")
-            self._bar.start()
-        self._bar.update(self._task, total=runs * rounds, completed=0)
+    def plan(self, methods: int, question: Question, setup: Setup, lines: Sequence[RoundLine]) -> None:
+        """Show the most that is ahead from now on, by the rounds of a run that has been made."""
+        self._runs, self._rounds = methods * len(setup.rates), question.rounds
+        self._finished, self._since = 0, time.monotonic()
+        # The first round has the start in it, and one that looks for groups costs more than others.
+        each = sorted(map(round_seconds, lines[1:] or lines))
+        tests = max(line["seconds"].get("evaluate", 0.0) for line in lines)
+        rounds = self._runs * self._rounds
+        messages = 2 * rounds * max(line["participants"] for line in lines)
+        longest = duration(rounds * (each[len(each) // 2] + tests))
+        self.note(
+            f"advise: at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} "
+            f"({messages:,} messages, {longest}); a run ends early once it no longer improves"
+        )
+        self._bar.update(self._task, total=rounds, visible=True)
+        self._bar.start()
 
     def begin(self, name: str) -> None:
         """Note that a run begins."""
         self._name, self._done, self._said = name, 0, time.monotonic()
-        if self._bar is not None:
-            self._bar.update(self._task, description=name)
+        self._show()
 
     def round(self, line: RoundLine) -> None:
         """Note a finished round of the run."""
         self._done += 1
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._place, left=self._left())
-        elif time.monotonic() - self._said > _BETWEEN:
+        self._show()
+        if self._bar.disable and time.monotonic() - self._said > _BETWEEN:
             self._said = time.monotonic()
             say(f"advise: {self._name}: round {line['round']} of {self._rounds}{self._left(', ')}", sys.stderr)
 
-    def end(self, found: str) -> None:
-        """Note that the run has ended, and what it found."""
-        self._finished += 1
-        if self._bar is not None:
-            self._done = 0
-            self._bar.update(self._task, completed=self._place, left=self._left())
-        else:
+    def end(self, result: str) -> None:
+        """Note that the run has ended, and its result."""
+        self._finished, self._done = self._finished + 1, 0
+        self._show()
+        if self._bar.disable:
             of = f" of {self._runs}" if self._finished <= self._runs else ""
-            say(f"advise: run {self._finished}{of}, {self._name}: {found}{self._left(', ')}", sys.stderr)
+            say(f"advise: run {self._finished}{of}, {self._name}: {result}{self._left(', ')}", sys.stderr)
 
     def note(self, text: str) -> None:
         """Show a line of text, above the bar where there is one."""
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
-        else:
+        if self._bar.disable:
             say(text, sys.stderr)
+        else:
+            self._bar.console.print(text, markup=False, highlight=False)
 
-    @property
-    def _place(self) -> int:
-        return self._finished * self._rounds + min(self._done, self._rounds)
+    def stop(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+    def _show(self) -> None:
+        place = self._finished * self._rounds + min(self._done, self._rounds)
+        self._bar.update(self._task, description=self._name, completed=place, left=self._left())
 
     def _left(self, before: str = "") -> str:
         if not self._finished or self._finished >= self._runs:
@@ -165,21 +130,6 @@ class Meter:
         # By runs: most end early.
         each = (time.monotonic() - self._since) / self._finished
         return f"{before}about {duration(each * (self._runs - self._finished))} left"
-
-    def __enter__(self) -> "Meter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-
-def number_of_runs(methods: Mapping[str, object], rates: int) -> int:
-    """Return how many runs the methods take, each with every learning rate."""
-    return len(methods) * rates
 
 
 _ONE_CLASS = (
@@ -215,9 +165,12 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     """
     here = caller or Path.cwd()
     folder = advice_folder(question, here)
-    with Meter(question.base.quiet) as meter, _warnings_once():
-        study = _Study(question, play, folder, here, meter)
-        advice, setup, trials = study.advise()
+    meter = Meter(question.base.quiet)
+    try:
+        with _warnings_once():
+            advice, setup, trials = _Study(question, play, folder, here, meter).advise()
+    finally:
+        meter.stop()
     _write(folder, advice, question, setup, trials)
     return advice, folder
 
@@ -293,10 +246,10 @@ class _Study:
         # Sites standardise tables alone.
         self._standardise = question.standardise_keys if described else ()
         reasons = differences(sites, one_class)
-        after = self._standardised_finding(finding, reasons, one_class)
+        after = self._standardised_finding(finding, one_class)
         methods = self._methods(finding, reasons, after)
-        self._say_budget(methods, setup, place)
-        outcomes, trials = self._compared(setup, methods, criterion)
+        self._meter.plan(len(methods), question, setup, read_lines(place))
+        outcomes, trials = search(question, setup, methods, criterion, self._run)
         tried: list[str] = []
         constant = ConstantAnswer.of(measure, read_test_statistics(place))
         if not _any_useful(outcomes, criterion, constant):
@@ -310,7 +263,14 @@ class _Study:
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
         evidence = Evidence(
-            after, one_class, read_names(place), tuple(reasons), described, tuple(tried), classes, any_unscaled(place)
+            after,
+            one_class,
+            read_names(place),
+            tuple(reasons),
+            described,
+            tuple(tried),
+            classes,
+            any(site.is_unscaled for site in sites.values()),
         )
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
@@ -371,9 +331,7 @@ class _Study:
             )
         return chosen
 
-    def _standardised_finding(
-        self, finding: Finding, reasons: Sequence[Reason], one_class: Sequence[str]
-    ) -> Finding | None:
+    def _standardised_finding(self, finding: Finding, one_class: Sequence[str]) -> Finding | None:
         """Look for groups again after each client has standardised its inputs; None: there is no need."""
         keys = self._standardise
         if finding.kind not in ("groups", "lone", "all_differ") or not keys:
@@ -393,24 +351,6 @@ class _Study:
             methods["standardised"] = ("strategy=fedavg", *keys)
         return methods
 
-    def _say_budget(self, methods: Mapping[str, object], setup: Setup, place: Path) -> None:
-        lines = read_lines(place)
-        runs, rounds = len(methods) * len(setup.rates), self._question.rounds
-        clients = max(line["participants"] for line in lines)
-        self._meter.note(f"advise: {Budget.of(runs, rounds, clients, lines).text}")
-        self._meter.plan(runs, rounds)
-
-    def _compared(
-        self,
-        setup: Setup,
-        methods: Mapping[str, Sequence[str]],
-        criterion: Criterion,
-        prefix: str = "",
-        every_rate: bool = False,
-    ) -> tuple[dict[str, Outcome], list[Trial]]:
-        decides = rates_criterion(criterion)
-        return search(self._question, setup, methods, decides, self._run, prefix, every_rate)
-
     def _rescued(
         self,
         setup: Setup,
@@ -422,17 +362,18 @@ class _Study:
         """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
         tried: list[str] = []
         trials: list[Trial] = []
-        for number, (words, other) in enumerate(remedies(self._question, setup, self._standardise), start=1):
-            tried.append(words)
-            self._meter.note(f"advise: nothing is better than a constant answer; trying: {words}")
+        for number, (text, other) in enumerate(remedies(self._question, setup, self._standardise), start=1):
+            tried.append(text)
+            self._meter.note(f"advise: nothing is better than a constant answer; trying: {text}")
             prefix = f"remedy-{number}-"
-            found, more = self._compared(other, {"fedavg": methods["fedavg"]}, criterion, prefix, every_rate=True)
+            first = {"fedavg": methods["fedavg"]}
+            better, more = search(self._question, other, first, criterion, self._run, prefix, every_rate=True)
             trials += more
-            if not _any_useful(found, criterion, constant):
+            if not _any_useful(better, criterion, constant):
                 continue
             rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
-            others, more = self._compared(other, rest, criterion, prefix)
-            return other, {**found, **others}, [*trials, *more], tried
+            others, more = search(self._question, other, rest, criterion, self._run, prefix)
+            return other, {**better, **others}, [*trials, *more], tried
         return setup, dict(outcomes), trials, tried
 
     def _rule(self, advice: Advice) -> Reason | None:
@@ -448,8 +389,9 @@ class _Study:
 
 def _is_far_off(statistics: Mapping[str, TestStatistics]) -> bool:
     """Return whether a regression's errors are so much larger than the constant answer's that training diverged."""
-    answer = ConstantAnswer.of("rmse", statistics).figures
-    return bool(answer) and pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * answer["test"].pooled
+    if not statistics:
+        return False
+    return pooled(with_sums(statistics).values(), "rmse") > _FAR_OFF * constant(statistics, "rmse").pooled
 
 
 def _any_useful(outcomes: Mapping[str, Outcome], criterion: Criterion, constant: ConstantAnswer) -> bool:
@@ -463,46 +405,46 @@ def _groups_of(place: Path) -> str:
 
 def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trials: Sequence[Trial]) -> None:
     words = Words(advice, question, setup)
+    criterion = advice.criterion
     values = {
         "answer": words.answer,
         "reasons": words.reasons,
         "changes": words.changes,
         "chosen": advice.chosen,
         "command": None if advice.chosen is None else words.command,
-        "measure": advice.criterion.measure,
-        "over_all_records": advice.criterion.together,
+        "measure": criterion.measure,
+        "over_all_records": criterion.together,
         "finding": dataclasses.asdict(advice.finding),
         "evidence": dataclasses.asdict(advice.evidence),
         "methods": [_method(advice, one) for one in advice.outcomes],
         "constant": {
-            "figure": advice.constant.figure(advice.criterion),
-            "validation_figure": advice.constant.figure(advice.criterion, "validation"),
+            "figure": advice.constant.figure(criterion),
+            "validation_figure": advice.constant.figure(criterion, "validation"),
         },
-        "sites": [dataclasses.asdict(row) for row in site_rows(advice)],
+        "sites": list(map(dataclasses.asdict, words.rows)),
         "low": advice.low,
         "own_is_low": advice.own_is_low,
-        "trials": [dataclasses.asdict(trial) for trial in trials],
+        "trials": list(map(dataclasses.asdict, trials)),
     }
     write_whole(folder / "advice.json", json.dumps(_finite(values), indent=2, allow_nan=False) + "\n")
-    page = write_page(folder, advice, question, setup)
-    write_whole(folder / "advice.txt", f"{words.short}\nPage: {page}\n")
+    write_whole(folder / "advice.txt", f"{words.short}\nPage: {write_page(folder, words)}\n")
 
 
 def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
-    criterion, gain = advice.criterion, advice.against(outcome.name)
-    kept = {"name", "groups", "num_bytes", "seconds", "folder", "rate", "rounds"}
-    parts = {
-        part: {key: {"records": test.n, **test.scores} for key, test in tests.items()}
-        for part, tests in (("test", outcome.test), ("validation", outcome.validation))
-    }
+    criterion, gain, judged = advice.criterion, advice.against(outcome.name), advice.judged(outcome)
+    plain = ("name", "groups", "num_bytes", "seconds", "folder", "rate", "rounds")
+    parts = {"test": outcome.test, "validation": outcome.validation}
     return {
-        **{field.name: getattr(outcome, field.name) for field in dataclasses.fields(outcome) if field.name in kept},
-        "figure": criterion.figure(advice.judged(outcome).test),
-        "validation_figure": criterion.figure(advice.judged(outcome).validation),
-        "mean_of_sites": criterion.mean_of_sites(advice.judged(outcome).test),
-        "over_records": criterion.over_records(advice.judged(outcome).test),
+        **{name: getattr(outcome, name) for name in plain},
+        "figure": criterion.figure(judged.test),
+        "validation_figure": criterion.figure(judged.validation),
+        "mean_of_sites": criterion.mean_of_sites(judged.test),
+        "over_records": criterion.over_records(judged.test),
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
-        **parts,
+        **{
+            part: {key: {"records": test.n, **test.scores} for key, test in tests.items()}
+            for part, tests in parts.items()
+        },
     }
 
 

@@ -1,37 +1,93 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, Difference, is_below, joined_accuracy, low_sites
 from florets.studies.advise.measures import FORMS, OF_VALUES, amount, named, value
-from florets.studies.advise.methods import NAMES, Question, Setup, command
-from florets.studies.advise.outcomes import Outcome
+from florets.studies.advise.methods import METHODS, Question, Setup, command
+from florets.studies.advise.outcomes import Kind, Outcome
+
+_MOST_NAMES = 6
+_MOST_COLUMNS = 3
+_MOST_GROUPS = 5
+_MOST_LISTED = 8
+_NEAR = 0.05
+"""A p value above the level and below this is near it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a search for groups that ended in some way means.
+
+    Parameters
+    ----------
+    answer
+        Begin of the answer, after the number of sites.
+    page
+        Paragraph of the page; empty: the groups are listed.
+    tile
+        In a word or two.
+    change
+        What would change the answer; empty: nothing in particular.
+    """
+
+    answer: str
+    page: str
+    tile: str
+    change: str = ""
+
+
+_AGREE = (
+    "If the {site}s agreed on what sets them apart (codes, units, whom they record), one model could learn from all "
+    "records."
+)
+VERDICTS: dict[Kind, Verdict] = {
+    "groups": Verdict(" in {k} groups ({p})", "", "{k}", _AGREE),
+    "lone": Verdict(", no groups; no other {site} resembles {lone} ({p})", "", "none", _AGREE),
+    "none": Verdict(
+        ", no groups ({p})",
+        "None: the {site}s cannot be told apart ({p}).",
+        "none",
+        "Groups are claimed at p = 0.005 or less. More records per {site} would show smaller differences.",
+    ),
+    "all_differ": Verdict(
+        ", each different from all others ({p})",
+        "None that help: each {site} differs from all others ({p}).",
+        "all differ",
+    ),
+    "too_few": Verdict(
+        "; groups cannot be tested for: too few records or {site}s",
+        "They cannot be tested for: too few records or {site}s.",
+        "not tested",
+        "With more {site}s, or more records per {site}, groups can be tested for.",
+    ),
+    "open": Verdict(
+        "; groups were not tested for, because too few sent what the test needs",
+        "Not tested: too few {site}s sent what the test needs.",
+        "not tested",
+        "With more rounds, or more {site}s per round, groups are tested for.",
+    ),
+    "moving": Verdict(
+        "; groups were not tested for, because the common model was still improving",
+        "Not tested: the common model was still improving when the rounds ended.",
+        "not tested",
+        "With more rounds (num_rounds) groups are tested for.",
+    ),
+}
 
 
 @dataclass(frozen=True)
 class SiteRow:
-    """One site.
+    """One site: its group, from 1, its records, and its figures by the advised method, alone and by one for all.
 
-    Attributes
-    ----------
-    key, name
-        As in the runs' files, and as it is called.
-    group
-        Number of its group, from 1; None where there are none.
-    train, test
-        Records that it trains on and validates with, and that it tests on.
-    advised, alone, one_model
-        Its figure under the advised method, its own model alone, and one model for all; NaN where it has none.
-    gain, low, high
-        What the advised method gains over the alternative, with its 95 % interval by the site's own test records; NaN
-        where it is not known.
-    note
-        Why the site enters no comparison between sites; empty for most.
+    `gain` is the advised method's over the alternative, with its 95 % interval by the site's own test records. NaN is
+    what is not known; `note` says why the site enters no comparison.
     """
 
     key: str
@@ -58,82 +114,6 @@ class SiteRow:
         return self.high < 0
 
 
-def alternative(advice: Advice) -> str:
-    """Return the method that the sites' gains are over: each alone, or one model for all where alone is advised."""
-    return "fedavg" if advice.chosen == "local" else "local"
-
-
-def site_rows(advice: Advice) -> list[SiteRow]:
-    """Return a row for each client that has a result by any method, sorted by key."""
-    group_of = {key: number + 1 for number, group in enumerate(advice.finding.groups) for key in group}
-    several = len(advice.finding.groups) > 1
-    chosen, other = advice.best, advice.outcome(alternative(advice))
-    rows = []
-    for key in sorted({key for one in advice.outcomes for key in one.test}):
-        own = chosen.test.get(key)
-        compared = None if other is None else other.test.get(key)
-        gain = (math.nan, math.nan, math.nan)
-        note = _note(advice, key)
-        if own is not None and compared is not None and key not in advice.evidence.one_class:
-            gain = advice.criterion.gain_of(own, compared)
-        tests = [one.test[key].n for one in advice.outcomes if key in one.test]
-        counts = next((one.train[key] for one in advice.outcomes if key in one.train), None)
-        rows.append(
-            SiteRow(
-                key=key,
-                name=advice.name(key),
-                group=group_of.get(key) if several else None,
-                train=0 if counts is None else int(counts.sum()) if _is_classes(advice) else int(counts[0]),
-                test=max(tests, default=0),
-                advised=_figure(advice, chosen, key),
-                alone=_figure(advice, advice.outcome("local"), key),
-                one_model=_figure(advice, advice.outcome("fedavg"), key),
-                gain=gain[0],
-                low=gain[1],
-                high=gain[2],
-                note=note,
-            )
-        )
-    return rows
-
-
-def _is_classes(advice: Advice) -> bool:
-    return advice.criterion.measure not in ("r2", "mae", "rmse")
-
-
-def _figure(advice: Advice, outcome: Outcome | None, key: str) -> float:
-    test = None if outcome is None else outcome.test.get(key)
-    return math.nan if test is None else advice.criterion.own(test)
-
-
-def _note(advice: Advice, key: str) -> str:
-    if key in advice.evidence.one_class:
-        return "one class only"
-    if key in advice.few:
-        return "few records"
-    return ""
-
-
-_MOST_NAMES = 6
-_MOST_COLUMNS = 3
-_MOST_GROUPS = 5
-_MOST_LISTED = 8
-_NEAR = 0.05
-"""A p value above the level and below this is near it."""
-
-SHORT = {
-    "fedavg": "one model for all (FedAvg)",
-    "standardised": "one model for all, each {site} standardising its own inputs (FedAvg)",
-    "intercept": "one model with an intercept per {site} (FedAvg, personal=intercept)",
-    "discovery": "one model per group (strategy=discovery)",
-    "group_intercept": "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
-    "tuned": "one model for all, fine-tuned by each {site} (FedAvg with fine-tuning)",
-    "two_groups": "two groups, with a model each (strategy=discovery k=2)",
-    "clove": "one model per group (strategy=clove)",
-    "local": "no federation: each {site} trains its own model",
-}
-
-
 class Words:
     """Texts of one advice; `site` is what a client is called, and `rows` is the table of sites."""
 
@@ -141,84 +121,98 @@ class Words:
         self.advice, self.question, self.setup = advice, question, setup
         self.site = "site" if question.is_own else "client"
         self.measure = advice.criterion.measure
-        self.rows = site_rows(advice)
+        self.is_regression = self.measure in OF_VALUES
+        self.alternative = "fedavg" if advice.chosen == "local" else "local"
+        self.other = "one model for all" if advice.chosen == "local" else "its own model alone"
+
+    @cached_property
+    def rows(self) -> list[SiteRow]:
+        """A row for each client that has a result by any method, sorted by key."""
+        outcomes = self.advice.outcomes
+        return [self._row(key, outcomes) for key in sorted({key for one in outcomes for key in one.test})]
+
+    def _row(self, key: str, outcomes: Sequence[Outcome]) -> SiteRow:
+        advice, criterion = self.advice, self.advice.criterion
+        groups = advice.finding.groups if len(advice.finding.groups) > 1 else ()
+        chosen, other, alone, together = (
+            None if one is None else one.test.get(key)
+            for one in (advice.best, *map(advice.outcome, (self.alternative, "local", "fedavg")))
+        )
+        gain = (math.nan, math.nan, math.nan)
+        is_one_class = key in advice.evidence.one_class
+        if chosen is not None and other is not None and not is_one_class:
+            gain = criterion.gain_of(chosen, other)
+        # Of classes the counts; of values number, mean and sum of squares.
+        train = next((one.train[key] for one in outcomes if key in one.train), None)
+        return SiteRow(
+            key,
+            advice.name(key),
+            next((number for number, group in enumerate(groups, start=1) if key in group), None),
+            0 if train is None else int(train[0] if self.is_regression else train.sum()),
+            max(one.test[key].n for one in outcomes if key in one.test),
+            *(math.nan if test is None else criterion.own(test) for test in (chosen, alone, together)),
+            *gain,
+            note="one class only" if is_one_class else "few records" if key in advice.few else "",
+        )
 
     @property
-    def use(self) -> str:
-        """What to use, without a verb."""
-        return SHORT[self.advice.best.name].format(site=self.site)
+    def p(self) -> str:
+        """The p value of the search for groups, as it is written."""
+        return p_text(self.advice.finding.p_value)
+
+    def of_verdict(self, text: str) -> str:
+        """Return a text of `VERDICTS` with its names and figures."""
+        finding = self.advice.finding
+        return text.format(site=self.site, k=len(finding.groups), lone=self.named(finding.lone), p=self.p)
 
     @property
-    def found(self) -> str:
-        """What was found of groups, without a verb."""
-        finding, lone = self.advice.finding, self.named(self.advice.finding.lone)
-        count, p = self.sites(finding.num_clients), p_text(finding.p_value)
-        if self.advice.is_scale:
-            return f"{count} that differ only in the scale of their inputs"
-        if finding.kind == "none":
-            return f"{count}, no groups ({p})"
-        if finding.kind == "too_few":
-            return f"{count}; groups cannot be tested for: too few records or {self.site}s"
-        if finding.kind == "open":
-            return f"{count}; groups were not tested for, because too few sent what the test needs"
-        if finding.kind == "moving":
-            return f"{count}; groups were not tested for, because the common model was still improving"
-        if finding.kind == "all_differ":
-            return f"{count}, each different from all others ({p})"
-        if finding.kind == "lone":
-            fits = "fits" if len(finding.lone) == 1 else "fit"
-            return f"{count}, no groups; {lone} {fits} no other {self.site} ({p})"
-        return f"{count} in {len(finding.groups)} groups ({p})"
+    def verdict(self) -> Verdict:
+        """What the search for groups ended in."""
+        return VERDICTS[self.advice.finding.kind]
+
+    def method(self, name: str) -> str:
+        """Return a method's name within a sentence."""
+        return METHODS[name].text.format(site=self.site)
+
+    def title(self, name: str) -> str:
+        """Return a method's name at the begin of a row or a sentence."""
+        text = self.method(name)
+        return text[0].upper() + text[1:]
 
     @property
     def answer(self) -> str:
         """The answer in one line."""
+        sites = self.sites(self.advice.finding.num_clients)
+        scale = " that differ only in the scale of their inputs"
+        sites += scale if self.advice.is_scale else self.of_verdict(self.verdict.answer)
         if self.advice.chosen is None:
-            return f"Nothing to advise yet: no method is better than the constant answer. {self.found}."
-        return f"{self.found}: {self.use}."
+            return f"Nothing to advise yet: no method is better than the constant answer. {sites}."
+        return f"{sites}: {self.method(self.advice.best.name)}."
 
     @property
     def changes(self) -> list[str]:
         """What would change the answer."""
-        advice, said = self.advice, []
+        advice, texts = self.advice, []
         finding = advice.finding
         if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
             other, gain = second
-            title = NAMES[other.name].format(site=self.site)
-            there = amount(-gain.mean, gain.half, self.measure, sign=True)
-            said.append(
-                f"On the validation records, by which the method was chosen, the next best is {title} ({there}). It "
-                "would be advised if it were better by more than chance."
+            difference = amount(-gain.mean, gain.half, self.measure, sign=True)
+            texts.append(
+                f"On the validation records, which decide, the next best is {self.method(other.name)} "
+                f"({difference}). It would be advised if it were better by more than chance."
             )
-        if finding.p_value is not None and finding.kind == "none":
-            near = finding.p_value < _NEAR
-            said.append(
-                "Groups are claimed at p = 0.005 or less. "
-                + (
-                    f"{p_text(finding.p_value)} is near: look again with more records per {self.site}."
-                    if near
-                    else f"More records per {self.site} would show smaller differences, which matter less."
-                )
-            )
-        if finding.kind == "too_few":
-            said.append(f"With more {self.site}s, or more records per {self.site}, groups can be tested for.")
-        if finding.kind == "open":
-            said.append(f"With more rounds, or more {self.site}s per round, groups are tested for.")
-        if finding.kind == "moving":
-            said.append("With more rounds (num_rounds) groups are tested for.")
-        if finding.kind in ("groups", "lone") and not advice.is_scale:
-            if advice.own_is_low and advice.own_is_low == finding.lone:
-                said.append(f"Ask again once the records of {self.named(finding.lone)} are corrected.")
-            else:
-                said.append(
-                    f"If the {self.site}s agreed on what sets them apart (codes, units, whom they record), one model "
-                    "could learn from all records."
-                )
         if advice.is_scale:
-            said.append(
+            texts.append(
                 f"If a {self.site}'s level means something (more severe cases), standardising hides it: compare both."
             )
-        return [*said, f"A new {self.site} changes the answer if it differs from these: ask again."]
+        elif advice.own_is_low and advice.own_is_low == finding.lone:
+            texts.append(f"Ask again once the records of {self.named(finding.lone)} are corrected.")
+        elif finding.kind == "none" and finding.p_value is not None and finding.p_value < _NEAR:
+            near = f"Groups are claimed at p = 0.005 or less. {self.p} is near"
+            texts.append(f"{near}: look again with more records per {self.site}.")
+        elif self.verdict.change:
+            texts.append(self.of_verdict(self.verdict.change))
+        return [*texts, f"A new {self.site} changes the answer if it differs from these: ask again."]
 
     @property
     def interval(self) -> str:
@@ -227,21 +221,11 @@ class Words:
         form = FORMS[self.measure]
         better = f"{form.title[0].upper()}{form.title[1:]}: {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
+        over = f"over {self.site}s like these."
         if count < FEW_CLIENTS:
-            return (
-                f"{better}{points} ± is a 95 % interval for these {self.sites(count)}, from their test "
-                f"records; it says nothing about other {self.site}s."
-            )
-        return f"{better}{points} ± is a 95 % interval over {self.site}s like these."
-
-    @property
-    def cost(self) -> str:
-        """What the advised method took, all clients together."""
-        best = self.advice.best
-        return (
-            f"{size(best.num_bytes)} sent and received by all {self.site}s in {counted(best.rounds, 'round')}, "
-            f"{duration(best.seconds)} in this trial."
-        )
+            records = f"for these {self.sites(count)}, from their test records"
+            over = f"{records}; it says nothing about other {self.site}s."
+        return f"{better}{points} ± is a 95 % interval {over}"
 
     @property
     def command(self) -> str:
@@ -252,344 +236,254 @@ class Words:
     @property
     def short(self) -> str:
         """The answer for the screen."""
-        lines = [self.answer, *self.reasons]
-        paragraphs = self.paragraphs
-        if paragraphs and len(paragraphs) <= _MOST_LISTED:
-            lines += [f"  {text}" for text in paragraphs]
+        best, lines = self.advice.best, [self.answer, *self.reasons]
+        if len(self.paragraphs) <= _MOST_LISTED:
+            lines += [f"  {text}" for text in self.paragraphs]
         lines.append(self.interval)
         if self.advice.chosen is not None:
-            lines += [f"Cost: {self.cost}", f"Use: {self.command}"]
+            sent = f"{size(best.num_bytes)} sent and received by all {self.site}s in {counted(best.rounds, 'round')}"
+            lines += [f"Cost: {sent}, {duration(best.seconds)} in this trial.", f"Use: {self.command}"]
         return "\n".join(lines)
-
-    @property
-    def is_regression(self) -> bool:
-        """Whether the targets are values."""
-        return self.measure in OF_VALUES
 
     def sites(self, number: int) -> str:
         """Return a number of sites (clients, in a simulation)."""
         return counted(number, self.site)
 
-    def named(self, keys: Sequence[str]) -> str:
-        """Return names of clients; numbers are called what they are of."""
+    def named(self, keys: Sequence[str], most: int = _MOST_NAMES) -> str:
+        """Return names of clients, of more than `most` the first; numbers are called what they are of."""
         names = [self.advice.name(key) for key in keys]
-        plain = not any(name.isdecimal() for name in names)
-        return listed(names) if plain else f"{self.site}{'' if len(names) == 1 else 's'} {listed(names)}"
+        if not any(name.isdecimal() for name in names):
+            return listed(names, most)
+        return f"{self.site}{'' if len(names) == 1 else 's'} {listed(names, most)}"
 
-    def of_sites(self, outcome: Outcome, keys: Sequence[str]) -> str:
-        """Return a method's figures at some clients."""
-        tests = outcome.test
-        return ", ".join(value(self.advice.criterion.own(tests[key]), self.measure) for key in keys if key in tests)
+    @cached_property
+    def paragraphs(self) -> list[str]:
+        """The sites where the advised method gains or loses by more than chance."""
+        kinds = {
+            "is_gain": f"the advised method gains over {self.other} here",
+            "is_loss": f"{self.other} would be better here",
+        }
+        return [
+            f"{row.name}: {text} ({self.interval_of(row)})."
+            for row in self.rows
+            for kind, text in kinds.items()
+            if getattr(row, kind) and not row.note
+        ]
 
-    def needs_own_rule(self, key: str) -> bool:
+    def _needs_own_model(self, key: str) -> bool:
         """Return whether one model for all predicts a client worse than its own, by more than chance.
 
         Of measures without an upper end, and without figures for the client, the search for groups is believed.
         """
-        together, alone = self.advice.outcome("fedavg"), self.advice.outcome("local")
-        if together is None or alone is None or key not in together.test or key not in alone.test:
+        tests = [None if one is None else one.test.get(key) for one in map(self.advice.outcome, ("local", "fedavg"))]
+        if tests[0] is None or tests[1] is None:
             return True
-        _, low, _ = self.advice.criterion.gain_of(alone.test[key], together.test[key])
+        low = self.advice.criterion.gain_of(tests[0], tests[1])[1]
         return math.isnan(low) or low > 0
-
-    @property
-    def paragraphs(self) -> list[str]:
-        """One paragraph per site that departs, with its one explanation."""
-        return [text for row in self.rows if (text := self._paragraph(row))]
-
-    def _paragraph(self, row: SiteRow) -> str:
-        advice = self.advice
-        said = []
-        if row.key in advice.evidence.one_class:
-            said.append(f"{row.note}; no comparison with other {self.site}s")
-        elif row.note:
-            return ""
-        elif row.key in advice.own_is_low:
-            said.append("no model predicts its records; look for mistakes there")
-        elif advice.is_scale and row.key in departing(advice):
-            said.append(
-                f"its inputs have another scale; nothing else sets it apart once each {self.site} standardises"
-            )
-        elif row.key in advice.finding.lone and self.needs_own_rule(row.key):
-            said.append("it follows another rule than all others")
-        kinds = {one.kind: one for one in advice.evidence.reasons if row.key in one.sites}
-        if not row.note and not said and "rule" in kinds:
-            said.append("the same inputs mean something else here than in the larger group")
-        if not said:
-            if "unit" in kinds:
-                said.append("its inputs seem to be in another unit")
-            if "inputs" in kinds:
-                said.append("its inputs are distributed otherwise")
-            if "labels" in kinds and row.key in kinds["labels"].shares:
-                said.append(
-                    "its classes have other shares" if not self.is_regression else "its target has another level"
-                )
-        other = "its own model alone" if alternative(advice) == "local" else "one model for all"
-        if row.is_gain:
-            said.append(f"the advised method gains over {other} here ({self.interval_of(row)})")
-        elif row.is_loss:
-            said.append(f"{other} would be better here ({self.interval_of(row)})")
-        return f"{row.name}: {'; '.join(said)}." if said else ""
 
     def interval_of(self, row: SiteRow) -> str:
         """Return a site's gain with its interval."""
         if math.isnan(row.gain):
             return "-"
+        ends = (amount(end, math.inf, self.measure, sign=True) for end in (row.gain, row.low, row.high))
         if math.isnan(row.low):
-            return amount(row.gain, math.inf, self.measure, sign=True)
-        low, high = (
-            amount(end, math.inf, self.measure, sign=True).removesuffix(" points") for end in (row.low, row.high)
-        )
-        return f"{amount(row.gain, math.inf, self.measure, sign=True).removesuffix(' points')} ({low} to {high})"
+            return next(ends)
+        mean, low, high = (text.removesuffix(" points") for text in ends)
+        return f"{mean} ({low} to {high})"
 
     @property
     def reasons(self) -> list[str]:
         """What the answer stands on, in a few sentences, the most important first."""
-        useless = self._useless() if self.advice.chosen is None else []
-        return [
-            *useless,
-            *self._figures(),
-            *self._chance(),
-            *self._groups(),
-            *self._differences(),
-            *self._lone(),
-            *self._gain(),
-            *self._apart(),
-            *self._low(),
-        ]
+        parts = (
+            self._useless() if self.advice.chosen is None else self._figures(),
+            self._groups(),
+            self._differences(),
+            self._lone(),
+            self._gains(),
+            self._apart(),
+        )
+        return [text for part in parts for text in part]
 
-    def _useless(self) -> list[str]:
-        """Say that nothing was learned, and what to do about it."""
-        advice = self.advice
-        criterion = advice.criterion
+    def _useless(self) -> Iterator[str]:
+        """Yield that nothing was learned, and what to do about it."""
+        advice, criterion, evidence = self.advice, self.advice.criterion, self.advice.evidence
         best, constant = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
-        name = NAMES[advice.best.name].format(site=self.site)
+        name = self.method(advice.best.name)
         if math.isinf(best) or any(math.isinf(criterion.own(test)) for test in advice.best.test.values()):
-            said = [f"Training diverged, also with the best method ({name})."]
+            yield f"Training diverged, even with the best method: {name}."
         else:
-            said = [
-                f"The best method ({name}) reaches {named(best, self.measure)} on the test records; the constant "
-                f"answer reaches {value(constant, self.measure)}."
-            ]
-        if advice.evidence.tried:
-            said.append(f"Also tried, without success: {', '.join(advice.evidence.tried)}.")
-        if advice.evidence.unscaled:
-            said.append(
+            figures = f"{named(best, self.measure)}; the constant answer reaches {value(constant, self.measure)}"
+            yield f"On the test records the best method, {name}, reaches {figures}."
+        if evidence.tried:
+            yield f"Also tried, without success: {', '.join(evidence.tried)}."
+        if evidence.unscaled:
+            yield (
                 "The inputs are far from a standard scale: standardise them, by the same numbers at all "
                 f"{self.site}s, or give data frames or tables, which are standardised, and images as uint8."
             )
-        return [
-            *said,
+        yield (
             "Check that the inputs can predict the target, that units and codes agree (`florets check`), and that "
-            "there are enough records; then try other inputs or another model (task.model).",
-        ]
+            "there are enough records; then try other inputs or another model (task.model)."
+        )
 
-    def _figures(self) -> list[str]:
-        """Say what is expected, and how figures are taken."""
+    def _figures(self) -> Iterator[str]:
+        """Yield what is expected, and how figures are taken."""
         advice, criterion = self.advice, self.advice.criterion
-        if advice.chosen is None:
-            return []
-        tests = advice.judged(advice.best).test
         constant = advice.constant.figure(criterion)
         versus = f"; the constant answer reaches {value(constant, self.measure)}" if math.isfinite(constant) else ""
         over = "over all records together" if criterion.together else f"mean over {self.site}s"
-        said = [f"Expected on new records: {named(criterion.figure(tests), self.measure)} ({over}){versus}."]
+        figure = named(criterion.figure(advice.judged(advice.best).test), self.measure)
+        yield f"Expected on new records: {figure} ({over}){versus}."
         if advice.evidence.tried:
-            said.append(
-                f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
-            )
+            yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
         if criterion.together:
-            said.append(
+            yield (
                 f"Most {self.site}s have fewer than {FEW_RECORDS} test records, too few for "
                 f"{FORMS[self.measure].title} per {self.site}: it is taken over all records together."
             )
         if "train.class_weights=balanced" in self.setup.keys:
-            said.append(
-                "One class is rare: training weights the classes equally, and methods are compared by AUC."
-                if self.measure == "auc"
-                else "One class is rare: training weights the classes equally."
-            )
-        return said
+            by_auc = ", and methods are compared by AUC" if self.measure == "auc" else ""
+            yield f"One class is rare: training weights the classes equally{by_auc}."
 
-    def _chance(self) -> list[str]:
-        """Say in words what p value speaks against groups; small ones need no words."""
+    def _groups(self) -> Iterator[str]:
         finding = self.advice.finding
-        if finding.kind != "none" or finding.p_value is None:
-            return []
-        often = max(1, round(100 * finding.p_value))
-        who = self.site.capitalize()
-        return [f"{who}s without any difference would look as different as these in {often} of 100 cases."]
-
-    def _groups(self) -> list[str]:
-        finding = self.advice.finding
+        if finding.kind == "none" and finding.p_value is not None:
+            often = max(1, round(100 * finding.p_value))
+            who = self.site.capitalize()
+            yield f"{who}s without any difference would look as different as these in {often} of 100 cases."
         if finding.kind != "groups" or self.advice.is_scale:
-            return []
-        found = [self.named(group) for group in finding.groups]
-        said = []
-        if len(found) <= _MOST_GROUPS:
-            said.append(f"The groups: {' | '.join(found)}.")
+            return
+        if len(finding.groups) <= _MOST_GROUPS:
+            yield f"The groups: {self.listed_groups}."
         if self.advice.chosen == "fedavg":
-            said.append("One model serves them as well as one per group does.")
+            yield "One model serves them as well as one per group does."
         elif self.advice.chosen == "intercept":
-            said.append(f"An intercept per {self.site} says more than the groups do.")
-        return said
+            yield f"An intercept per {self.site} says more than the groups do."
 
-    def _differences(self) -> list[str]:
-        """Say in which respects sites differ, one explanation for each: standardising first, then groups."""
-        advice = self.advice
-        said = []
-        after = advice.evidence.standardised
+    @property
+    def listed_groups(self) -> str:
+        """The members of each group."""
+        return " | ".join(map(self.named, self.advice.finding.groups))
+
+    def _differences(self) -> Iterator[str]:
+        """Yield in which respects sites differ, one explanation for each: standardising first, then groups."""
+        advice, after = self.advice, self.advice.evidence.standardised
         if advice.is_scale and after is not None:
-            who = self.named(departing(advice))
-            said.append(
-                f"What sets {who} apart is the scale of the inputs: once each {self.site} standardises its own "
-                f"inputs the difference is gone ({p_text(after.p_value)}). Look for other units "
+            yield (
+                f"What sets {self.named(departing(advice))} apart is the scale of the inputs: once each {self.site} "
+                f"standardises its own inputs the difference is gone ({p_text(after.p_value)}). Look for other units "
                 "or instruments, and declare them (scale in node.toml)."
             )
         for reason in advice.evidence.reasons:
-            said += self._reason(reason)
-        if (
-            not advice.is_scale
-            and after is not None
-            and after.p_value is not None
-            and advice.finding.kind == "groups"
-        ):
-            said.append(f"Standardising the inputs per {self.site} does not remove the groups.")
-        return said
+            yield self._reason(reason)
+            if reason.kind == "rule":
+                yield from self._swapped()
+        remains = not advice.is_scale and after is not None and after.p_value is not None
+        if remains and advice.finding.kind == "groups":
+            yield f"Standardising the inputs per {self.site} does not remove the groups."
 
-    def _reason(self, reason: Reason) -> list[str]:
-        who = self.named(reason.sites)
-        their = "its" if len(reason.sites) == 1 else "their"
-        have = "has" if len(reason.sites) == 1 else "have"
-        many = len(reason.sites) > _MOST_LISTED
+    def _reason(self, reason: Reason) -> str:
+        """Return a reason in words: where, what, and by how much."""
+        many, count = len(reason.sites) > _MOST_LISTED, len(self.advice.finding.groups)
+        who = self.sites(len(reason.sites)) if many else self.named(reason.sites)
+        columns = ", ".join(shift_of(one, reason.kind) for one in reason.columns[:_MOST_COLUMNS])
         if reason.kind == "unit" and reason.factor is not None:
-            return [
-                f"Inputs: all columns of {who} are {times(reason.factor)} those of the other {self.site}s, as "
-                "with another unit. Declare the unit (scale in node.toml); the rule may be the same."
-            ]
-        if reason.kind == "unit":
-            columns = ", ".join(
-                f"{one.column} (x {one.factor:.3g})" for one in reason.columns[:_MOST_COLUMNS] if one.factor
+            times = f"{reason.factor:.2g} times" if reason.factor > 1 else f"1/{1 / reason.factor:.2g} of"
+            return (
+                f"Inputs: all columns of {who} are {times} those of the other {self.site}s, as with another unit. "
+                "Declare the unit (scale in node.toml); the rule may be the same."
             )
-            return [f"Inputs: {who} {have} {columns} in another unit, it seems. Declare it (scale in node.toml)."]
+        if reason.kind == "unit":
+            return f"Inputs: at {who} another unit seems to be used for {columns}. Declare it (scale in node.toml)."
         if reason.kind == "inputs":
-            columns = ", ".join(shift_of(one) for one in reason.columns[:_MOST_COLUMNS])
-            whom = f"{len(reason.sites)} {self.site}s have" if many else f"{who} {have}"
-            if 2 * len(reason.sites) > self.advice.finding.num_clients:
-                # They differ among one another: no column sets all of them apart from the rest.
-                return [f"Inputs: {whom} a distribution of their own each, most of all in {columns}."]
-            return [f"Inputs: {whom} another distribution than the other {self.site}s, most of all in {columns}."]
+            # Where most depart they differ among one another: no column sets all of them apart from the rest.
+            most = 2 * len(reason.sites) > self.advice.finding.num_clients
+            what = "each from all others" if most else f"from those of the other {self.site}s"
+            return f"Inputs: the distributions at {who} differ {what}, most of all in {columns}."
+        shares = sorted(reason.shares.values())
+        if reason.kind == "labels" and self.is_regression:
+            return (
+                f"Target: its mean is {range_of(shares, '.3g')} at {who}, and {reason.elsewhere:.3g} at the others."
+            )
         if reason.kind == "labels":
-            return [self._label_reason(reason, who, their, many)]
-        several = len(self.advice.finding.groups) > 2
-        where = f"in the {len(self.advice.finding.groups)} groups" if several else f"at {who}"
-        said = f"Rule: the same inputs mean something else {where}"
-        if reason.cross is not None:
-            other, own = reason.cross
-            whose = "the best model of another group" if several else "the other group's model"
-            said += f": {whose} has a loss of {other:.3g} there, {their} own {own:.3g}"
-        return [f"{said}.", *self._swapped()]
-
-    def _class(self, label: int | None) -> str:
-        names = self.advice.evidence.classes
-        return names[label] if label is not None and label < len(names) else str(label)
-
-    def _label_reason(self, reason: Reason, who: str, their: str, many: bool) -> str:
-        values = sorted(reason.shares.values())
-        if self.is_regression:
-            shown = range_of(values, "{:.3g}")
-            where = f"{len(values)} {self.site}s" if many else who
-            return f"Target: its mean at {where} is {shown}, and {reason.elsewhere:.3g} at the others."
-        shown = range_of([100 * share for share in values], "{:.0f}")
-        where = f"{len(values)} {self.site}s" if many else who
-        said = (
-            f"Labels: class {self._class(reason.label)} is {shown} % of the records of {where}, and "
-            f"{100 * reason.elsewhere:.0f} % elsewhere."
+            classes = self.advice.evidence.classes
+            name = classes[reason.label] if reason.label < len(classes) else str(reason.label)
+            there = range_of([100 * share for share in shares], ".0f")
+            text = f"Labels: class {name} is {there} % of the records of {who}, and {100 * reason.elsewhere:.0f} %"
+            kinds = {one.kind for one in self.advice.evidence.reasons}
+            explained = "" if kinds & {"inputs", "unit"} else " The inputs differ no more than these shares explain."
+            return f"{text} elsewhere.{explained}"
+        where, whose = (
+            (f"in the {count} groups", "the best other group's") if count > 2 else (f"at {who}", "the other group's")
         )
-        kinds = {one.kind for one in self.advice.evidence.reasons}
-        if kinds & {"inputs", "unit"}:
-            return said
-        return f"{said} {their.capitalize()} inputs differ no more than these shares explain."
+        text = f"Rule: the same inputs mean something else {where}"
+        if reason.cross is not None:
+            text += f": {whose} model has a loss of {reason.cross[0]:.3g} there, their own {reason.cross[1]:.3g}"
+        return f"{text}."
 
-    def _swapped(self) -> list[str]:
-        """Say whose labels may be coded the other way round: of two classes one model then takes the wrong one."""
-        advice, together = self.advice, self.advice.outcome("fedavg")
-        counts = [own for own in (together.train.values() if together else ()) if len(own) == 2]
-        if together is None or not counts:
-            return []
-        said = []
-        for group in advice.finding.groups:
+    def _swapped(self) -> Iterator[str]:
+        """Yield whose labels may be coded the other way round: of two classes one model then takes the wrong one."""
+        together = self.advice.outcome("fedavg")
+        if together is None or not any(len(own) == 2 for own in together.train.values()):
+            return
+        for group in self.advice.finding.groups:
             joined = joined_accuracy(together, group)
             if joined is not None and is_below(*joined, 0.5):
-                said.append(
-                    f"One model for all is wrong on most records of {self.named(group)} "
-                    f"({100 * joined[0]:.1f} % correct). This is how labels look that are coded the other way "
-                    "round: compare the codes."
+                yield (
+                    f"One model for all is wrong on most records of {self.named(group)} ({100 * joined[0]:.1f} % "
+                    "correct). This is how labels look that are coded the other way round: compare the codes."
                 )
-        return said
 
-    def _lone(self) -> list[str]:
-        advice = self.advice
+    def _lone(self) -> Iterator[str]:
+        """Yield what sites that fit nobody may have, one sentence for those of one kind."""
+        advice, alone = self.advice, self.advice.outcome("local")
         if advice.finding.kind not in ("groups", "lone", "all_differ") or advice.is_scale:
-            return []
-        said = []
-        bad = advice.own_is_low
-        good = [key for key in advice.finding.lone if key not in bad]
-        alone = advice.outcome("local")
-        if bad:
-            own = "its own" if len(bad) == 1 else "their own"
+            return
+        if bad := advice.own_is_low:
             figures = ""
             if alone is not None:
                 others = value(advice.criterion.figure(advice.judged(alone).test), self.measure)
-                figures = f" ({self.of_sites(alone, bad)} alone, {others} elsewhere)"
-            said.append(
-                f"No model predicts the records of {self.named(bad)}, not even {own}{figures}. Look for "
-                "mistakes there, such as labels that do not belong to their records. Figures are of the other "
+                figures = f" ({self._figures_at(alone, bad)} alone, {others} elsewhere)"
+            yield (
+                f"No model predicts the records of {self.named(bad)}, not even one trained there{figures}. Look for "
+                "mistakes, such as labels that do not belong to their records. Figures are of the other "
                 f"{self.site}s."
             )
         badly = [] if alone is None else low_sites(alone, advice.criterion)
-        scarce = [key for key in good if key in badly]
-        if scarce:
-            said.append(
-                f"{self.named(scarce)} {'differs' if len(scarce) == 1 else 'differ'} from the others, and a "
-                "model trained there alone does badly; it takes more records to say why."
-            )
-        apart = [key for key in good if key not in scarce and self.needs_own_rule(key)]
-        served = [key for key in good if key not in scarce and key not in apart]
-        if apart:
-            follows = "follows" if len(apart) == 1 else "follow"
-            said.append(
-                f"{self.named(apart)} {follows} another rule than the others: other codes, other patients, "
-                "or mistakes in the records. Compare the definitions; until then a separate model is the way."
-            )
-        if served:
-            their = "its" if len(served) == 1 else "their"
-            said.append(
-                f"{self.named(served)}: one model for all predicts {their} records as well as {their} own "
-                "model does, although training there takes another direction. No rule of another kind was shown."
-            )
-        return said
+        scarce, apart, served = (list[str]() for _ in range(3))
+        for key in advice.finding.lone:
+            if key not in bad:
+                (scarce if key in badly else apart if self._needs_own_model(key) else served).append(key)
+        for keys, text in (
+            (
+                scarce,
+                "Different from the others, and predicted badly by a model trained there alone: {who}. Only more "
+                "records can show why.",
+            ),
+            (
+                apart,
+                "Another rule than at the others: {who}. Other codes, other patients, or mistakes in the records: "
+                "compare the definitions; until then a separate model is the way.",
+            ),
+            (
+                served,
+                "Predicted by one model for all as well as by a model trained there alone: {who}, although training "
+                "there takes another direction. No rule of another kind was shown.",
+            ),
+        ):
+            if keys:
+                yield text.format(who=self.named(keys))
 
-    def _gain(self) -> list[str]:
-        advice = self.advice
-        if advice.chosen is None:
-            return []
-        shown = {
-            "fedavg": "One model for all",
-            "discovery": "One model per group",
-            "two_groups": "Two groups regardless",
-            "local": f"Each {self.site} alone",
-            "standardised": "Standardised inputs",
-        }
-        if advice.finding.kind == "lone" and advice.own_is_low == advice.finding.lone:
-            shown["discovery"] = f"Training without {self.named(advice.finding.lone)}"
-        said = []
-        for name, subject in shown.items():
-            gain = advice.against(name)
-            if name == advice.chosen or gain is None or not math.isfinite(gain.mean):
-                continue
-            said.append(f"{subject}: {self._compared(gain)}.")
-        return said
+    def _figures_at(self, outcome: Outcome, keys: Sequence[str]) -> str:
+        tests = outcome.test
+        return ", ".join(value(self.advice.criterion.own(tests[key]), self.measure) for key in keys if key in tests)
+
+    def _gains(self) -> Iterator[str]:
+        """Yield how the most telling other methods compare."""
+        for name in ("fedavg", "discovery", "two_groups", "local", "standardised"):
+            gain = self.advice.against(name)
+            if self.advice.chosen not in (None, name) and gain is not None and math.isfinite(gain.mean):
+                yield f"{self.title(name)}: {self._compared(gain)}."
 
     def _compared(self, gain: Difference) -> str:
         """Return how another method compares, given the chosen one's gain over it."""
@@ -599,53 +493,39 @@ class Words:
             return f"better by {amount(-gain.mean, gain.half, self.measure)} on the test records"
         return f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
 
-    def _apart(self) -> list[str]:
-        """Name the sites that enter no comparison."""
+    def _apart(self) -> Iterator[str]:
+        """Yield the sites that enter no comparison, and those that the advised model serves badly."""
         advice = self.advice
-        said = []
         if one := advice.evidence.one_class:
-            have = "has" if len(one) == 1 else "have"
-            said.append(
-                f"{self.named(one)} {have} records of one class only: nothing there tells the classes apart, "
-                f"so {'it takes' if len(one) == 1 else 'they take'} no part in comparisons or the search for groups."
+            yield (
+                f"Records of one class only: {self.named(one)}. Nothing there tells the classes apart: no part in "
+                "comparisons or in the search for groups."
             )
-        few = [key for key in advice.few if key not in advice.evidence.one_class]
+        few = [key for key in advice.few if key not in one]
         if few and len(few) < len(self.rows):
-            have = "has" if len(few) == 1 else "have"
-            who = f"{len(few)} {self.site}s" if len(few) > _MOST_LISTED else self.named(few)
-            said.append(
-                f"{who} {have} fewer than {FEW_RECORDS} test records; {'its' if len(few) == 1 else 'their'} own "
-                "figures are mostly noise and enter no comparison."
+            who = self.sites(len(few)) if len(few) > _MOST_LISTED else self.named(few)
+            yield (
+                f"Fewer than {FEW_RECORDS} test records: {who}. Figures of so few are mostly noise and enter no "
+                "comparison."
             )
-        return said
-
-    def _low(self) -> list[str]:
-        advice = self.advice
         low = [key for key in advice.low if key not in (*advice.finding.lone, *advice.criterion.apart)]
-        if not low or advice.chosen is None:
-            return []
-        return [
-            f"{self.named(low)}: the advised model does worse here than elsewhere, by more than chance "
-            f"({self.of_sites(advice.best, low)})."
-        ]
+        if low and advice.chosen is not None:
+            figures = self._figures_at(advice.best, low)
+            yield f"{self.named(low)}: the advised model does worse here than elsewhere ({figures})."
 
 
 def departing(advice: Advice) -> list[str]:
     """Return the clients outside the largest group."""
     groups = advice.finding.groups
-    if len(groups) < 2:
-        return [key for group in groups for key in group]
-    return sorted({key for group in groups[1:] for key in group} | set(advice.finding.lone))
+    outside = {key for group in groups[1:] for key in group} | set(advice.finding.lone)
+    return sorted(outside) if len(groups) > 1 else [key for group in groups for key in group]
 
 
-def times(factor: float) -> str:
-    """Return a factor in words."""
-    return f"{factor:.2g} times" if factor > 1 else f"1/{1 / factor:.2g} of"
-
-
-def shift_of(one: ColumnShift) -> str:
+def shift_of(one: ColumnShift, kind: str) -> str:
     """Return how a column departs, with its name."""
     name, equals, category = one.column.partition(" = ")
+    if kind == "unit" and one.factor is not None:
+        return f"{name} (x {one.factor:.3g})"
     if equals:
         return f"{name} ({category} is {'more' if one.shift > 0 else 'less'} frequent)"
     if abs(one.shift) < 0.2:
@@ -655,16 +535,14 @@ def shift_of(one: ColumnShift) -> str:
 
 def range_of(values: Sequence[float], form: str) -> str:
     """Return the ends of some sorted values, or the one value."""
-    low, high = form.format(values[0]), form.format(values[-1])
-    return low if low == high else f"{low} to {high}"
+    return " to ".join(dict.fromkeys(format(one, form) for one in (values[0], values[-1])))
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """Return names, the first few of them."""
-    shown = list(names[:_MOST_NAMES])
-    if len(names) > len(shown):
-        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def p_text(p_value: float | None) -> str:

@@ -84,17 +84,6 @@ def test_a_misspelt_column_costs_its_site_alone_whatever_its_key(wrong: str) -> 
     assert found.warnings == ()
 
 
-def test_words_among_numbers_cost_the_site_its_place() -> None:
-    sites = {name: frame(30, seed) for seed, name in enumerate("abc")}
-    sites["a"]["b"] = pd.Series(["high", "low"] * 15)
-    found = agreed(**sites)
-    assert found.left_out == {
-        "a": "has words in column 'b', unlike the other sites; correct it, or name its missing mark"
-    }
-    sites["a"]["b"] = pd.Series([math.nan] * 30)
-    assert not agreed(**sites).left_out
-
-
 def test_ids_and_dates_are_no_inputs_and_repeated_ids_keep_records_together() -> None:
     visits = {
         "patient_id": [float(100 + n // 3) for n in range(60)],
@@ -246,17 +235,6 @@ def test_a_form_of_data_that_few_sites_have_costs_them_their_place() -> None:
     }
     with pytest.raises(ValueError, match="some sites have folders of images, others numbers"):
         agree(Declaration(), {"a": archive, "d": images})
-
-
-def test_folders_of_classes_that_only_one_site_has_are_not_added_in_silence() -> None:
-    def images(*classes: str) -> Description:
-        return Description("images", 50, 40, shape=(3, 8, 8), classes=classes)
-
-    sites = {"a": images("cat", "dog"), "b": images("cat"), "c": images("Cat", "Dog")}
-    found = agree(Declaration(), sites)
-    assert (found.classes, found.num_outputs, found.left_out.keys()) == (("cat", "dog"), 2, {"c"})
-    assert "('Cat' and 'cat' differ in case or blanks alone)" in found.left_out["c"]
-    assert agree(Declaration(), {"a": images("cat"), "b": images("dog")}).classes == ("cat", "dog")
 
 
 def test_one_cell_does_not_set_the_scale_of_all() -> None:

@@ -141,12 +141,6 @@ def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
             read(tmp_path, content, "data.csv.gz")
 
 
-def test_a_row_index_without_a_name_is_left_out(tmp_path: Path) -> None:
-    table = read(tmp_path, ",f0,y\n0,-0.7,0\n1,0.1,1\n")
-    assert list(table.frame.columns) == ["f0", "y"]
-    assert table.notes == ("its first column has no name and was left out as a row index",)
-
-
 def test_a_file_without_header_is_read_with_declared_names(tmp_path: Path) -> None:
     content = "63.0,1.0,?,0\n67.0,1.0,2,1\n"
     table = read(tmp_path, content, header=False, columns=("age", "sex", "vessels", "ill"))
@@ -164,13 +158,6 @@ def test_a_site_names_the_missing_mark_of_one_column(tmp_path: Path) -> None:
     assert found["kind"] == [None, "b"]
 
 
-@pytest.mark.parametrize("lines", ["a;b;y\n1.234;2;0\n2.600;3;1\n", "a;b;y\n1.234;2,5;0\n900;3,5;1\n"])
-def test_points_that_may_mark_thousands_are_refused(lines: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="points that may mark thousands"):
-        read(tmp_path, lines)
-    assert columns(read(tmp_path, lines.replace(",", "."), site=Site(decimal=".")))["a"][0] == 1.234
-
-
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_characters="\0\r", exclude_categories=("Cs", "Cc")), min_size=1, max_size=8
 )
@@ -185,7 +172,7 @@ def frame_of(content: bytes, site: Site | None = None, **declared) -> pd.DataFra
         return read_table(path, Declaration(**declared), site or Site()).frame
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.none() | NUMBERS, SAFE, st.none() | SAFE), min_size=1, max_size=20),
     st.sampled_from(",;\t|"),
@@ -211,7 +198,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(["utf-8", "utf-16", "cp1252", "latin-1"]))
 @example('"\t', "utf-8")
 def test_no_file_breaks_the_reader(text: str, encoding: str) -> None:
@@ -238,16 +225,11 @@ REFUSED: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "words among numbers": (line(4, f"{WORD},{NUMBER},x,1"), {}, ""),
     "an underscore": (line(4, f"918_273,{NUMBER},x,1"), {}, ""),
     "infinite": (line(4, f"1e999,{NUMBER},{WORD},1"), {}, ""),
-    "huge": (line(4, f"{NUMBER}e99,{NUMBER},{WORD},1"), {}, ""),
     "more cells": (line(4, f"1,{NUMBER},{WORD},1,{WORD}"), {}, ""),
-    "fewer cells": (line(4, f"{NUMBER},{WORD}"), {}, ""),
     "an open quote": (line(4, f'"{WORD},{NUMBER},x,1'), {}, ""),
-    "a quote in the middle": (line(4, f'1,{NUMBER},"{WORD}"{WORD},"1'), {}, ""),
     "a long cell": (line(4, f'1,2,"{WORD * 20_000}'), {}, ""),
     "a record as header": (line(0, f"{WORD},{NUMBER},x,y"), {}, ""),
     "a record of words as header": (line(0, f"a,b,{WORD}1,y"), {}, ""),
-    "a record with a date as header": (line(0, f"{WORD},2024-03-05,c,y"), {}, ""),
-    "a header with an equal cell": (line(0, f"{WORD},b,{WORD},y"), {}, ""),
     "a header with an empty cell": (line(0, f"{WORD},,{WORD}z,y"), {}, ""),
     "a header that cannot be printed": (line(0, f"{WORD}\x07,b,c,y"), {}, ""),
     "no records": (f"{WORD},b\n", {}, ""),
@@ -258,10 +240,8 @@ REFUSED: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "an unknown encoding": (GOOD, {}, 'encoding = "utf-99"'),
     "another encoding": (GOOD + f"1,2,{WORD}ü,0\n", {}, 'encoding = "ascii"'),
     "no text": ((GOOD + "\0").encode(), {}, ""),
-    "a scale of words": (GOOD, {}, "scale = {kind = 2.0}"),
     "a rename that is lacking": (GOOD, {}, 'rename = {z = "q"}'),
     "a target that is lacking": (GOOD, {"target": "z"}, ""),
-    "a group that is lacking": (GOOD, {"group": "z"}, ""),
     "no target": ("a,y\n" + f"{NUMBER},\n{WORD}5,\n", {}, ""),
     "no complete record": ("a,k,y\n" + f"{NUMBER},,{WORD}\n" * 9, {"incomplete": "drop"}, ""),
     "one record": (f"a,b,y\n{NUMBER},{WORD},1\n", {}, ""),
