@@ -416,7 +416,7 @@ def agree_on_targets(
     regression
         Whether targets are values; None: they are where a client has fractions.
     """
-    whose = {part.y.dtype.kind: name for name, own in reversed(parts.items()) for part in own}
+    whose = {part.y.dtype.kind: name for name, own in reversed(list(parts.items())) for part in own}
     for kind in [kind for kind in "Ub" if kind in whose]:
         if others := sorted(whose.keys() - {kind}):
             both = f"{whose[kind]!r} are {_KINDS[kind]}, and those of {whose[others[0]]!r} {_KINDS[others[0]]}"

@@ -122,7 +122,7 @@ class Sweep:
             return replace(table, note=_note(jobs))
         row_keys = _varying(jobs, without=key) if rows is None else [rows] if isinstance(rows, str) else list(rows)
         for name in row_keys:
-            _check(name, jobs.shown, "rows", "no such key varies")
+            _check(name, map(str, jobs.shown), "rows", "no such key varies")
         _refuse_mixed(jobs, [*row_keys, *([key] if key else [])])
         lines = jobs.by(row_keys)
         note = _note(jobs)
@@ -250,10 +250,10 @@ class Sweep:
             if figure is None:
                 raise ConfigError([f"{self.folder}: nothing to draw: the runs' folders or that figure are missing."])
             return figure
-        _check(x, jobs.shown, "x", "no such key varies")
+        _check(x, map(str, jobs.shown), "x", "no such key varies")
         others = [lines] if lines else _varying(jobs, without=x)
         for name in others:
-            _check(name, jobs.shown, "lines", "no such key varies")
+            _check(name, map(str, jobs.shown), "lines", "no such key varies")
         _refuse_mixed(jobs, [x, *others])
         shown = self._measure(measure)
         drawn = {
@@ -349,7 +349,7 @@ def finished(code: int, folder: Path) -> Sweep:
 
 
 def _varying(jobs: Jobs, without: str | None = None) -> list[str]:
-    keys = [key for key in jobs.shown if key != without and jobs.shown[key].nunique() > 1]
+    keys = [str(key) for key in jobs.shown if key != without and jobs.shown[key].nunique() > 1]
     # A table needs rows: with nothing else that varies the strategy's.
     return keys or [key for key in (STRATEGY,) if key != without]
 
@@ -363,7 +363,7 @@ def _line_name(keys: Sequence[str], values: Sequence[str]) -> str:
 def _refuse_mixed(jobs: Jobs, keys: Sequence[str]) -> None:
     """Refuse means over jobs that differ in more than their seed."""
     for of in jobs.by(keys).values():
-        for key in of.shown.columns.difference(keys, sort=False):
+        for key in of.shown.columns.difference(list(keys), sort=False):
             if len(values := of.shown[key].unique()) > 1:
                 chosen = f"where={{{key!r}: {values[0]!r}}}"
                 raise ConfigError(

@@ -204,18 +204,6 @@ def test_a_client_of_two_kinds_of_data_joins_the_group_of_most_of_its_samples() 
     assert strategy.assignment == {"0": 0, "1": 0, "2": 1, "3": 1, "4": 1}
 
 
-def test_a_newcomer_of_two_kinds_is_placed_by_the_means_alone() -> None:
-    faults: dict[tuple[str, int, int], Fault] = {
-        (KMEANS, 1, 4): lost,
-        (KMEANS, 2, 4): lambda _: centres([4.0], [6.0], sizes=[3, 4]),
-    }
-    strategy = KFED(input_shape=(1,), local_clusters=2)
-    play(strategy, FakeClients([*TARGETS, 0.0], faults=faults), 2, 4.0, 8.0)
-    assert strategy.assignment["4"] == 1
-    assert strategy.state.centroids is not None
-    np.testing.assert_allclose(strategy.state.centroids, [[0.1], [10.2]], atol=1e-6)
-
-
 def test_clients_cannot_hold_more_groups_than_there_are() -> None:
     clients = FakeClients(TARGETS)
     with pytest.raises(ValueError, match=r"local_clusters=3.*the 2 there are"):
@@ -246,25 +234,6 @@ def test_far_centres_found_two_groups_and_the_others_join_the_nearer() -> None:
     groups, means = group_centres(column(0, 1, 9, 10), np.arange(4), 2, rng())
     np.testing.assert_array_equal(groups, [0, 0, 1, 1])
     np.testing.assert_array_equal(means, column(0.5, 9.5))
-
-
-def test_one_clients_centres_are_all_taken_however_near_they_are() -> None:
-    # Every client holds a pair that is 1 apart: whichever comes first, its two centres are the two groups.
-    centres = column(0, 1, 100, 101)
-    owners = np.array([0, 0, 1, 1])
-    seen = set()
-    for seed in range(10):
-        groups, _ = group_centres(centres, owners, 2, np.random.default_rng(seed))
-        seen.add(tuple(groups))
-    assert seen == {(0, 1, 1, 1), (0, 0, 0, 1)}
-
-
-@pytest.mark.parametrize(("distinct", "wanted", "found"), [(3, 5, 3), (1, 4, 1), (4, 4, 4)])
-def test_there_are_never_more_groups_than_distinct_centres(distinct: int, wanted: int, found: int) -> None:
-    centres = np.repeat(column(*range(distinct)), 2, axis=0)
-    groups, means = group_centres(centres, np.arange(2 * distinct), wanted, rng())
-    assert len(means) == found
-    np.testing.assert_array_equal(groups, np.repeat(np.arange(found), 2))
 
 
 def plain(centres: FloatArray, owners: IntArray, k: int, first: int) -> list[set[int]]:

@@ -131,16 +131,6 @@ def test_clustering_stops_once_it_is_unchanged_for_a_share_of_the_rounds() -> No
     assert clients.asked(kinds.TRAIN, 7) == [0, 1, 2, 3]
 
 
-def test_clustering_stops_after_a_set_number_of_rounds_or_never() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    _, reports, _ = play(clients, models(4.0, 6.0), 8, cluster_rounds=4)
-    assert [report.stable for report in reports] == [False] * 4 + [True] * 4
-    assert probed(clients, 8) == [2, 4]
-    clients = FakeClients(TWO_GROUPS)
-    play(clients, models(4.0, 6.0), 8)
-    assert probed(clients, 8) == [2, 4, 6, 8]
-
-
 def test_absent_clients_keep_their_blocks_and_who_was_never_asked_keeps_its_group() -> None:
     clients = FakeClients(TWO_GROUPS)
     strategy, reports, _ = play(clients, models(4.0, 6.0), 16, fraction_train=0.5, seed=1)
@@ -227,18 +217,6 @@ def test_fewer_models_than_clusters_and_a_profile_of_nothing_are_refused_at_once
     with pytest.raises(ValueError, match="compression=2: one in that many of 1 parameters is none"):
         play(clients, models(0.0, 1.0), 1, compression=2)
     assert clients.asked(kinds.TRAIN) == []
-
-
-def test_clients_are_told_what_to_leave_out() -> None:
-    clients = FakeClients(TWO_GROUPS)
-    told = {"compression": 1, "profile_layers": ["theta"], "quantise": "round", "quantise_digits": 3}
-    play(clients, models(4.0, 6.0), 2, seed=7, **told)
-    sent = {config[kinds.SERVER_ROUND]: config for config in clients.configs if kinds.QUANTISE in config}
-    assert sent.keys() == {1, 2}
-    assert (sent[1][kinds.QUANTISE], sent[1][kinds.QUANTISE_DIGITS]) == ("round", 3)
-    probes = [config for config in clients.configs if kinds.PROFILE_LAYERS in config]
-    assert probes
-    assert all(config[kinds.PROFILE_LAYERS] == ["theta"] and config[kinds.PROFILE_SEED] == 7 for config in probes)
 
 
 def play_cfl_gp_digits(*overrides: str) -> tuple[list[float | None], list[RoundReport], ArrayRecord]:
@@ -385,12 +363,6 @@ def test_small_and_equal_profiles_have_a_defined_number_of_clusters():
     assert estimate_k(np.zeros((5, 5)), 8, rng) == 1
     assert estimate_k(groups(3, 4, 0.1, 0), 1, rng) == 1
     assert estimate_k(np.diag([1.0, 4.0]), 8, rng) == 2
-
-
-def test_the_sign_of_a_feature_is_settled():
-    features = spectral_features(groups(3, 4, 1.0, 0), 3)
-    assert (features[np.argmax(np.abs(features), axis=0), np.arange(3)] > 0).all()
-    np.testing.assert_array_equal(spectral_features(np.zeros((3, 3)), 2), np.zeros((3, 2)))
 
 
 def test_of_many_clients_the_features_come_from_lanczos_steps(monkeypatch: pytest.MonkeyPatch) -> None:

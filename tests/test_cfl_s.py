@@ -14,7 +14,6 @@ from florets.strategies.cfl_s.strategy import CFLS, Halves, Norms, Tree, biparti
 from florets.strategies.core.cluster import cosines
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
-from tests import method_runs
 from tests.fakes import FakeClients, lost, models, play, thetas
 from tests.test_resume import killed, results, resumed, straight
 
@@ -117,17 +116,6 @@ def test_a_member_that_was_away_keeps_a_model_until_its_place_is_known() -> None
     assert after["4"] == after["0"] != after["6"] == after["2"]
 
 
-def test_layers_that_all_clusters_share_count_neither_in_the_test_nor_in_the_split() -> None:
-    parts: dict[str, Any] = {}
-    for shared in ("", "1", "3"):
-        run = method_runs.play("strategy=cfl_s", f"strategy.shared_layers=[{shared}]", "num_rounds=1")
-        parts[shared] = run.reports[0].details["mean_norm"][0]
-        assert run.models.count == 1
-    # In round 1 all train alike: the squares of what counts without one layer and without the other are all of it.
-    assert parts["1"] ** 2 + parts["3"] ** 2 == pytest.approx(parts[""] ** 2)
-    assert min(parts["1"], parts["3"]) > 0.01
-
-
 def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
     assert compose(["strategy=cfl_s"]).k == "auto"
     assert compose(["strategy=cfl_s", "k=3"]).k == 3
@@ -158,24 +146,6 @@ def test_norms_by_hand() -> None:
     # One of 4 examples at 3 and two of one at -6 each: the model of their average by examples rests.
     updates, examples = np.array([[3.0], [-6.0], [-6.0]]), np.array([4.0, 1.0, 1.0])
     assert [Norms.of(updates, weights).mean for weights in (None, examples)] == [3.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("eps_1", "eps_2", "scale", "rests"),
-    [
-        (3.1, 8.9, None, True),
-        (3.0, 8.9, None, False),
-        (3.1, 9.0, None, False),
-        # The mean's norm is that of the median client, which is a third of the scale.
-        (1.1, 0.3, 9.0, True),
-        (1.0, 0.3, 9.0, False),
-        (1.1, 0.4, 9.0, False),
-    ],
-)
-def test_a_cluster_rests_while_its_clients_do_not(
-    eps_1: float, eps_2: float, scale: float | None, rests: bool
-) -> None:
-    assert Norms(3.0, 3.0, 9.0).rest(eps_1, eps_2, scale) is rests
 
 
 def test_a_bipartition_by_hand() -> None:

@@ -316,3 +316,13 @@ def test_a_gradient_of_batch_normalisation_is_taken_in_train_mode() -> None:
         np.testing.assert_allclose(found[name].numpy(), parameter.grad.numpy(), atol=1e-6)
     for name in STATISTICS:
         np.testing.assert_allclose(found[name].numpy(), module.state_dict()[name].numpy(), rtol=1e-6)
+
+
+def test_decimals_of_running_statistics_beside_a_gradient_are_those_of_their_change() -> None:
+    config, task, settings = configured()
+    first = bank.model(build_models(config, task), 0)
+    exact = asked_for_gradient(settings, first)[kinds.ARRAYS]
+    coarse = asked_for_gradient(settings, first, **{kinds.QUANTISE: "round", kinds.QUANTISE_DIGITS: 2})[kinds.ARRAYS]
+    np.testing.assert_allclose(coarse["1.bias"].numpy(), exact["1.bias"].numpy().round(2), atol=1e-6)
+    start, moved = first["2.running_mean"].numpy(), exact["2.running_mean"].numpy()
+    np.testing.assert_allclose(coarse["2.running_mean"].numpy(), start + (moved - start).round(2), atol=1e-6)

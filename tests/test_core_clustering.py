@@ -200,10 +200,6 @@ def test_above_a_number_of_rows_ward_merges_a_cohort(monkeypatch: pytest.MonkeyP
     assert np.array_equal(doubled[:120], doubled[120:])
 
 
-def column(*values: float) -> FloatArray:
-    return np.array(values, dtype=np.float64)[:, np.newaxis]
-
-
 def by_adjacency(rows: FloatArray) -> IntArray:
     """The paper's equation word for word: j is i's first neighbour, or i is j's, or both have the same one."""
     distances = np.linalg.norm(rows[:, np.newaxis] - rows, axis=2)
@@ -231,22 +227,6 @@ def by_hierarchy(rows: FloatArray, wanted: int) -> IntArray:
         one, other = min(pairs, key=lambda pair: float(np.linalg.norm(means[pair[0]] - means[pair[1]])))
         groups = canonical(np.where(groups == other, one, groups))
     return canonical(groups)
-
-
-def test_first_neighbours_worked_out_by_hand() -> None:
-    # 0 and 1 choose each other, 3 chooses 1; 10 and 11 choose each other.
-    assert canonical(first_partition(column(0, 10, 1, 3, 11))).tolist() == [0, 1, 0, 0, 1]
-    assert first_partition(column(5)).tolist() == [0]
-    assert first_partition(np.zeros((0, 2))).tolist() == []
-
-
-def test_pairs_are_merged_by_their_means_and_larger_groups_weigh_more() -> None:
-    # Groups {0, 1, 1.5}, {10, 11}, {14, 15.2}: the means of the last two are nearest.
-    rows = column(0, 1, 1.5, 10, 11, 14, 15.2)
-    assert cluster(rows, 3, "finch", rng()).tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert cluster(rows, 2, "finch", rng()).tolist() == [0, 0, 0, 1, 1, 1, 1]
-    # More than the first partition has: distinct rows are merged, nearest first.
-    assert cluster(rows, 6, "finch", rng()).tolist() == [0, 1, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -367,12 +347,6 @@ def test_the_cost_of_a_cluster_is_the_sum_of_its_members_losses() -> None:
     assert summed_losses(losses, np.array([0, 1, 0])).tolist() == [[8.0, 10.0, 12.0], [4.0, 5.0, 6.0]]
 
 
-def test_the_matching_minimises_the_total_not_each_clusters_own_cost() -> None:
-    # Both clusters like model 0 best; cluster 1 would lose more by giving it up.
-    losses = np.array([[1.0, 2.0], [1.0, 9.0]])
-    assert match_min_cost(losses, np.array([0, 1])).tolist() == [1, 0]
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(0, 2**31))
 def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed: int) -> None:
@@ -407,13 +381,6 @@ def test_the_overlap_of_all_clients_is_maximised_over_every_matching() -> None:
         kept = (match_overlap(clusters, previous, 5)[clusters] == previous).sum()
         best = max((np.array(p)[clusters] == previous).sum() for p in permutations(range(5), 4))
         assert kept == best
-
-
-def test_no_clients_need_no_models() -> None:
-    nothing = np.zeros(0, dtype=np.int64)
-    assert match_min_cost(np.zeros((0, 3)), nothing).tolist() == []
-    assert match_overlap(nothing, nothing, 3).tolist() == []
-    assert match_in_order(0, 3).tolist() == []
 
 
 def test_more_clusters_than_models_are_refused_by_every_matching() -> None:

@@ -100,7 +100,7 @@ def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
     assert permuted(gram_of(rows), order) == pytest.approx(gram_of(moved), abs=1e-12)
 
 
-@pytest.mark.parametrize("sizes", [[4, 4], [5, 5, 5, 5], [10, 4, 4, 2], [12, 3], [3, 2], [39, 1]])
+@pytest.mark.parametrize("sizes", [[10, 4, 4, 2], [3, 2], [39, 1]])
 def test_planted_groups_are_found(sizes: list[int]) -> None:
     found = discover(planted(sizes, seed=sum(sizes)), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("groups", len(sizes))
@@ -197,16 +197,6 @@ def test_groups_far_apart_that_cannot_be_found_are_named_as_such() -> None:
     assert (enough.verdict, enough.k) == ("groups", 2)
 
 
-def test_two_clients_differ_or_do_not() -> None:
-    few = discover(planted([1, 1], seed=0), None, rng=np.random.default_rng(0))
-    assert few.verdict == "none"
-    assert np.isnan(few.p_value)
-    many = discover(
-        planted([1, 1], seed=0, folds=10), None, level=0.02, permutations=99, rng=np.random.default_rng(0)
-    )
-    assert (many.verdict, many.k, many.candidates.tolist()) == ("all_differ", 2, [2])
-
-
 @pytest.mark.parametrize("clients", [0, 1])
 def test_nobody_to_compare_with(clients: int) -> None:
     found = discover(np.ones((clients, 4, 3)), None, rng=np.random.default_rng(0))
@@ -265,13 +255,6 @@ def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:
     late = [place(everybody[client], groups)[0] for client in [7, 8, 9, 17, 18, 19]]
     assert late == [0, 0, 0, 1, 1, 1]
     assert {place(everybody[client], groups)[0] for client in range(20, 30)} == {-1}
-
-
-def test_a_group_of_one_borrows_what_is_usual() -> None:
-    groups = centres(planted([6, 1], seed=2), np.repeat([0, 1], [6, 1]))
-    assert groups.usual[1] == groups.usual[0] > 0.0
-    alone = centres(planted([1, 1], seed=2), np.array([0, 1]))
-    assert alone.usual.tolist() == [0.0, 0.0]
 
 
 def test_a_client_without_an_update_fits_nowhere() -> None:

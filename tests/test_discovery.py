@@ -241,18 +241,6 @@ def test_groups_that_the_first_model_hides_are_found_at_the_second_look() -> Non
     np.testing.assert_allclose(models(result.arrays)[0], 31 / 128 * mean + 3 / 4 * targets[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("k", ["auto", 2])
-def test_the_first_look_may_wait_for_what_fedavg_learns(k: Any) -> None:
-    targets = [10 * C + A] * 5 + [10 * C + B] * 5
-    clients = FoldClients(targets, noise_of_pull=0.8)
-    strategy = Discovery(k=k, level=0.05, first_look=6, seed=1)
-    _, reports = run(strategy, clients, 7)
-    assert [report.phase for report in reports] == [*["training"] * 5, "discovery", "stable"]
-    assert not any(report.details for report in reports[:5])
-    assert evidence(reports[5])["sizes"] == (5, 5)
-    assert list(strategy.assignment.values()) == [0] * 5 + [1] * 5
-
-
 def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None:
     targets = [10 * C + A] * 5 + [10 * C + B] * 5
     clients = FoldClients(targets, noise_of_pull=0.8)
@@ -269,22 +257,6 @@ def test_a_regression_waits_until_the_model_has_learned_what_all_share() -> None
     rates = [content.config_records[kinds.CONFIG].get(kinds.FOLD_RATE) for content in clients.contents]
     assert [rate for rate in rates if rate is not None] == [0.001] * 10
     assert strategy.state.move is None
-
-
-def test_a_round_that_is_repeated_leaves_no_rows_of_the_failed_try() -> None:
-    tries = []
-
-    def fails_once(content: RecordDict) -> RecordDict:
-        tries.append(1)
-        if len(tries) <= 6:
-            raise RuntimeError("lost")
-        return content
-
-    clients = FoldClients(TWO, faults={(TRAIN_FOLDS, 1, client): fails_once for client in range(6)})
-    result, (first,) = run(Discovery(k="auto", level=0.05, quorum=1.0), clients, 1)
-    plain, _ = run(Discovery(k="auto", level=0.05), FoldClients(TWO), 1)
-    assert first.tries == 2
-    assert models(result.arrays).tobytes() == models(plain.arrays).tobytes()
 
 
 def test_too_few_clients_for_a_test_are_told_so() -> None:
@@ -306,13 +278,6 @@ def test_a_start_from_updates_sends_one_model_and_gives_each_group_its_mean(algo
     np.testing.assert_allclose(models(result.arrays), [A / 2, B / 2], atol=1e-6)
     sent = [c for (kind, _, _), c in zip(clients.seen, clients.contents, strict=True) if kind == kinds.TRAIN]
     assert [list(c.array_records[kinds.ARRAYS]) for c in sent] == [["w"]] * 6
-
-
-def test_a_start_from_updates_keeps_k_models_where_fewer_clients_replied() -> None:
-    clients = FoldClients(TWO[2:4], faults={(kinds.TRAIN, 1, 1): lost})
-    first = ArrayRecord({f"{k}/w": Array(np.zeros(SIZE, dtype=np.float32)) for k in range(2)})
-    result = CLoVE(k=2, first_round="update", quorum=0.5).start(clients.grid(), first, num_rounds=1)
-    np.testing.assert_allclose(models(result.arrays), [A / 2, A / 2], atol=1e-6)
 
 
 @pytest.mark.slow

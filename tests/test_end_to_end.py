@@ -137,11 +137,7 @@ def test_clove_recovers_the_groups_in_all_its_variants(tmp_path: Path, settings:
 @pytest.mark.parametrize(
     "settings",
     [
-        ("strategy=oracle",),
-        ("strategy=one_shot", "strategy.estimate_epochs=5"),
-        ("strategy=k_fed",),
         ("strategy=k_fed", "strategy.features=inputs_and_targets"),
-        ("strategy=flexcfl", "strategy.cold_start_steps=20"),
         (*LINEAR, "strategy=oracle", "strategy.mode=true_start", "train.local_epochs=1"),
         (*LINEAR, "strategy=one_shot", "strategy.estimate=least_squares", "train.local_epochs=1"),
     ],
@@ -155,14 +151,6 @@ def test_the_baselines_that_know_or_see_the_groups_find_them(tmp_path: Path, set
         else ("experiment=digits_label_skew", "num_clients=10", *settings)
     )
     assert play(tmp_path, *given, "num_rounds=2").final_ari == 1.0
-
-
-def test_shared_layers_end_equal_in_all_models(tmp_path: Path) -> None:
-    summary = play(tmp_path, *SMALL, "num_rounds=3", "strategy.shared_layers=[1]")
-    models = load_file(Path(summary.folder) / "models.safetensors")
-    for name in (name for name in models if name.startswith("0/1.")):
-        assert np.array_equal(models[name], models[f"1{name[1:]}"])
-    assert not np.array_equal(models["0/3.weight"], models["1/3.weight"])
 
 
 @pytest.mark.slow

@@ -91,12 +91,6 @@ def test_fednova_averages_changes_by_step() -> None:
     np.testing.assert_allclose(NormalizedAveraging(None).average(np.array([10.0]), updates), [10 + 1.5 * 1.5])
 
 
-def test_fedbn_without_such_layers_is_fedavg_to_the_bit() -> None:
-    found = sgd("fedbn:FedBN")
-    assert found.final == fedavg().final
-    assert found.strategy.own_models(found.models) == {}
-
-
 def test_fedbn_keeps_each_clients_normalisation_and_shares_the_rest() -> None:
     found = sgd("fedbn:FedBN", NORM)
     own = found.strategy.own_models(found.strategy.context.models)
@@ -129,13 +123,6 @@ def test_apfls_common_model_is_fedavgs_whatever_the_weight(alpha: float) -> None
         models = local.final_models(local.context.models).bank
         for key, number in local.assignment.items():
             np.testing.assert_allclose(used[key], models[number], atol=1e-6)
-
-
-def test_apfl_learns_weights_between_0_and_1() -> None:
-    found = sgd("apfl:APFL", "strategy.adaptive=true", "num_rounds=3", "train.learning_rate=0.5")
-    weights = kept(found).alpha
-    assert all(0 <= weight <= 1 for weight in weights.values())
-    assert len(set(weights.values())) > 1
 
 
 def test_a_killed_run_goes_on_equal_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

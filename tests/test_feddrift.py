@@ -146,10 +146,3 @@ def test_whom_nobody_asks_is_in_fedavg_or_alone_to_the_bit(first: str, same: str
         place = other.strategy.assignment[key]
         alone = other.final[entries * place : entries * (place + 1)]
         assert found.final[entries * number : entries * (number + 1)] == alone
-
-
-@pytest.mark.slow
-def test_groups_are_found_from_models_of_single_clients() -> None:
-    found = play("strategy=feddrift", "strategy.period=2", "num_rounds=4", "train.local_epochs=5")
-    assert found.ari == 1.0
-    assert found.models.count == 2

@@ -86,15 +86,6 @@ def test_probabilities_are_mixed_and_not_logits() -> None:
     np.testing.assert_allclose(values, 0.7 * logits[0] + 0.3 * logits[1], rtol=1e-5, atol=1e-6)
 
 
-def test_a_model_without_a_share_has_no_part_even_where_it_is_broken() -> None:
-    module, states = linear_models(2)
-    broken = {name: torch.full_like(value, torch.nan) for name, value in states[1].items()}
-    x = torch.randn(5, 4)
-    found = Mixture(module, [states[0], broken], np.array([1.0, 0.0]), "cross_entropy")(x).detach()
-    expected = F.linear(x, states[0]["weight"], states[0]["bias"]).log_softmax(1)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
 # Runs
 
 
@@ -174,29 +165,6 @@ def test_equal_models_are_refused() -> None:
 
 
 # Messages
-
-
-def test_a_broken_model_comes_back_as_it_went_and_the_other_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings = []
-    trained = handlers.trained
-
-    def counted(*given: Any, **named: Any) -> Any:
-        trainings.append(named)
-        return trained(*given, **named)
-
-    def without_the_second(*given: Any) -> np.ndarray:
-        losses = sample_losses(*given)
-        losses[:, 1] = np.inf
-        return losses
-
-    monkeypatch.setattr(handlers, "sample_losses", without_the_second)
-    monkeypatch.setattr(handlers, "trained", counted)
-    run = play("strategy=fedem", "num_rounds=1")
-    assert len(trainings) == len(run.strategy.state.shares)
-    start = Models(build_models(compose([*SMALL, "strategy=fedem"]), build_task(compose([*SMALL, "strategy=fedem"]))))
-    end = run.strategy.context.models
-    assert (end.bank[1] == start.bank[1]).all()
-    assert (end.bank[0] != start.bank[0]).any()
 
 
 @pytest.mark.parametrize("shares", [None, [1.0], [0.5, 0.6], [-0.5, 1.5], [0, 1]])

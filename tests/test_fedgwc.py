@@ -1,6 +1,5 @@
 """FedGWC: losses of local steps, splits, newcomers, faults, and runs that are killed."""
 
-import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,6 @@ from florets.strategies.fedgwc.strategy import (
     affinities,
     best_split,
     gaussian_rewards,
-    resting_change,
 )
 from florets.task.training.linear import LinearNames, linear_update
 from florets.task.training.loop import train
@@ -278,19 +276,6 @@ def test_entries_of_the_participants_move_towards_their_rewards() -> None:
     assert cluster.meetings.tolist() == [[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 2, 0], [0, 0, 0, 0]]
 
 
-def test_all_rounds_count_alike_where_that_is_wanted() -> None:
-    cluster, rng = Interactions(), np.random.default_rng(0)
-    cluster.admit(list("abcd"))
-    seen: dict[tuple[int, int], list[float]] = {}
-    for _ in range(9):
-        rows, rewards = rng.permutation(4)[:2], rng.random(2)
-        cluster.observe(rows, rewards, 0.5, "all")
-        for (i, reward), j in itertools.product(zip(rows, rewards / rewards.sum(), strict=True), rows):
-            seen.setdefault((i, j), []).append(reward)
-    for (i, j), shares in seen.items():
-        assert cluster.matrix[i, j] == pytest.approx(np.mean(shares))
-
-
 def test_newcomers_get_a_row_and_those_who_met_few_have_no_say() -> None:
     cluster = Interactions()
     cluster.admit(["a", "b", "c"])
@@ -304,22 +289,6 @@ def test_newcomers_get_a_row_and_those_who_met_few_have_no_say() -> None:
     child = cluster.part(np.array([2, 3]))
     assert (child.members, child.change, child.rests) == (["c", "new"], 1.0, 0)
     np.testing.assert_array_equal(child.matrix, cluster.matrix[2:, 2:])
-
-
-def test_the_threshold_is_that_of_the_change_at_rest() -> None:
-    assert resting_change(1e-5, 0.1, 10) == pytest.approx(1e-5)
-    # A long run of independent targets changes by the factor that is computed.
-    rng, levels = np.random.default_rng(0), []
-    for rate, size in ((0.1, 100), (0.4, 20)):
-        participants = round(rate * size)
-        targets = rng.normal(1, 0.3, 40_000) / participants
-        entry, changes = 1 / participants, []
-        for target in targets:
-            after = (1 - rate) * entry + rate * target
-            changes.append((after - entry) ** 2)
-            entry = after
-        levels.append(np.mean(changes))
-    assert resting_change(1.0, 0.4, 8) == pytest.approx(levels[1] / levels[0], rel=0.05)
 
 
 # Splits

@@ -60,12 +60,6 @@ def test_a_client_with_one_sample_learns_from_others() -> None:
         assert known_spreads(spreads, unchanged) is spreads
 
 
-def test_small_weights_are_dropped_and_never_all() -> None:
-    far = head_weights(np.array([[0.0], [40.0]]), np.array([1.0, 1.0]), drop=1e-3)
-    assert far.tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    np.testing.assert_allclose(head_weights(np.zeros((4, 1)), np.ones(4), drop=1.0), 0.25)
-
-
 def test_the_statistics_of_features_are_as_computed_by_hand() -> None:
     features, labels = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 6.0]]), np.array([2, 2, 0, 0])
     rows, spread = shares_and_spread(features, labels, 4)

@@ -38,17 +38,6 @@ def test_responsibilities_divide_by_the_share_of_the_class_by_hand() -> None:
     assert loss == responsibilities(losses, np.array([0.5, 0.5]))[1]
 
 
-def test_models_that_divide_labels_among_them_get_nothing_for_it() -> None:
-    # Model 0 knows class 0 better, model 1 class 1: FedEM leaves the classes to them, FedRC shares both out again.
-    losses = np.array([[0.1, 2.0], [2.0, 0.1]] * 5)
-    labels, shares = np.array([0, 1] * 5), np.array([0.5, 0.5])
-    divided = responsibilities(losses, shares)[0]
-    assert divided[np.arange(10), labels].min() > 0.85
-    sums = class_sums(divided, labels, 2)
-    again = responsibilities(losses, shares, class_rarity(labels, sums / sums.sum(axis=1, keepdims=True)))[0]
-    np.testing.assert_allclose(class_sums(again, labels, 2), 2.5)
-
-
 def test_fitted_shares_take_rare_classes_into_account() -> None:
     losses, labels = np.zeros((6, 2)), np.array([0, 0, 0, 0, 1, 1])
     rarity = class_rarity(labels, np.array([[0.9, 0.1], [0.1, 0.9]]))

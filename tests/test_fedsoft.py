@@ -115,16 +115,6 @@ def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     assert [key for key in after if np.array_equal(after[key], before[key])] == ["3"]
 
 
-@pytest.mark.slow
-def test_clients_test_their_own_models_or_their_centres() -> None:
-    given = (SOFT, "num_rounds=2", "eval_every=1", "train=sgd", "train.learning_rate=1.0")
-    own, centre = play(*given), play(*given, "strategy.tested=centre")
-    assert own.models.bank.tobytes() == centre.models.bank.tobytes()
-    losses = [np.array([test.loss for test in found.reports[-1].evaluations.values()]) for found in (own, centre)]
-    assert len(losses[0]) == len(losses[1]) == 6
-    assert (losses[0] != losses[1]).all()
-
-
 def test_equal_centres_are_refused() -> None:
     with pytest.raises(ValueError, match="all 2 initial models are equal"):
         FedSoft(k=2).check(Models(fakes.models(1.0, 1.0)))

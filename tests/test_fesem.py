@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from florets.strategies.core.cluster import cluster
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fesem.strategy import FeSEM, layer_scales, matched, nearest_centres
 from florets.task.wire import kinds
@@ -44,17 +43,6 @@ def test_every_layer_has_one_vote_by_hand() -> None:
 def test_clusters_found_anew_take_the_models_of_most_of_their_clients() -> None:
     clusters, before = np.array([0, 0, 1, 1, 1]), np.array([5, 5, 2, 2, 5])
     assert matched(clusters, before, np.array([2, 5])).tolist() == [5, 5, 2, 2, 2]
-
-
-def test_weights_count_in_k_means() -> None:
-    # At 0, 4 and 10: the middle one is nearer to 0, unless that weighs next to nothing.
-    rows = np.array([[0.0], [4.0], [10.0]])
-    even = cluster(rows, 2, "kmeans", np.random.default_rng(0))
-    heavy = cluster(rows, 2, "kmeans", np.random.default_rng(0), np.array([1.0, 1.0, 1.0]))
-    assert even.tolist() == heavy.tolist() == [0, 0, 1]
-    # Within {0, 4} the sum of squares is 8 times the first weight's share; within {4, 10} it is 36 times the last's.
-    light = cluster(rows, 2, "kmeans", np.random.default_rng(0), np.array([90.0, 90.0, 0.1]))
-    assert light.tolist() == [0, 1, 1]
 
 
 # The algorithm
@@ -131,16 +119,6 @@ def test_a_newcomer_takes_the_model_with_the_lowest_loss() -> None:
     assert (clients.asked(kinds.LOSSES, 2), clients.asked(kinds.TRAIN, 2)) == ([3], [0, 1, 2])
     assert "3" not in seen[1].assignment
     assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_a_model_without_any_client_so_far_is_nobodys() -> None:
-    # Two different models came back in round 1: the third has no client, and keeps its initial weights.
-    clients = FakeClients([0.0, 0.0, 10.0, 5.0], faults={(kinds.TRAIN, 1, 3): lost})
-    strategy = FeSEM()
-    seen = play(strategy, clients, 3, 5.0, 5.0, 5.0)
-    # Client 3 is at the initial weights, and joins the nearer of the two others.
-    assert set(seen[-1].assignment.values()) == {0, 1}
-    assert thetas(strategy.context.models.record)[2] == 5.0
 
 
 def test_k_means_leaves_the_models_of_those_who_are_away_alone() -> None:

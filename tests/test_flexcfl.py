@@ -8,7 +8,6 @@ from flwr.app import Array, RecordDict
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.federation import FederationError
 from florets.strategies.core.cluster import cosines, unit_rows
 from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.flexcfl.strategy import (
@@ -62,21 +61,6 @@ def test_some_clients_form_the_groups_and_the_others_join_when_they_take_part(me
     assert assigned["0"] != assigned["2"]
 
 
-def test_a_cold_start_that_is_lost_is_asked_for_again_when_the_client_takes_part() -> None:
-    lost_starts = {(kinds.TRAIN_ESTIMATE, server_round, 3): lost for server_round in (1, 2)}
-    clients = FakeClients(TARGETS, faults=lost_starts)
-    seen = play(flexcfl(), clients, 3, 0.0, 0.0)
-    assert "3" not in seen[1].assignment
-    assert clients.asked(kinds.TRAIN, 2) == [0, 1, 2]
-    assert seen[2].assignment == {"0": 0, "1": 0, "2": 1, "3": 1}
-
-
-def test_groups_need_a_quorum_of_cold_starts() -> None:
-    faults = {(kinds.TRAIN_ESTIMATE, 1, client): lost for client in (1, 2, 3)}
-    with pytest.raises(FederationError, match=r"valid cold start from 1 of 4 asked, and needs 2"):
-        play(flexcfl(quorum=0.5, round_tries=1), FakeClients(TARGETS, faults=faults), 1, 0.0, 0.0)
-
-
 def test_a_cold_start_with_values_beyond_reason_founds_no_group() -> None:
     def huge(content: RecordDict) -> RecordDict:
         content.array_records[kinds.ARRAYS]["theta"] = Array(np.array([1e30], dtype=np.float32))
@@ -126,13 +110,6 @@ def test_groups_move_towards_each_other_at_the_inter_group_rate() -> None:
     assert thetas(strategy.context.models.record) == pytest.approx([low, high])
     # A counter is no parameter: cold starts count by 100, training by 1.
     assert steps(strategy.context.models.record) == [101, 301]
-
-
-def test_shared_layers_start_from_the_mean_of_all_cold_starts() -> None:
-    clients = FakeClients(TARGETS)
-    play(flexcfl(shared_layers=["theta"]), clients, 1, 0.0, 0.0)
-    sent = [theta for (kind, _, _), theta in zip(clients.seen, clients.received, strict=True) if kind == kinds.TRAIN]
-    assert sent == pytest.approx([4.5] * 4)
 
 
 def test_migration_needs_labels() -> None:

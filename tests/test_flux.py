@@ -17,7 +17,7 @@ from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.run_models import load_run
 from florets.server_app.saved_groups import pack_descriptors, unpack_descriptors
-from florets.strategies.base.placement import RowScale, nearest
+from florets.strategies.base.placement import RowScale
 from florets.strategies.core.cluster import canonical
 from florets.strategies.flux.messages import DESCRIPTOR
 from florets.strategies.flux.strategy import FLUX, density_clusters, knee
@@ -257,12 +257,6 @@ def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
     np.testing.assert_array_equal(found, [[[0, 0.5], [0, 0]], [[1, 0.25], [0, 0]]])
     # A later client is put on the same scale, be it outside; a row in which all were equal tells nothing.
     np.testing.assert_array_equal(scale.apply(np.array([[8.0, -4.0], [9.0, 9.0]])), [[2, -1], [0, 0]])
-
-
-def test_without_labels_the_first_two_rows_decide() -> None:
-    centroids = np.array([[[0.0], [0.0], [1.0]], [[1.0], [1.0], [0.0]]])
-    descriptor = np.array([[0.4], [0.4], [-1.0]])
-    assert (nearest(descriptor, centroids), nearest(descriptor, centroids, labelled=False)) == (1, 0)
 
 
 # Knee and clusters

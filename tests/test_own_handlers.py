@@ -160,3 +160,13 @@ def test_hello_reports_the_code_of_the_handlers_and_the_server_compares_it() -> 
         FederationError, match=r"runs other code .* with the strategy's handlers tests.own_handlers:weighted"
     ):
         strategy.start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)
+
+
+def test_a_handler_that_is_not_declared_cannot_be_asked() -> None:
+    class Undeclared(Weighted):
+        client_handlers = ()
+
+    with pytest.raises(
+        ValueError, match=r"'tests.own_handlers:weighted' is not in the strategy's client_handlers=\(\)"
+    ):
+        Undeclared().start(LocalGrid(app, 4), build_models(CONFIG, TASK), num_rounds=1, train_config=SETTINGS)

@@ -12,6 +12,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
+from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
@@ -44,6 +45,14 @@ def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
     outcome = play_faulty(strategy, fault, seed=0, more=(*FAULTY, *FAULTED[strategy]))
     assert outcome.sound, outcome
     assert outcome.refused > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", FAULTED)
+@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
+def test_no_fault_ends_a_run_or_corrupts_its_models(strategy: str, fault: str) -> None:
+    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *FAULTED[strategy]))
+    assert outcome.sound, outcome
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -100,14 +100,6 @@ def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
     assert [report.phase for report in late.reports] == ["clustering", "stable", "stable"]
 
 
-def test_a_group_of_later_clients_alone_starts_a_model_of_its_own() -> None:
-    lost = {(PRINCIPAL_VECTORS, 1, client) for client in (0, 1, 2)}
-    late = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=10", "num_rounds=2", lost=lost)
-    assert set(late.reports[0].assignment.values()) == {0}
-    assert late.reports[1].assignment == {"0": 1, "1": 1, "2": 1, "3": 0, "4": 0, "5": 0}
-    assert late.models.count == 2
-
-
 def test_settings_without_a_meaning_are_refused() -> None:
     with pytest.raises(ValueError, match=r"cut=threshold: needs strategy.threshold"):
         PACFL(cut="threshold")

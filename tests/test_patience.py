@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from results_examples import report
 from safetensors.numpy import load_file
-from sklearn.metrics import roc_auc_score
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -21,7 +19,6 @@ from florets.server_app.checkpoint import Checkpointing
 from florets.server_app.patience import Patience, validation_figure
 from florets.server_app.resume import read_resume
 from florets.strategies.base.report import Evaluation
-from florets.task.training.figures import sums_of
 
 # A high learning rate, so that the loss on few validation samples soon rises again.
 SMALL = [
@@ -82,30 +79,6 @@ def test_a_figure_is_over_all_validation_records() -> None:
     assert validation_figure(tests, "auto") == pytest.approx(0.4)
     assert validation_figure(tests, "accuracy") == pytest.approx(0.25)
     assert validation_figure({"c": tests["c"]}, "auto") is None
-
-
-def with_sums(outputs: np.ndarray, labels: np.ndarray) -> Evaluation:
-    sums = sums_of(outputs, labels, 2, np.random.default_rng(0))
-    tested = Evaluation(len(labels), 1.0, 0.5, sums=sums)
-    return replace(tested, validation=tested, train=np.array([3.0, 4.0]))
-
-
-def test_a_figure_from_sums_is_none_in_a_round_in_which_no_client_sends_them() -> None:
-    rng = np.random.default_rng(0)
-    outputs, labels = rng.normal(size=(40, 2)), np.arange(40) % 2
-    found = validation_figure({"a": with_sums(outputs, labels)}, "auc")
-    assert found == pytest.approx(roc_auc_score(labels, outputs[:, 1] - outputs[:, 0]), abs=1e-2)
-    kept = {"a": Evaluation(9, 9.0, 0.1, Evaluation(1, 1.0, 1.0))}
-    assert validation_figure(kept, "auc") is None
-    # A client without validation data, and one with few of them, leave the others' figure.
-    some = {
-        "a": with_sums(outputs, labels),
-        "b": replace(with_sums(outputs, labels), validation=None),
-        "c": with_sums(outputs[:3], labels[:3]),
-    }
-    assert validation_figure(some, "auc") == found
-    # One whose model diverged does not.
-    assert validation_figure(some | {"d": with_sums(np.full((9, 2), np.nan), np.ones(9))}, "auc") is None
 
 
 def play(folder: Path, *more: str) -> tuple[RunSummary, dict[str, Any]]:

@@ -75,18 +75,6 @@ def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     assert np.mean(np.array(found) == part.y_test.numpy()) == pytest.approx(own)
 
 
-def test_a_newcomer_to_per_fedavg_is_told_that_the_model_is_meant_to_be_adapted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [*SMALL, "strategy=per_fedavg", "quiet=true"]
-    folder = Path(run(compose([*given, f"results_dir={tmp_path}"]), given).folder)
-    part = build_task(compose(given)).client(5)
-    np.savez(tmp_path / "5.npz", x=part.x_test.numpy(), y=part.y_test.numpy())
-    capsys.readouterr()
-    assert main(["assign", f"run={folder}", f"data={tmp_path / '5.npz'}"]) == 0
-    assert "adapts it by a gradient step on its own training data before it uses it" in capsys.readouterr().out
-
-
 METHODS = {"ditto": (), "fedala": ("personal_options.most_passes=20",), "fedproto": (), "intercept": ()}
 HOSTS = ("clove", "ifca", "cfl_gp")
 
@@ -139,7 +127,6 @@ def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: 
 # Several groups
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("method", ["ditto", "fedala"])
 def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(host: str, method: str) -> None:
@@ -152,7 +139,6 @@ def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(
     assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("host", ["clove", "cfl_gp"])
 def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str) -> None:
     found = play(f"strategy={host}", "personal=fedproto", "num_rounds=8", "train.local_epochs=5")

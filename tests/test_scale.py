@@ -103,13 +103,6 @@ def test_pairs_of_too_many_clients_are_refused_before_any_work(overrides, rule):
         compose(["num_clients=50000", *overrides])
 
 
-def test_participants_whose_pairs_fit_are_compared():
-    assert compose(["num_clients=50000", "strategy=cfl_s", "strategy.fraction_train=0.4"])
-    # These look at a sample.
-    assert compose(["num_clients=50000", "strategy=discovery", "k=auto"])
-    assert compose(["num_clients=50000", "strategy=clove"])
-
-
 PIECE, PIECES = 65_536, 3_000
 
 

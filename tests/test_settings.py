@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.local.strategy import Local, LocalState
 from florets.strategies.registry import settings_type, strategy_class
 from florets.strategies.shared.personal_models import PersonalModels
-from florets.task.keys import setting
 from tests.fakes import FakeClients, models, thetas
 
 ROOT = Path(__file__).parents[1]
@@ -107,22 +106,6 @@ def test_a_constructor_converts_what_loses_nothing() -> None:
     assert [type(value) for value in (found.fraction_train, found.stability_rounds)] == [float, int]
 
 
-def test_a_constructor_leaves_fields_of_types_that_no_key_has_and_holds_narrowed_ones() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class OwnSettings(CLoVESettings):
-        """Uniform weights, and a function."""
-
-        weighting: Literal["uniform"] = setting("uniform", "weights of an average")
-        measure: Callable[[float], float] = abs
-
-    class Own(CLoVE):
-        Settings = OwnSettings
-
-    assert Own(measure=max).settings.measure is max
-    with pytest.raises(ValueError, match="weighting='examples': must be uniform"):
-        Own(weighting="examples")
-
-
 def test_averaging_by_name_or_whole() -> None:
     assert CLoVE().averaging == CLoVE(averaging="models").averaging == ModelAveraging("examples")
     assert CLoVE(averaging="gradients", weighting="uniform").averaging == GradientAveraging(None, "uniform")
@@ -132,13 +115,6 @@ def test_averaging_by_name_or_whole() -> None:
 
 
 # State
-
-
-@pytest.mark.parametrize("name", ["clove", "two_phase", "local", "flux", "feddrift"])
-def test_a_fresh_state_is_equal_in_every_strategy_and_survives_a_checkpoint(name: str) -> None:
-    one, other = strategy_class(name)(), strategy_class(name)()
-    assert one.state is not other.state
-    _equal(_stored(one.state), one.state)
 
 
 def test_a_plan_never_changes_the_round_that_it_was_given() -> None:

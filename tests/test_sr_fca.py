@@ -7,7 +7,6 @@ from scipy.stats import trim_mean
 from florets.strategies.core.agglomerative import group_by_largest_gap
 from florets.strategies.core.aggregate import trimmed_mean, trimmed_means
 from florets.strategies.sr_fca.strategy import (
-    by_cluster,
     distances_to_clusters,
     farthest_neighbours,
     group_by_largest_ratio,
@@ -29,12 +28,6 @@ def test_the_trimmed_mean_agrees_with_scipys_in_every_order(share: float) -> Non
     np.testing.assert_array_equal(trimmed_mean(rows[::-1], share), trimmed_mean(rows, share))
 
 
-def test_a_liar_moves_the_trimmed_mean_no_further_than_to_the_others() -> None:
-    rows = np.array([[1.0], [2.0], [3.0], [1e9]])
-    assert trimmed_mean(rows, 0.25).tolist() == [2.5]
-    assert trimmed_mean(rows[:1], 0.4).tolist() == [1.0]
-
-
 def test_counters_and_statistics_are_not_trimmed_and_an_empty_model_stays() -> None:
     bank = np.array([[5.0, 5, 5], [7.0, 7, 7]])
     updates = np.array([[0.0, 1, 0], [1.0, 2, 1], [20.0, 9, 20]])
@@ -52,11 +45,6 @@ def test_cross_losses_are_the_mean_of_both() -> None:
     assert mutual(losses).tolist() == [[0, 3, 3.5], [3, 0, 3], [3.5, 3, 0]]
     order = [2, 0, 1]
     np.testing.assert_array_equal(mutual(losses[np.ix_(order, order)]), mutual(losses)[np.ix_(order, order)])
-
-
-def test_means_of_clusters_have_a_gap_where_there_is_nobody() -> None:
-    found = by_cluster(np.array([[1.0, 2], [3.0, 4], [5.0, 6]]), np.array([0, 2, 0]), 3)
-    np.testing.assert_array_equal(found, [[3, 4], [np.nan, np.nan], [3, 4]])
 
 
 def test_what_is_not_known_of_a_client_does_not_count() -> None:

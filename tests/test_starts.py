@@ -9,7 +9,6 @@ from flwr.app import ArrayRecord
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models, orthonormal_rows
 from florets.strategies.base.report import RoundReport
 from florets.strategies.clove.strategy import CLoVE
@@ -96,13 +95,6 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
         assert banks[8] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_start_is_judged_by_a_quorum_of_losses() -> None:
-    faults = {(kinds.LOSSES, 3, client): lost for client in range(3)}
-    strategy = IFCA(restarts=2, restart_rounds=2, quorum=0.5, round_tries=1)
-    with pytest.raises(FederationError, match="valid loss vector from 1 of 4 asked, and needs 2"):
-        play(strategy, FakeClients([0.0, 1.0, 9.0, 10.0], faults=faults), 3, 4.0, 6.0)
-
-
 def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> None:
     def huge(content: Any) -> Any:
         metrics = content.metric_records[kinds.METRICS]
@@ -177,9 +169,3 @@ def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> No
     # Client 2's losses would make it the next one; client 3 stands for its group.
     groups = {frozenset(key for key, own in seen[0].assignment.items() if own == model) for model in range(3)}
     assert groups == {frozenset("01"), frozenset("23"), frozenset("45")}
-
-
-def test_with_fewer_clients_than_models_the_others_stay() -> None:
-    strategy = IFCA(first_round="farthest")
-    play(strategy, FakeClients([0.0, 10.0]), 1, 5.0, 5.0, 7.0)
-    assert sorted(thetas(strategy.context.models.record)) == pytest.approx([1.25, 7.0, 8.75])

@@ -20,7 +20,7 @@ from florets.server_app.resume import read_resume
 from florets.server_app.run_models import load_run
 from florets.strategies import STRATEGIES, registry
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_class, strategy_names
-from tests.own_strategy import EvenOdd, EvenOddSettings, EvenOddState
+from tests import own_strategy as own
 
 ROOT = Path(__file__).parents[1]
 OWN = "tests.own_strategy:EvenOdd"
@@ -37,14 +37,14 @@ def test_the_import_path_of_a_built_in_class_means_its_registry_name() -> None:
 def test_an_own_class_is_configured_built_and_named_like_ours() -> None:
     found = find_strategy(OWN)
     assert (found.id, found.path, found.label, found.trusted) == (OWN, OWN, "EvenOdd", False)
-    assert settings_type(OWN) is EvenOddSettings
+    assert settings_type(OWN) is own.EvenOddSettings
     config = compose([*SMALL, f"strategy='{OWN}'", "strategy.swap_every=3"])
-    assert (config.strategy.name, config.strategy.settings) == (OWN, EvenOddSettings(swap_every=3))
+    assert (config.strategy.name, config.strategy.settings) == (OWN, own.EvenOddSettings(swap_every=3))
     assert config_from_json(config_to_json(config)) == config
     assert imported_functions(config) == [f"strategy={OWN}"]
     strategy = build_strategy(config, build_task(config))
-    assert isinstance(strategy, EvenOdd)
-    assert (strategy.settings, strategy.state) == (EvenOddSettings(swap_every=3), EvenOddState())
+    assert isinstance(strategy, own.EvenOdd)
+    assert (strategy.settings, strategy.state) == (own.EvenOddSettings(swap_every=3), own.EvenOddState())
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_an_installed_entry_point_has_a_name_and_needs_no_trust(monkeypatch: pyt
     found = find_strategy("even_odd")
     assert found == find_strategy(OWN)
     assert (found.id, found.label, found.folder, found.trusted) == ("even_odd", "even_odd", "even_odd", True)
-    assert strategy_class("even_odd") is EvenOdd
-    assert strategy_class("clove") is not EvenOdd
+    assert strategy_class("even_odd") is own.EvenOdd
+    assert strategy_class("clove") is not own.EvenOdd
     assert strategy_names() == [*STRATEGIES, "even_odd"]
     config = compose([*SMALL, f"strategy='{OWN}'"])
     assert config == compose([*SMALL, "strategy=even_odd"])
@@ -130,14 +130,14 @@ def test_a_run_of_an_own_class_leaves_its_folder_and_goes_on(
     assert find_strategy(OWN).folder in folder.parts
     saved = yaml.safe_load((folder / "config.yaml").read_text())["strategy"]
     assert (saved["name"], saved["swap_every"]) == (OWN, 2)
-    checkpoint = Checkpoints(folder).load(EvenOdd)
+    checkpoint = Checkpoints(folder).load(own.EvenOdd)
     assert checkpoint is not None
-    assert isinstance(checkpoint.state, EvenOddState)
+    assert isinstance(checkpoint.state, own.EvenOddState)
     assert checkpoint.state.swaps == 1
     assert main([f"resume={folder}", "num_rounds=4"]) == 2
     assert "add trust=true" in capsys.readouterr().err
     assert main([f"resume={folder}", "num_rounds=4", "trust=true"]) == 0
-    checkpoint = Checkpoints(folder).load(EvenOdd)
+    checkpoint = Checkpoints(folder).load(own.EvenOdd)
     assert checkpoint is not None
     assert (checkpoint.server_round, checkpoint.state.swaps) == (4, 2)  # type: ignore[attr-defined]
     # Its state is decoded for the run's own strategy alone.
@@ -180,20 +180,12 @@ def test_a_saved_run_imports_no_strategy_of_its_authors_without_trust(
     [
         ("class Settings(ManyModels):\n    period: int = 5", "with @dataclass(frozen=True) above it"),
         (
-            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    period: int = setting('five', 'p')",
-            "the default must be",
-        ),
-        (
             "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    z: complex = setting(1j, 'p')",
             "cannot be of type",
         ),
         (
             "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    def problems(self, run):\n        return 'no'",
             "Settings.problems() returned 'no', and must return a list of strings",
-        ),
-        (
-            "@dataclass(frozen=True)\nclass Settings(ManyModels):\n    def conflicts(self):\n        return 1 / 0",
-            "Settings.conflicts() failed with ZeroDivisionError",
         ),
     ],
 )

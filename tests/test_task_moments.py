@@ -12,7 +12,6 @@ from florets.strategies.two_phase.client import (
     LocalMoments,
     StepSettings,
     anchor_step,
-    moment_matrix,
     sample_moments,
     unflatten,
 )
@@ -165,16 +164,6 @@ def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
     step, residual = anchor_step(projected, pairing, StepSettings(stop_below=0.5))
     assert residual == pytest.approx(1.0)
     assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
-
-
-def test_an_anchors_matrix_is_the_mean_over_its_pairs():
-    rows = np.random.default_rng(0).standard_normal((5, 2))
-    assert moment_matrix(rows, "all") == pytest.approx(explicit(rows, rows, "all"))
-    assert moment_matrix(rows, "halves") == pytest.approx(explicit(rows, rows, "halves"))
-    # Disjoint pairs, the last example left over.
-    assert moment_matrix(rows, "single") == pytest.approx(
-        (np.outer(rows[0], rows[2]) + np.outer(rows[1], rows[3])) / 2
-    )
 
 
 @pytest.mark.parametrize("loss", ["half_squared_error", "squared_error"])

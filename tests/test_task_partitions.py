@@ -571,3 +571,12 @@ def test_a_mixture_that_does_not_fit_is_refused(settings: dict[str, object], mes
     split = Dataset(data.x_train[:30], data.y_train[:30], data.x_train[30:], data.y_train[30:], num_outputs=10)
     with pytest.raises(ValueError, match=r"add task\.data_options\.pooled=true"):
         rotation_mixture(split, 3, 3, np.random.default_rng(0))
+
+
+def test_a_row_that_is_not_there_and_a_missing_shard_are_refused():
+    data = labels_only([3, 3], [3, 3])
+    shards = label_skew_1(data, 2, 2, rng(), labels_per_cluster=1)
+    with pytest.raises(ValueError, match="gives 2 shards for num_clients=3"):
+        check_shards(shards, data, 3)
+    with pytest.raises(ValueError, match="but the train set has 2 rows"):
+        check_shards(shards, labels_only([1, 1], [3, 3]), 2)

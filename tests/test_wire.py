@@ -183,16 +183,6 @@ def test_filled_records_are_those_that_flower_makes() -> None:
     assert metric_record({"a": np.float64(1.5)})["a"] == 1.5
 
 
-@pytest.mark.parametrize(
-    "value", [None, {}, (1,), [1, 2.0], [None], np.float32(1), np.int64(1)], ids=lambda value: type(value).__name__
-)
-def test_what_flower_refuses_is_refused(value: Any) -> None:
-    with pytest.raises(TypeError):
-        metric_record({"a": 1, "b": value})
-    with pytest.raises(TypeError):
-        config_record({"a": 1, "b": value})
-
-
 CONTENT = RecordDict({"config": ConfigRecord({"rate": 0.5})})
 
 

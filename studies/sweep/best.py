@@ -87,7 +87,7 @@ def best_of(jobs: Jobs) -> Best | None:
     place = choose(figures, key=lambda place: figures[place].mean)
     best = groups[place].jobs
     tests = {name: spread for name in _TESTED if (spread := _by_seed(best, f"final_{name}")) is not None}
-    given = best.keys.iloc[0].to_dict()
+    given = best.given()[0]
     left_out = (
         _NOT_A_SETTING if best.keys.get("seed", best.keys.index * 0).nunique() == 1 else (*_NOT_A_SETTING, "seed")
     )

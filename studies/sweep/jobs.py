@@ -121,6 +121,10 @@ class Jobs:
     def __len__(self) -> int:
         return len(self.figures)
 
+    def given(self) -> list[dict[str, str]]:
+        """Return the keys of each job."""
+        return [{str(key): str(value) for key, value in one.items()} for one in self.keys.to_dict("records")]
+
     def take(self, places: Sequence[int]) -> Jobs:
         """Return the jobs in some places."""
         return Jobs(self.keys.iloc[list(places)], self.figures.iloc[list(places)])
@@ -152,21 +156,20 @@ class Jobs:
     @property
     def names(self) -> list[str]:
         """The jobs' overrides as the command line would give them."""
-        given = self.keys.to_dict("records")
-        return [" ".join(f"{k}={v}" for k, v in one.items() if v) or "(no overrides)" for one in given]
+        return [" ".join(f"{k}={v}" for k, v in one.items() if v) or "(no overrides)" for one in self.given()]
 
     def write(self, path: Path) -> None:
         """Write the jobs, in their order."""
         figures = self.figures.drop(columns=["megabytes", PARTICIPATION])
         if not figures["final_validation"].notna().any():
             figures = figures.drop(columns=[MEASURE])
-        names = [*_FIELDS, *(name for name in figures if name == MEASURE), *(name for name in figures if "." in name)]
+        names = [*_FIELDS, *(str(name) for name in figures if name == MEASURE or "." in str(name))]
         rows = []
-        for keys, one in zip(self.keys.to_dict("records"), figures.to_dict("records"), strict=True):
-            row = {name: _cell(name, value) for name, value in one.items()}
+        for keys, one in zip(self.given(), figures.to_dict("records"), strict=True):
+            row = {str(name): _cell(str(name), value) for name, value in one.items()}
             # A failed job has no summary: its keys fill the columns of the same name (strategy, seed).
             rows.append({**row, **{k: v for k, v in keys.items() if k not in row or row[k] in (None, "")}})
-        write_csv(path, [*(key for key in self.keys if key not in names), *names, "error"], rows)
+        write_csv(path, [*(str(key) for key in self.keys if key not in names), *names, "error"], rows)
 
 
 _INTEGERS = [field.name for field in fields(RunSummary) if field.type in ("int", "int | None")]
@@ -224,7 +227,7 @@ def group_jobs(jobs: Jobs) -> tuple[dict[str, str], list[Group]]:
     (dict, list of Group)
         The overrides that all jobs have in common, and the groups; a group's ``settings`` are what varies.
     """
-    keys = [key for key in jobs.keys if key != "seed"]
+    keys = [str(key) for key in jobs.keys if key != "seed"]
     common = {key: str(jobs.keys[key].iloc[0]) for key in keys if jobs.keys[key].nunique() == 1}
     groups = []
     for values, same in jobs.by(keys, jobs.keys).items():

@@ -112,8 +112,8 @@ def mean_std(values: Iterable[float], form: str = "{:.2f}", of: int | None = Non
     return text if of is None or (len(known) == of and not always) else f"{text} ({len(known)} of {of})"
 
 
-_ACCURACY = {"factor": 100.0, "higher": True, "bounds": PERCENT}
-_NUMBER = {"form": "{:.4g}", "higher": False}
+_ACCURACY: dict[str, Any] = {"factor": 100.0, "higher": True, "bounds": PERCENT}
+_NUMBER: dict[str, Any] = {"form": "{:.4g}", "higher": False}
 _COST: dict[str, Any] = {"form": "{:.1f}", "says_missing": False}
 
 
@@ -273,7 +273,7 @@ def sweep_text(jobs: Jobs, names: Sequence[str], where: Mapping[str, str]) -> st
     where : mapping of str to str
         Keys and values of the jobs that are shown; all by default.
     """
-    given = jobs.keys.to_dict("records")
+    given = jobs.given()
     shown = jobs.take([n for n, one in enumerate(given) if all(one.get(key) == v for key, v in where.items())])
     if not len(shown):
         raise ValueError(f"where={','.join(f'{key}:{value}' for key, value in where.items())}: no job has these.")
