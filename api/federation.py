@@ -436,7 +436,7 @@ def _refuse_other_data(experiment: str) -> None:
 def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> dict[str, Any]:
     """Return each client's data by its name."""
     # Flower, which takes a second that a mistyped key should not.
-    from florets.task.wire.introduction import key_problem
+    from florets.task.wire.replies import key_problem
 
     if owner is not None:
         if names is not None:

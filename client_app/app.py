@@ -13,21 +13,20 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from florets.client_app.caps import SECONDS, Limits
-from florets.client_app.client import Client, client_of
+from florets.client_app.client import Client, client_of, consent_of, has_process_of_its_own, is_simulated
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
-from florets.client_app.handlers.train import losses, train, train_select
-from florets.client_app.session import consent_of, has_process_of_its_own, is_simulated
+from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.raised_in import raised_in
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import kinds
-from florets.task.wire.records import put, reply_message
-from florets.task.wire.replies import Work, pack_work
+from florets.task.wire.records import config_record, put, reply_message
+from florets.task.wire.replies import Work
 
 Handler = Callable[[Message, Context], Message]
 
@@ -134,7 +133,9 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
             client = client_of(message, context)
             content = handle(client)
         seconds = perf_counter() - start + client.prepared.seconds
-        put(content, {kinds.WORK: pack_work(Work(seconds, effort.gradients, effort.losses))})
+        # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
+        cost = Work(seconds, effort.gradients, effort.losses)
+        put(content, {kinds.WORK: config_record(vars(cost))})
         return reply_message(content, message)
 
     return answer

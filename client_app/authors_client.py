@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.client_app.client import Client as Received
-from florets.client_app.session import Config
+from florets.client_app.client import Config
 from florets.client_app.training import (
     Number,
     augmentation,
@@ -29,9 +29,8 @@ from florets.task.client_data import ClientData
 from florets.task.randomness import Purpose
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, steps_of, training_batches
-from florets.task.training.losses import Evaluated
+from florets.task.training.losses import Evaluated, Objective
 from florets.task.training.modules import load
-from florets.task.training.objective import Objective
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 

@@ -1,37 +1,326 @@
-"""`Client`: what our handlers work with; those of an author's own are given `authors_client.Client`."""
+"""`Client`: a message to one client, with what its process keeps (`session`) and its node allows.
 
+Handlers of an author's own are given `authors_client.Client`.
+"""
+
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.caps import Limits
-from florets.client_app.session import (
-    Config,
-    State,
-    client_key,
-    device_of,
-    has_owner,
-    is_simulated,
-    num_partitions,
-    session,
-)
+from florets.client_app.caps import PARAMETERS, TASK, Limits
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
+from florets.task.consent import EVERYTHING, Consent
+from florets.task.data.files import links_inside
+from florets.task.data.hugging_face import HUGGING_FACE
+from florets.task.device import find_device
+from florets.task.partitions.own import OWN
 from florets.task.randomness import Purpose, client_number, generator
-from florets.task.task import Task
-from florets.task.training.linear import LinearModels, LinearNames
-from florets.task.training.losses import Evaluated
-from florets.task.training.objective import PLAIN, Objective, Proximal
+from florets.task.registry import reads_files
+from florets.task.task import Task, TaskSpec
+from florets.task.training.linear import LinearModels, LinearNames, linear_names
+from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
-from florets.task.wire import kinds
-from florets.task.wire.records import entries
+from florets.task.wire import bank, kinds
+from florets.task.wire.records import entries, view_array
+
+Config = Mapping[str, ConfigRecordValues]
+"""A message's settings."""
+
+State = dict[str, Tensor]
+
+_NUM_PARTITIONS = "num-partitions"
+_PARTITION_ID = "partition-id"
+_DATA_DIR = "data-dir"
+_NODES_PROCESS = "flwr-clientapp"
+
+
+@dataclass
+class Session:
+    """Tasks, modules and unpacked models of one process, which may serve many clients in turn."""
+
+    _description: str = ""
+    _tasks: dict[str, Task] = field(default_factory=dict)
+    _modules: dict[str, Module] = field(default_factory=dict)
+    _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
+    _unpacked: tuple[ArrayRecord, list[State]] | None = None
+    _near: dict[tuple[int, str], State] = field(default_factory=dict)
+    _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
+    _linear: LinearNames | None = None
+    _stacked: tuple[ArrayRecord, LinearModels] | None = None
+    _kept: tuple[str, ArrayRecord] | None = None
+
+    def task(self, config: Config, context: Context) -> Task:
+        """Return the task that the message describes, with the data folder that this node may use.
+
+        Raises
+        ------
+        ValueError
+            If the message describes no task, names code that this node does not allow, asks for more than it does, or
+            a node that is not simulated has no data folder of its own: a path that a server names is never opened
+            there.
+        """
+        text = config.get(kinds.TASK)
+        if not isinstance(text, str):
+            raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
+        folder = context.node_config.get(_DATA_DIR)
+        if folder is None and not is_simulated(context):
+            raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
+        if has_owner(context):
+            # Before it is read.
+            Limits(context.node_config).hold(TASK, "length of the task's description", len(text))
+        if text != self._description:
+            # One task at a time: a process that serves another run needs none of the last one's data.
+            self._forget()
+            self._description = text
+        rows_of = context.node_config.get(kinds.ROWS_OF)
+        key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
+        if key not in self._tasks:
+            spec = TaskSpec.from_json(text)
+            if folder is not None:
+                spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
+            if has_owner(context):
+                _check_for_owner(spec, context)
+            task = Task(spec)
+            if task.is_own and folder is None:
+                raise ValueError(
+                    "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
+                )
+            self._tasks[key] = task
+        return self._tasks[key]
+
+    def adopt(self, task: Task | None) -> None:
+        """Serve simulated clients from a task that was handed over, where it is theirs; None: forget it."""
+        self._forget()
+        self._description = "" if task is None else task.spec.to_json()
+        self._tasks = {} if task is None else {"": task}
+
+    def _forget(self) -> None:
+        self._tasks, self._modules, self._moved = {}, {}, {}
+        self._unpacked = self._stacked = self._linear = self._kept = None
+        self._near = {}
+
+    def client(self, config: Config, context: Context, server_round: int) -> ClientData:
+        """Return this node's data of a round on the device that it computes on; moved there once."""
+        task = self.task(config, context)
+        # A node's own data have one part: all of it.
+        part = 0 if task.is_own else partition_id(context)
+        data, device = task.client(part, server_round), device_of(config, context)
+        if device.type == "cpu":
+            return data
+        place = (str(context.node_config.get(kinds.ROWS_OF, task.spec.data_dir)), part, str(device))
+        if place not in self._moved or self._moved[place][0] is not data:
+            tensors = {name: value.to(device) for name, value in vars(data).items() if isinstance(value, Tensor)}
+            self._moved[place] = data, ClientData(**{**vars(data), **tensors})
+        return self._moved[place][1]
+
+    def module(self, config: Config, context: Context) -> Module:
+        """Return the process's one module of this task; whoever uses it loads all of its state first."""
+        # First of all: another task's message may have come before this one.
+        task, device = self.task(config, context), str(device_of(config, context))
+        if device not in self._modules:
+            built = _built_for_owner(task, context) if has_owner(context) else task.build_model()
+            self._modules[device] = built.to(device)
+            self._linear = linear_names(self._modules[device], task.spec.loss)
+        return self._modules[device]
+
+    def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
+        """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
+
+        Only where all messages of a node come to one process: elsewhere (a deployed node starts a process for each
+        message, Ray's are drawn from a pool) the next message would not find them.
+        """
+        token = config.get(kinds.BANK)
+        if not isinstance(token, str) or context.node_config.get(kinds.ONE_PROCESS) is not True:
+            return False
+        if self._kept is None or self._kept[0] != token:
+            self._kept = (token, record)
+        return True
+
+    def kept(self, config: Config) -> ArrayRecord:
+        """Return the models that were kept under the name in `config`, never others.
+
+        Raises
+        ------
+        ValueError
+            If this process does not have them.
+        """
+        if self._kept is None or self._kept[0] != config.get(kinds.BANK):
+            raise ValueError("this process no longer has the models of this round; was it restarted?")
+        return self._kept[1]
+
+    def states(self, record: ArrayRecord) -> list[State]:
+        """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""
+        if self._unpacked is None or self._unpacked[0] is not record:
+            self._unpacked, self._near = (record, list(_states(record))), {}
+        return self._unpacked[1]
+
+    def near(self, state: State, device: torch.device) -> State:
+        """Return a model's entries on a device; a model of the record that was unpacked last is moved there once."""
+        if device.type == "cpu":
+            return state
+        place = (id(state), str(device))
+        if (found := self._near.get(place)) is not None:
+            return found
+        moved = {name: value.to(device) for name, value in state.items()}
+        # Others may go, and their place be another's.
+        if self._unpacked is not None and any(state is own for own in self._unpacked[1]):
+            self._near[place] = moved
+        return moved
+
+    def arrays(self, record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
+        """Return a record's arrays as float32; unpacked once, as in `states`, and the last two records are kept."""
+        for known, arrays in self._arrays:
+            if known is record:
+                return arrays
+        read = {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
+        self._arrays = [*self._arrays[-1:], (record, read)]
+        return read
+
+    def linear(self, config: Config, context: Context) -> LinearNames | None:
+        """Return the names of the model's entries if it is linear and computed on the CPU, else None."""
+        if device_of(config, context).type != "cpu":
+            return None
+        self.module(config, context)
+        return self._linear
+
+    def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
+        """Return a record's linear models; unpacked once, as in `states`."""
+        if self._stacked is None or self._stacked[0] is not record:
+            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
+            self._stacked = (record, LinearModels.of(values, names))
+        return self._stacked[1]
+
+
+session = Session()
+"""The process's caches; one process may serve many clients in turn."""
+
+
+def is_simulated(context: Context) -> bool:
+    """Return whether this is a node of a simulation; a SuperNode's is not, whatever its node config says."""
+    return _NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
+
+
+def has_process_of_its_own() -> bool:
+    """Return whether this process is a deployed node's, started for one message."""
+    # A simulation's process serves many clients and is not replaced, and that of the in-process engine is the user's.
+    return _is_nodes(sys.argv[0])
+
+
+@lru_cache(maxsize=2)
+def _is_nodes(program: str) -> bool:
+    return os.path.splitext(os.path.basename(program))[0] == _NODES_PROCESS
+
+
+def has_owner(context: Context) -> bool:
+    """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config.
+
+    Of a simulation without, server and nodes are one user's.
+    """
+    return _DATA_DIR in context.node_config or not is_simulated(context)
+
+
+def _check_for_owner(spec: TaskSpec, context: Context) -> None:
+    """Refuse a task that a node with an owner is not there for, before anything of it is imported or read."""
+    consent = consent_of(context)
+    for part in ("data", "partition", "model"):
+        consent.require(f"task.{part}", getattr(spec, part))
+    Limits(context.node_config).check_task(spec)
+    if is_simulated(context):
+        # A dry run, on its user's own machine.
+        return
+    if spec.drift:
+        raise ValueError("task.drift is for simulations: real nodes bring their own data; leave it out")
+    if spec.data == HUGGING_FACE:
+        raise ValueError(
+            "task.data=hf:... names a folder or a data set on the network, for simulations: the owner of a real "
+            "node decides which data it has; use task.data=own"
+        )
+    if reads_files(spec.data) is False:
+        raise ValueError(
+            f"task.data={spec.data} is synthetic, for simulations: a real node's data are the files in its "
+            f"data-dir; use task.data=own"
+        )
+    if spec.data != OWN and ":" not in spec.data and (folder := Path(spec.data_dir)).is_dir():
+        links_inside(folder, folder)
+
+
+def _built_for_owner(task: Task, context: Context) -> Module:
+    """Build the model of a node with an owner; a built-in one that is too large is refused before it takes memory."""
+
+    def held(module: Module) -> Module:
+        size = sum(value.numel() for value in module.parameters())
+        Limits(context.node_config).hold(PARAMETERS, f"parameters of task.model={task.spec.model}", size)
+        return module
+
+    if ":" not in task.spec.model:
+        with torch.device("meta"):
+            held(task.build_model())
+    return held(task.build_model())
+
+
+def consent_of(context: Context) -> Consent:
+    """Return what code a run may name here."""
+    return Consent.of(context.node_config) if has_owner(context) else EVERYTHING
+
+
+def partition_id(context: Context) -> int:
+    """Return the number of this node's part of the data.
+
+    Raises
+    ------
+    ValueError
+        If its node config has none.
+    """
+    number = context.node_config.get(_PARTITION_ID)
+    if not isinstance(number, int):
+        raise ValueError("this node has no partition-id in its node config")
+    return number
+
+
+def num_partitions(context: Context) -> int:
+    """Return the number of simulated nodes, 0 on a node that is not simulated."""
+    return int(context.node_config[_NUM_PARTITIONS]) if is_simulated(context) else 0
+
+
+def client_key(context: Context) -> str:
+    """Return the name under which this node is the same client again after a restart.
+
+    The partition id is padded with zeros, so that the order of the keys is that of the ids.
+    """
+    if "client-id" in context.node_config:
+        return str(context.node_config["client-id"])
+    if _PARTITION_ID in context.node_config:
+        digits = len(str(max(num_partitions(context) - 1, 0)))
+        return str(context.node_config[_PARTITION_ID]).zfill(digits)
+    return kinds.NO_KEY
+
+
+def device_of(config: Config, context: Context) -> torch.device:
+    """Return where this node computes: its own setting, else the message's, else the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the device is not there.
+    """
+    return find_device(str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu"))))
+
+
+def _states(record: ArrayRecord) -> Iterator[State]:
+    for arrays in bank.models(record):
+        yield {name: torch.from_numpy(view_array(array).copy()) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)

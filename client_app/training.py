@@ -1,4 +1,4 @@
-"""Losses, tests, local training and gradients of a message's models on one client's data, for the handlers."""
+"""Local training, losses and tests of a message's models on one client's data, and the handlers of training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.client import Client
-from florets.client_app.session import State, consent_of
+from florets.client_app.client import Client, State, consent_of, session
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
+from florets.task.training import loop
 from florets.task.training.augmentation import KEY, Augmentation
 from florets.task.training.linear import (
     LinearModels,
@@ -23,14 +23,23 @@ from florets.task.training.linear import (
     linear_test,
     linear_update,
 )
-from florets.task.training.loop import gradient, train
-from florets.task.training.losses import Evaluated, count, evaluated, loss_vector
+from florets.task.training.losses import (
+    Evaluated,
+    Objective,
+    Proximal,
+    class_weights,
+    count,
+    evaluated,
+    in_parts,
+    loss_vector,
+    recorded,
+)
 from florets.task.training.modules import load, on_host, state_of
-from florets.task.training.objective import Objective, Proximal, class_weights
 from florets.task.training.settings import Training
-from florets.task.wire import kinds
-from florets.task.wire.layout import write_array
-from florets.task.wire.records import Record, array_record, metric_record, record_dict
+from florets.task.wire import is_stable, kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.records import Record, array_record, metric_record, record_dict, write_array
+from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
@@ -108,7 +117,7 @@ def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
 
 def _gradient(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
     load(client.module, state)
-    return gradient(
+    return loop.gradient(
         client.module,
         client.data.x_train,
         client.data.y_train,
@@ -321,7 +330,7 @@ def _by_steps(client: Client, problem: _Problem) -> tuple[Arrays, float]:
     """Take the steps of the optimiser."""
     module, data, rng = client.module, client.data, client.random(problem.purpose)
     load(module, client.near(problem.state))
-    mean = train(module, data.x_train, data.y_train, client.loss, problem.training, rng, problem.objective)
+    mean = loop.train(module, data.x_train, data.y_train, client.loss, problem.training, rng, problem.objective)
     return values_of(module), mean
 
 
@@ -351,3 +360,49 @@ def values_of(module: Module) -> Arrays:
     state = state_of(module)
     values = on_host(*(value.detach() for value in state.values()))
     return {name: value.numpy() for name, value in zip(state, values, strict=True)}
+
+
+def train(client: Client) -> RecordDict:
+    """Train the model that came, or the kept one that is named, and return it or its gradient.
+
+    Asked to, this client also says whether it is stable, or what its losses were from step to step.
+
+    Source: CLoVE Alg. 1, l. 19 and 21; stability: section 3, "Checking for cluster stability".
+    """
+    if kinds.MODEL_INDEX in client.config:
+        state = session.states(session.kept(client.config))[int(client.number(kinds.MODEL_INDEX))]
+    else:
+        state = client.states()[0]
+    parts = int(client.number(kinds.STEP_LOSSES, 0))
+    if parts:
+        with recorded() as losses:
+            own = update(client, state)
+        return pack(TracedUpdate, **own, step_losses=reported(in_parts(losses, parts)))
+    stable = None
+    if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
+        history = client.config.get(kinds.HISTORY, [])
+        stable = is_stable(history if isinstance(history, list) else [], rounds)
+    return pack(Update, **update(client, state), stable=stable)
+
+
+def train_select(client: Client) -> RecordDict:
+    """Choose the model with the lowest loss, see `model_losses`, then do as `train`.
+
+    Source: IFCA Alg. 1, l. 7 and 8.
+    """
+    losses = model_losses(client)
+    chosen = int(losses.argmin())
+    return pack(SelectedUpdate, **update(client, client.states()[chosen]), model=chosen, losses=losses)
+
+
+def losses(client: Client) -> RecordDict:
+    """Return the mean loss of each model, see `model_losses`, and whether this process has kept the models.
+
+    Source: CLoVE Alg. 1, l. 7 and 8.
+    """
+    return pack(
+        Losses,
+        losses=model_losses(client),
+        num_examples=client.num_examples,
+        kept=session.keep(client.config, client.arrays(), client.context),
+    )

@@ -110,7 +110,7 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
         start_fork_server()
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import in_blocks
-    from florets.client_app.session import session
+    from florets.client_app.client import session
     from florets.engines.local_grid import LocalGrid
     from florets.engines.own_nodes import check_device, own_nodes
 
@@ -135,7 +135,7 @@ def client_side() -> "ClientSide":
     """Return the ClientApp for a worker."""
     from florets.client_app.app import app as client_app
     from florets.client_app.batching import cut_blocks, in_blocks
-    from florets.client_app.session import session
+    from florets.client_app.client import session
     from florets.engines.pool import ClientSide
 
     return ClientSide(client_app, in_blocks, cut_blocks, session.adopt)

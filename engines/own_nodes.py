@@ -17,7 +17,7 @@ from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, is_table,
 from florets.task.data.tables.names import listed
 from florets.task.spec import DECLARED
 from florets.task.wire import kinds
-from florets.task.wire.introduction import key_problem
+from florets.task.wire.replies import key_problem
 
 log = logging.getLogger("florets")
 

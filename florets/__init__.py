@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from florets.task.declared import dataset, handler, model, partition
     from florets.task.keys import setting
     from florets.task.partitions.shard import Shard
-    from florets.task.training.objective import Anchored, LinearTerm, Objective, Proximal, Term
+    from florets.task.training.losses import Anchored, LinearTerm, Objective, Proximal, Term
     from florets.task.wire.replies import Update
 
 __all__ = [
@@ -94,21 +94,21 @@ if not (_HERE / "strategies").is_dir():
 
 _HOMES = {
     "Advice": "api.advise",
-    "Anchored": "task.training.objective",
+    "Anchored": "task.training.losses",
     "Client": "client_app.authors_client",
     "ConfigError": "conf.problems",
     "Dataset": "task.data.dataset",
     "Experiment": "strategies.settings",
     "Federation": "api.federation",
     "Groups": "api.discover",
-    "LinearTerm": "task.training.objective",
+    "LinearTerm": "task.training.losses",
     "ManyModels": "strategies.settings",
     "Method": "strategies.base.method",
-    "Objective": "task.training.objective",
+    "Objective": "task.training.losses",
     "OneModel": "strategies.settings",
     "PerClient": "strategies.base.method",
     "Plan": "strategies.base.context",
-    "Proximal": "task.training.objective",
+    "Proximal": "task.training.losses",
     "Round": "strategies.base.context",
     "Run": "api.run",
     "Settings": "strategies.settings",
@@ -116,7 +116,7 @@ _HOMES = {
     "State": "strategies.base.report",
     "Strategy": "strategies.base.strategy",
     "Sweep": "api.sweep",
-    "Term": "task.training.objective",
+    "Term": "task.training.losses",
     "Update": "task.wire.replies",
     "Weighted": "strategies.settings",
     "advise": "api.advise",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from florets.reports.scores import scores_of
 from florets.strategies.base.report import Evaluation
 from florets.task.training.figures import binned_area
-from florets.task.wire.sums import BINS, CLASS_MEASURES, PARTS, TRAIN, VALUE_MEASURES, PartSums, places
+from florets.task.wire.evaluation import BINS, CLASS_MEASURES, PARTS, TRAIN, VALUE_MEASURES, PartSums, places
 
 FloatArray = npt.NDArray[np.float64]
 Part = Literal["test", "validation", "tuned_test", "tuned_validation"]
@@ -39,7 +39,7 @@ class PartStatistics:
     scores
         The client's own figures by measure, and ``loss``; one that is not defined is not there.
     sums
-        None where the client sends none, its model diverged, or there are fewer than `wire.sums.MIN_RECORDS`
+        None where the client sends none, its model diverged, or there are fewer than `MIN_RECORDS`
         records. Its `replicates` are those of `replicates`.
     """
 
@@ -49,7 +49,7 @@ class PartStatistics:
 
     @property
     def replicates(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Bootstrap replicates (`wire.sums.REPLICATES`,) of the client's own figures by measure; NaN: undefined.
+        """Bootstrap replicates (`REPLICATES`,) of the client's own figures by measure; NaN: undefined.
 
         Replicate b of every method's test is of the same resample of the client's records.
         """
@@ -65,7 +65,7 @@ class TestStatistics:
     Parameters
     ----------
     parts
-        By the names in `wire.sums.PARTS`, those that the run has.
+        By the names in `PARTS`, those that the run has.
     train
         Of the training targets: samples of each class (C,), or number, mean and sum of squared deviations (3,);
         None where the client sends none.
@@ -182,7 +182,7 @@ def pooled(tests: Iterable[PartStatistics], measure: Measure) -> float:
     Tests without sums do not count: compare `with_sums` with all clients first. All figures are exact to rounding,
     but for the area under the curve, which is taken from counts in narrow bins (`training.sums.histogram`). It
     compares records of different clients with one another, too; of more than two classes it is the mean over classes,
-    each against the others, and NaN for more than `wire.sums.MOST_CURVES` classes.
+    each against the others, and NaN for more than `MOST_CURVES` classes.
     """
     known = [(test.n, test.sums) for test in tests if test.sums is not None]
     sums = [own for _, own in known]
@@ -219,7 +219,7 @@ def constant(statistics: Mapping[str, TestStatistics], measure: Measure, part: P
     It is the class that is most frequent in the training records of all clients together, the lowest of several; its
     probabilities are the shares of the classes there; of values it is their mean there. The area under its curve is
     0.5. A figure that is not defined is NaN, the log loss of a class that no training record has infinite. The mean
-    absolute error is interpolated between `wire.sums.DEVIATIONS` places, at most 0.2 % too large where targets are
+    absolute error is interpolated between `DEVIATIONS` places, at most 0.2 % too large where targets are
     spread as a normal distribution is; all others are exact.
     """
     tests, trains = with_sums(statistics, part), [one.train for one in statistics.values() if one.train is not None]

@@ -13,7 +13,7 @@ from florets.reports.summary import RoundLine
 from florets.server_app.checkpoint import Best
 from florets.strategies.base.report import Evaluation, snapshot
 from florets.strategies.base.strategy import Strategy
-from florets.task.wire.sums import MIN_RECORDS
+from florets.task.wire.evaluation import MIN_RECORDS
 
 VALIDATION = "validation"
 """Key of a round's line: the validation figure, None in a round without one."""

@@ -22,11 +22,9 @@ from florets.task.data.tables.description import Description
 from florets.task.training.figures import sums_of
 from florets.task.wire import Layout, codec, kinds
 from florets.task.wire.description import pack_description, read_description
+from florets.task.wire.evaluation import PartSums, pack_sums, read_evaluation
 from florets.task.wire.folds import RowForm
-from florets.task.wire.introduction import Introduction
-from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, read_answer, read_update
-from florets.task.wire.scores import read_evaluation
-from florets.task.wire.sums import PartSums, pack_sums
+from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, TracedUpdate, read_answer, read_update
 
 MODEL = {
     "weight": Array(np.arange(6, dtype=np.float32).reshape(2, 3)),

@@ -22,7 +22,7 @@ from florets.strategies.base.federation import (
 )
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
-from florets.task.wire.introduction import Magnitude, key_problem
+from florets.task.wire.replies import Magnitude, key_problem
 from tests.fakes import FakeClients, models
 
 Fault = Callable[[RecordDict], RecordDict]

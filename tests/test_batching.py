@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from florets.client_app import batching
 from florets.client_app.app import app
 from florets.client_app.batching import in_blocks
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid

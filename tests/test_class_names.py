@@ -7,7 +7,6 @@ import pytest
 
 from florets.commands import main
 from florets.conf.compose import compose
-from florets.conf.overrides import quoted
 from florets.conf.presets import OWN_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
@@ -32,13 +31,6 @@ def names(*overrides: str) -> list:
 def test_on_the_command_line(typed, expected):
     assert names(*OWN, f"task.data_options.classes={typed}") == expected
     assert names(*OWN, f"task.data_options={{classes: {typed}, grayscale: true}}") == expected
-
-
-def test_lists_of_other_options_stay_what_they_are():
-    assert quoted("task.model_options.hidden=[1e3,true]") == "task.model_options.hidden=[1e3,true]"
-    assert quoted("task.data_options={other: [1e3], classes: [1e3]}") == (
-        'task.data_options={other: [1e3], classes: ["1e3"]}'
-    )
 
 
 def preset(folder: Path, monkeypatch: pytest.MonkeyPatch, **written: str) -> None:

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg as StockFedAvg
 from torch import nn
 
 from florets.client_app.app import _HANDLERS, app, within_deadline
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.local_grid import LocalGrid, as_flowers_process
@@ -29,9 +29,8 @@ from florets.task.layers import untrained_entries
 from florets.task.task import Task
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
-from florets.task.wire.introduction import Introduction
-from florets.task.wire.replies import Losses, SelectedUpdate, read_update
-from florets.task.wire.scores import read_evaluation
+from florets.task.wire.evaluation import read_evaluation
+from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
 from tests.fakes import asker, message_to
 from tests.own_functions import flagged, frozen_first, net
 

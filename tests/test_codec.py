@@ -9,8 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import MalformedMessage, codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, LossList, Number, Numbers, Tensor, Text
-from florets.task.wire.introduction import Introduction, Magnitude, rounded_magnitude
-from florets.task.wire.replies import Losses, Update, read_update
+from florets.task.wire.replies import Introduction, Losses, Magnitude, Update, read_update, rounded_magnitude
 from tests.replies import HELLO, LAYOUT, MODEL, READERS, TEXTS, reply
 
 VALID = {kind: valid for kind, valid, _ in READERS}

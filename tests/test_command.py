@@ -123,13 +123,6 @@ def test_engine_local_trains_in_this_process(tmp_path, monkeypatch, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
-def test_what_only_the_data_can_tell_is_a_configuration_error_too(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["task.data=mnits"]) == 2
-    assert "mnist" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_configuration_can_be_looked_at_without_a_run(calls, capsys):
     assert main(["--cfg", "strategy=ifca", "k=3"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)

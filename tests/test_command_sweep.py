@@ -2,8 +2,6 @@
 
 import csv
 import itertools
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from florets.engines import engine
 from florets.engines.go_on import Engine
 from florets.reports.summary import RunSummary
 from florets.server_app.recorder import read_summary
-from florets.studies.sweep.keys import check_jobs, decode, encode, expand, read_sweep
+from florets.studies.sweep.keys import decode, encode, expand, read_sweep
 from florets.studies.sweep.launch import Sweep, read_records, run_job
 from tests.test_command import summary_of
 
@@ -69,18 +67,6 @@ def test_a_sweep_runs_every_combination_and_ends_with_its_table(ran, tmp_path, c
 
 
 @pytest.mark.slow
-def test_hydra_leaves_nothing_of_its_own(ran, tmp_path):
-    argv, environment = list(sys.argv), dict(os.environ)
-    assert main(["-m", "seed=0,1"]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["results"]
-    assert {path.suffix for path in sweep_folder(tmp_path).iterdir()} <= {".csv", ".md", ".png", ".tex"}
-    assert sys.argv == argv
-    assert {k: v for k, v in os.environ.items() if "HYDRA" in k} == {
-        k: v for k, v in environment.items() if "HYDRA" in k
-    }
-
-
-@pytest.mark.slow
 def test_a_job_that_fails_is_recorded_and_the_others_go_on(ran, tmp_path, capsys):
     assert main(["-m", "seed=0,13,1"]) == 1
     assert [config.seed for config in ran] == [0, 13, 1]
@@ -117,13 +103,6 @@ def test_a_value_that_is_wrong_in_every_job_ends_the_sweep_before_it_begins(ran,
         assert said.count(text) == 1
     assert ran == []
     assert list(tmp_path.iterdir()) == []
-
-
-def test_jobs_that_differ_in_their_seeds_alone_are_checked_once(monkeypatch):
-    composed = []
-    monkeypatch.setattr("florets.studies.sweep.keys.compose", composed.append)
-    assert check_jobs(read_sweep(["k=2,4", "seed=range(0,1000)"])) == {}
-    assert len(composed) == 2
 
 
 @pytest.mark.parametrize(

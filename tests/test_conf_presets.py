@@ -10,10 +10,9 @@ from florets.conf.compose import compose
 from florets.conf.presets import OWN_DIR, choices, text_of
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, config_to_json
-from florets.conf.schema import Chosen, Config
+from florets.conf.schema import Config
 from florets.conf.validate import MOST_COMPARED
 from florets.strategies import STRATEGIES
-from florets.strategies.local.strategy import LocalSettings
 from florets.strategies.registry import settings_type
 from florets.strategies.two_phase.settings import TwoPhaseSettings
 from florets.task.registry import names
@@ -91,26 +90,6 @@ def test_k_alone_switches_the_mnist_of_mixed_regression(k):
     assert int(config.strategy.settings.fraction_train * config.num_clients) == 100
     assert isinstance(config.strategy.settings, TwoPhaseSettings)
     assert config.strategy.settings.moment_rounds == {2: 5, 4: 10}[k]
-
-
-def test_presets_of_single_papers_name_the_paper_and_what_differs():
-    methods = ("cfl_s", "fesem", "flexcfl", "pacfl", "stocfl", "fedclust", "sr_fca", "fedgwc")
-    found = [name for name in choices("experiment") if name.startswith(tuple(f"{method}/" for method in methods))]
-    assert len(found) >= len(methods)
-    for experiment in found:
-        text = text_of("experiment", experiment)
-        head = [line for line in text.splitlines() if line.startswith("#")]
-        assert any(re.search(r"paper|released code", line) for line in head), experiment
-        assert any("Deviation" in line for line in head), experiment
-        assert compose([f"experiment={experiment}"]).strategy.name == experiment.partition("/")[0]
-
-
-def test_a_presets_settings_for_a_strategy_reach_only_that_strategy():
-    ifca = compose(["experiment=clove/few_participants", "strategy=ifca"])
-    assert ifca.strategy.settings.fraction_train == 0.4
-    assert ifca.first_round == "evaluate"
-    local = compose(["experiment=clove/few_participants", "strategy=local"]).strategy
-    assert local == Chosen("local", LocalSettings(fraction_train=0.4))
 
 
 def preset(folder, name, text):

@@ -72,15 +72,6 @@ def test_the_baselines_of_cfl_gp_have_its_budget(experiment: str, batch: int) ->
     assert set(followers) >= {"clove", "ifca", "fedavg", "oracle", "one_shot", "k_fed", "local", "cfl_gp"}
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "oracle", "one_shot", "k_fed", "local", "clove", "ifca"])
-def test_the_budget_reaches_the_averaging_of_each_baseline(strategy: str) -> None:
-    found = averaging("experiment=cfl_gp/linear", f"strategy={strategy}")
-    assert isinstance(found, GradientAveraging)
-    # The server's step is the clients' learning rate, where it has none of its own.
-    found = found.in_round(ConfigRecord({"learning-rate": 0.1, "batch-size": 100}), 1)
-    assert (found.batch, found.learning_rate, found.optimizer) == (10, 0.1, "sgd")
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -97,11 +88,6 @@ def test_the_budget_reaches_the_averaging_of_each_baseline(strategy: str) -> Non
 )
 def test_keys_of_gradients_without_gradients_are_refused_with_a_remedy_that_works(given: str, message: str) -> None:
     assert problem(*given.split()) == message
-
-
-def test_averaging_by_hand_takes_a_presets_keys_of_gradients_out() -> None:
-    config = compose(["experiment=cfl_gp/linear", "averaging=models"])
-    assert (config.averaging, config.gradient_batch) == ("models", None)
 
 
 @pytest.mark.parametrize(("batch", "expected"), [("full", 0), ("7", 7)])

@@ -10,9 +10,9 @@ import yaml
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from PIL import Image
 
-from florets.client_app import session as sessions
+from florets.client_app import client as sessions
 from florets.client_app.app import app
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.consent import import_paths

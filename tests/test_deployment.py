@@ -1,7 +1,6 @@
 """Real SuperLink and SuperNodes with TLS and keys: the demonstration, single methods, and nodes that are killed."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines.own_nodes import NODE_FILE
 from florets.task.data.tables.preprocessing import Preprocessing
-from tests.test_flower_run import PACKED
+from tests.test_flower_run import copy_of_the_app
 
 ROOT = Path(__file__).parents[1]
 TRUE_CLUSTER = "true-cluster"
@@ -200,8 +199,7 @@ def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its
         (marker,) = results.rglob("rounds.jsonl")
         run_id = federation.run(ROOT, {"resume": str(marker.parent)})
         assert run_id != killed
-        wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 900, pause=10)
-        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+        follow(federation, run_id, results)
         # Of the run that was killed Flower says so as well.
         assert federation.status(killed)[0] == "finished:failed"
     lines = rounds(results)
@@ -233,11 +231,7 @@ def update(client, *more):
 
 
 def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp_path: Path) -> None:
-    project, results = tmp_path / "project", tmp_path / "results"
-    project.mkdir()
-    for name in PACKED:
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
+    project, results = copy_of_the_app(tmp_path / "project"), tmp_path / "results"
     with (project / "client_app" / "training.py").open("a") as file:
         file.write(BROKEN)
     with Federation(tmp_path / "federation") as federation:
@@ -246,8 +240,7 @@ def test_a_clientapp_that_hangs_and_one_that_dies_cost_their_nodes_one_round(tmp
         run_id = federation.run(
             project, {"experiment": "own_digits", "overrides": settings, "results-dir": str(results)}
         )
-        wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 1200, pause=10)
-        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+        follow(federation, run_id, results)
     lines = rounds(results)
     # Two of four replies to the training message: the quorum of a half.
     assert lines[1]["replies"]["error"] + lines[1]["replies"]["missing"] == 2
@@ -284,16 +277,9 @@ def test_raw_tables_of_real_nodes_need_no_script(tmp_path: Path) -> None:
         settings = "target=ill strategy=fedavg min_clients=2 num_rounds=2 start_timeout=120"
         results = tmp_path / "results"
         run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
-        deadline, status, details = time.monotonic() + 600, "", ""
-        while not status.startswith("finished"):
-            assert time.monotonic() < deadline, federation.log("superlink")[-3000:]
-            time.sleep(5)
-            status, details = federation.status(run_id)
-        assert status == "finished:completed", details
-    (log,) = results.rglob("run.log")
-    assert "2 sites, 160 records: north 80, south 80" in log.read_text(encoding="utf-8")
-    (saved,) = results.rglob("preprocessing.json")
-    prepared = Preprocessing.of(json.loads(saved.read_text(encoding="utf-8")))
+        folder = follow(federation, run_id, results)
+    assert "2 sites, 160 records: north 80, south 80" in (folder / "run.log").read_text(encoding="utf-8")
+    prepared = Preprocessing.of(json.loads((folder / "preprocessing.json").read_text(encoding="utf-8")))
     assert [column.name for column in prepared.numeric] == ["age", "cholesterol"]
     assert prepared.ids == ("patient_id",)
     # Both sites in one unit.

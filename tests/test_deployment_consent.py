@@ -1,6 +1,5 @@
 """Real SuperNodes that a run asks for what their owners have not agreed to: each refuses, and the run says why."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 from PIL import Image
 
 from florets.deploy.federation import Federation
-from tests.test_flower_run import PACKED
+from tests.test_flower_run import copy_of_the_app
 
 ROOT = Path(__file__).parents[1]
 NODES = ("hospital-a", "hospital-b")
@@ -30,10 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the app with a data set that somebody has added to it."""
-    copy = tmp_path_factory.mktemp("project")
-    for name in PACKED:
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)  # type: ignore[operator]
+    copy = copy_of_the_app(tmp_path_factory.mktemp("copy") / "project")
     (copy / "wipe.py").write_text(WIPE)
     return copy
 

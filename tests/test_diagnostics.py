@@ -13,9 +13,6 @@ from florets.conf.compose import compose
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
 from florets.strategies.base.report import STABLE_FROM, Evaluation
-from florets.studies.sweep.jobs import JobResult
-from florets.studies.sweep.report import summary_markdown
-from tests.test_results_sweep import BASE
 
 
 def line(number: int, **changes: Any) -> dict[str, Any]:
@@ -56,19 +53,6 @@ def test_clients_that_were_refused_in_several_rounds_are_told_with_the_reason() 
     assert refusals(lines) == ["client 7, in 3 of 3 rounds: too far"]
     many = [line(number, rejected={f"{key:02d}": "too far" for key in range(12)}) for number in (1, 2, 3)]
     assert "08, 09 and 2 more, in" in refusals(many)[0]
-
-
-def test_a_sweeps_table_has_clients_without_a_model_and_warnings() -> None:
-    from dataclasses import replace
-
-    jobs = [
-        JobResult({"seed": str(seed)}, None, replace(BASE, final_unplaced=4, warnings=["too far"]), None)
-        for seed in (0, 1)
-    ]
-    text = summary_markdown(jobs)
-    assert "90.00 ± 0.00, 4.0 ± 0.0 clients not tested" in text
-    assert "- seed=1: too far" in text
-    assert "not tested" not in summary_markdown([JobResult({"seed": "0"}, None, BASE, None)])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run

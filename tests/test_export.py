@@ -17,7 +17,7 @@ import yaml
 from numpy.typing import NDArray
 
 from florets.api.export import _write_models, export
-from florets.api.exported import Exported, _names_of
+from florets.api.exported import Exported
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels, load_run
@@ -289,22 +289,6 @@ def test_a_program_computes_what_the_model_does(model: Any, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model[0])
-def test_onnx_runtime_computes_what_the_model_does(model: Any, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    found = models_of(*model)
-    _write_models(tmp_path, found, onnx=True)
-    for name in found.models:
-        session = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx")
-        for count in (1, 5):
-            x = sample(found, count)
-            (computed,) = session.run(["outputs"], {"x": x.numpy()})
-            torch.testing.assert_close(torch.from_numpy(computed), outputs(found, name, x), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_onnx_runtime_predicts_raw_records_as_the_run_does(run: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
@@ -342,11 +326,6 @@ def test_a_model_that_branches_on_values_is_refused(tmp_path: Path) -> None:
     found = models_of("tests.test_export:branches", (6,), "cross_entropy", {})
     with pytest.raises(ConfigError, match=r"Branches cannot be traced .* must not branch on values"):
         _write_models(tmp_path, found, onnx=False)
-
-
-def test_clients_have_different_files_whatever_they_are_called() -> None:
-    names = _names_of(["A b", "a-b-2", "a-b", "é"])
-    assert list(names.values()) == ["client_A-b", "client_a-b-2", "client_a-b-3", "client_-"]
 
 
 def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from florets.strategies.fedproto.strategy import TRAIN_PROTOTYPES
 from florets.strategies.shared.client import class_means
 from florets.strategies.shared.prototypes import global_prototypes
 from florets.task.training.features import NearPrototypes, features, head_inputs
-from florets.task.training.objective import Batch
+from florets.task.training.losses import Batch
 from florets.task.wire import kinds
 from tests.method_runs import SMALL, play
 

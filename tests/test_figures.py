@@ -12,25 +12,17 @@ from results_examples import TRUTH, evaluations, report
 from florets.reports.figures import (
     Line,
     draw_line,
-    line_style,
     stacked,
 )
 from florets.reports.run_figures import (
-    Spectrum,
     end_of_phase_1,
-    features_figure,
     in_a_plane,
     losses_figure,
     mean_line,
-    row_order,
     run_figure,
     run_line,
-    settings_figure,
-    singular_values_figure,
-    spectra_figure,
     sweep_figure,
 )
-from florets.reports.statistics import Spread
 from florets.reports.summary import RoundLine, round_line
 from florets.strategies.base.report import FIRST_PHASE
 
@@ -129,33 +121,7 @@ def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() ->
     assert several.axes[-1].get_xlabel() == "round (band: ± std over seeds)"
 
 
-def test_lines_can_be_told_apart_without_colour_and_close_ends_have_a_legend() -> None:
-    styles = [line_style(number) for number in range(8)]
-    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 8
-    spread = Spread.of([90.0, 92.0])
-    far = {"CLoVE": [("2", spread), ("4", Spread.of([80.0]))], "IFCA": [("2", spread), ("4", Spread.of([95.0]))]}
-    (axes,) = settings_figure(far, "accuracy %", "k", (0.0, 100.0)).axes
-    assert axes.get_legend() is None
-    assert [text.get_text() for text in axes.texts] == ["CLoVE", "IFCA"]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "4"]
-    close = {name: [("2", spread), ("4", Spread.of([value]))] for name, value in (("CLoVE", 94.0), ("IFCA", 94.1))}
-    (axes,) = settings_figure(close, "accuracy %", "k", None).axes
-    legend = axes.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["IFCA", "CLoVE"]
-    # Names have no order: their points are not joined.
-    (axes,) = settings_figure({"": [("CLoVE", spread), ("IFCA", spread)]}, "accuracy %", "strategy", None).axes
-    assert axes.get_lines()[0].get_linestyle() == "None"
-
-
 # Losses of all models on all clients
-
-
-def test_rows_of_the_heatmap_are_sorted_by_true_cluster_then_model_then_key() -> None:
-    keys = ["d", "c", "b", "a", "e"]
-    truth = {"a": 1, "b": 0, "c": 0, "d": 0}
-    order = row_order(keys, truth, {"a": 0, "b": 1, "c": 0, "d": 1})
-    assert [keys[row] for row in order] == ["c", "b", "d", "a", "e"]
 
 
 @pytest.mark.parametrize(("num_clients", "num_models"), [(1, 1), (500, 5), (20, 20)])
@@ -184,21 +150,3 @@ def test_features_are_drawn_where_their_principal_components_are_seen_obliquely(
     assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
     assert np.abs(in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
     assert in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
-
-
-def spectra(*rounds: int, clusters: int = 3) -> list[Spectrum]:
-    rng = np.random.default_rng(0)
-    truth = np.arange(12) % clusters if clusters else np.full(12, -1)
-    return [Spectrum(number, rng.standard_normal((12, 4)), truth, [3.0, 2.0, 0.5, 0.0]) for number in rounds]
-
-
-@pytest.mark.slow
-def test_spectra_are_drawn_without_a_warning(tmp_path: Path) -> None:
-    rows = {"one": spectra(2, 4), "a much longer label of a row": spectra(4, 10), "none": []}
-    figures = [spectra_figure(spectra(2, clusters=clusters)) for clusters in (0, 3, 12)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in [*figures, features_figure(rows), singular_values_figure(rows)]:
-            assert figure is not None
-            figure.save(tmp_path / "x.png")
-    assert [spectra_figure([]), features_figure({"none": []}), singular_values_figure({})] == [None] * 3

@@ -23,7 +23,7 @@ from florets.task.training.loop import train
 from florets.task.training.losses import evaluate
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.scores import read_evaluation
+from florets.task.wire.evaluation import read_evaluation
 
 TWO = ["num_clients=4", "k=2", "task.num_clusters=2", "quiet=true"]
 SMALL = [*TWO, "task.model_options={hidden: [8]}"]

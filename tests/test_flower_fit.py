@@ -2,11 +2,7 @@
 
 import ast
 import io
-import subprocess
-import sys
-import tomllib
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,34 +132,6 @@ def test_the_local_grid_turns_a_clients_exception_into_an_error_reply() -> None:
     assert [reply.metadata.reply_to_message_id for reply in replies] == [m.metadata.message_id for m in messages]
 
 
-def test_the_local_grid_delivers_each_message_once() -> None:
-    app = ClientApp()
-
-    @app.query()
-    def query(message: Message, context: Context) -> Message:
-        return Message(message.content, reply_to=message)
-
-    grid = LocalGrid(app, 1)
-    ids = grid.push_messages([Message(RecordDict(), 2, "query")])
-    assert len(grid.pull_messages(ids)) == 1
-    assert grid.pull_messages(ids) == []
-
-
-@pytest.mark.slow
-def test_the_apps_are_found_while_another_thread_imports_the_package() -> None:
-    # A package is in sys.modules before its own code has run: what looks for one of its parts then finds none.
-    components = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["components"]
-    code = (
-        "import sys, types; from flwr.supercore.object_ref import validate;"
-        "half = types.ModuleType('florets'); half.__path__ = []; half.__spec__ = __import__('importlib.util', "
-        "fromlist=['util']).find_spec('florets'); sys.modules['florets'] = half;"
-        f"found = [validate(name) for name in {list(components.values())}];"
-        "assert found == [(True, None)] * 2, found"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
 CONFIG = compose(["num_clients=4", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]", "num_rounds=2"])
 TASK = build_task(CONFIG)
 SETTINGS = message_settings(CONFIG, TASK)
@@ -248,18 +216,6 @@ def test_a_mod_that_clips_updates_clips_them() -> None:
     # Two rounds, to the rounding of float32.
     assert moved(clipped) < 3e-6
     assert moved(free) > 1e-2
-
-
-def test_a_lifespan_is_kept_in_process_too() -> None:
-    app, seen = FloretsApp(), []
-
-    @app.lifespan()
-    def lifespan(context: Context) -> Iterator[None]:
-        seen.append(context.node_config["partition-id"])
-        yield
-
-    run(app, FedAvg())
-    assert set(seen) == {0, 1, 2, 3}
 
 
 def test_clients_of_an_app_with_mods_are_not_computed_together() -> None:

@@ -129,6 +129,16 @@ PACKED = (
     *("pyproject.toml", "LICENSE", "README.md", ".gitignore"),
 )
 
+
+def copy_of_the_app(target: Path) -> Path:
+    """Copy what Flower packs of this project into a folder, and return the folder."""
+    target.mkdir()
+    for name in PACKED:
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)  # type: ignore[operator]
+    return target
+
+
 # What is appended to a copy's ClientApp: client 0 never answers the training message of round 2.
 BROKEN = """
 
@@ -166,11 +176,7 @@ def run_in(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     [("_time.sleep(10**6)", 1), ("_os._exit(1)", 1), ("_time.sleep(2)", 0)],
 )
 def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, lost: int) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    for name in PACKED:
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)  # type: ignore[operator]
+    project = copy_of_the_app(tmp_path / "project")
     with (project / "client_app" / "app.py").open("a") as file:
         file.write(BROKEN.replace("FAULT", fault))
     settings = ["engine=flwr", "num_clients=6", "k=2", "task.num_clusters=2", "num_rounds=4", "round_timeout=60"]

@@ -28,7 +28,7 @@ from florets.strategies.intercept.strategy import (
     shrunk,
 )
 from florets.task.wire import bank, codec, kinds
-from florets.task.wire.sums import MIN_RECORDS
+from florets.task.wire.evaluation import MIN_RECORDS
 from tests.fakes import message_to
 from tests.method_runs import SMALL, play
 

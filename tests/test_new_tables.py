@@ -99,23 +99,6 @@ def test_one_record_gets_what_it_gets_among_many(run: Path, tmp_path: Path) -> N
     assert without == many
 
 
-def test_true_and_false_are_read_alone_as_among_other_words(tmp_path: Path) -> None:
-    # pandas makes truth values of a column of nothing else.
-    written = ("True", "FALSE", "true", "")
-    for seed, name in enumerate(("east", "north", "west")):
-        rows = [row | {"sex": written[number % 4]} for number, row in enumerate(records(seed))]
-        write(tmp_path / "data" / f"{name}.csv", rows)
-    keys = (f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}", "target=sick")
-    assert main([*SETTINGS, *keys]) == 0
-    (run,) = (path.parent for path in (tmp_path / "results").rglob("preprocessing.json"))
-    rows = [records(9)[0] | {"sex": sex} for sex in ("True", "TRUE", "true", "maybe", "False")]
-    many = [row | {"sample": ""} for row in predicted(run, write(tmp_path / "many.csv", rows))]
-    alone = [predicted(run, write(tmp_path / "one.csv", [row]))[0] | {"sample": ""} for row in rows]
-    assert alone == many
-    assert many[0] == many[1] == many[2] != many[4]
-    assert [row["unknown"] for row in many] == ["0", "0", "0", "1", "0"]
-
-
 def test_a_row_has_ids_probabilities_and_counts(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

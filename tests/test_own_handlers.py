@@ -17,8 +17,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.strategy import Strategy
 from florets.task.fingerprint import code_fingerprint, fingerprint, project_fingerprint
 from florets.task.wire import Layout, bank, codec, kinds
-from florets.task.wire.introduction import Introduction
-from florets.task.wire.replies import read_update
+from florets.task.wire.replies import Introduction, read_update
 from tests import own_handlers
 
 CONFIG = compose(["num_clients=4", "strategy=fedavg", "task.model_options={hidden: [8]}"])

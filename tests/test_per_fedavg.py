@@ -11,8 +11,7 @@ from florets.server_app.build import build_task
 from florets.strategies.per_fedavg.client import Adaptation
 from florets.strategies.per_fedavg.strategy import PerFedAvg
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import counted
-from florets.task.training.objective import Objective
+from florets.task.training.losses import Objective, counted
 from florets.task.training.settings import Training
 from tests.method_runs import SMALL, play
 from tests.own_functions import net

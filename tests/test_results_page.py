@@ -163,14 +163,6 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
     assert re.sub(" +", " ", body.splitlines()[-1]) == "| clove | 70.00 | 1.00 |"
 
 
-def test_sweeps_of_one_job_on_two_folders_of_data_are_not_stored_as_one(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        given = {"strategy": "clove", "seed": "0", "data_dir": name}
-        write_sweep(tmp_path / name, [JobResult(given, None, None, "no memory")])
-    with pytest.raises(ConfigError, match="was run on data_dir=second, before on first; store these sweeps apart"):
-        store_sweeps([tmp_path / "first", tmp_path / "second"], tmp_path / "page" / "sweep-tiny.csv")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
-from florets.reports.console import size
 from florets.reports.pages import CSS
 from florets.reports.run_page import write_report
 from florets.server_app.recorder import Recorder
@@ -152,10 +151,3 @@ def test_of_thousands_of_clients_the_page_lists_the_first(tmp_path):
     assert "0299" in text
     assert "0300" not in text
     assert (tmp_path / "run" / "report.html").stat().st_size < 300_000
-
-
-def test_sizes_are_given_in_units_that_suit_them():
-    sizes = [0, 999, 1000, 123_456, 999_600, 2_500_000, 7.25e9, 1.5e12]
-    assert [size(n) for n in sizes] == [
-        "0 B", "999 B", "1 kB", "123 kB", "1 MB", "2.5 MB", "7.25 GB", "1500 GB",
-    ]  # fmt: skip

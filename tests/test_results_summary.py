@@ -27,9 +27,9 @@ from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 from florets.studies.sweep.jobs import JobResult
 from florets.studies.sweep.report import summary_markdown, write_sweep
+from florets.task.wire.evaluation import SentScores
+from florets.task.wire.evaluation import TestResult as ClientTest
 from florets.task.wire.replies import Work
-from florets.task.wire.scores import SentScores
-from florets.task.wire.scores import TestResult as ClientTest
 
 
 def summary_of(lines, **extra):

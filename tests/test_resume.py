@@ -599,24 +599,6 @@ def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
-def test_a_console_that_nobody_reads_ends_neither_a_run_nor_its_resumption(tmp_path: Path) -> None:
-    florets, given = (
-        [sys.executable, "-m", "florets"],
-        [*settings("fedavg"), f"results_dir={tmp_path}"],
-    )
-    for arguments in (given, ["resume={folder}", "num_rounds=20", "quiet=true"]):
-        reader, writer = os.pipe()
-        os.close(reader)
-        folder = "" if arguments is given else str(run_folder(tmp_path))
-        command = [*florets, *(text.replace("{folder}", folder) for text in arguments)]
-        done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=writer, check=False)
-        os.close(writer)
-        assert done.returncode == 0
-        assert (run_folder(tmp_path) / "report.html").is_file()
-    assert len((run_folder(tmp_path) / "rounds.jsonl").read_text().splitlines()) == 20
-
-
 def good(server_round: int) -> Checkpoint:
     return Checkpoint(server_round, models(1.0, 2.0), State({"a": 1}), [], {"seed": 0})
 

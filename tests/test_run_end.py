@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import subprocess
 import sys
 import time
@@ -68,10 +67,3 @@ def test_a_flower_task_ends_with_its_parent() -> None:
         while task.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-
-
-def test_the_parent_is_the_one_that_flower_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["flwr-simulation", "--insecure", "--parent-pid", "12345"])
-    assert app._parent() == 12345
-    monkeypatch.setattr(sys, "argv", ["flwr-simulation", "--insecure"])
-    assert app._parent() == os.getppid()

@@ -23,8 +23,7 @@ from florets.server_app.build import build_models, build_task, message_settings
 from florets.task.client_data import ClientData
 from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.scores import read_evaluation
-from florets.task.wire.sums import (
+from florets.task.wire.evaluation import (
     CLASS_MEASURES,
     DEVIATIONS,
     MIN_RECORDS,
@@ -32,6 +31,7 @@ from florets.task.wire.sums import (
     VALUE_MEASURES,
     PartSums,
     pack_sums,
+    read_evaluation,
 )
 
 Site = tuple[np.ndarray, np.ndarray]

@@ -9,7 +9,7 @@ from florets.strategies.core.agglomerative import joined
 from florets.strategies.core.cluster import canonical
 from florets.strategies.stocfl.strategy import merge_similar
 from florets.task.training.loop import train
-from florets.task.training.objective import Anchored, Objective, Proximal
+from florets.task.training.losses import Anchored, Objective, Proximal
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from tests.method_runs import play

@@ -25,8 +25,8 @@ from florets.task.training.losses import counted, evaluate, loss_vector
 from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.evaluation import read_evaluation
 from florets.task.wire.replies import read_work
-from florets.task.wire.scores import read_evaluation
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))

@@ -21,10 +21,21 @@ from florets.task.training.linear import (
     linear_update,
 )
 from florets.task.training.loop import gradient, train
-from florets.task.training.losses import evaluate, evaluated, loss_vector, mean_loss, per_sample_losses
+from florets.task.training.losses import (
+    PLAIN,
+    Batch,
+    Objective,
+    Proximal,
+    Term,
+    class_weights,
+    evaluate,
+    evaluated,
+    loss_vector,
+    mean_loss,
+    per_sample_losses,
+)
 from florets.task.training.modules import load, named_parameters, normalises, state_of, torch_random
 from florets.task.training.modules import parameters as all_parameters
-from florets.task.training.objective import PLAIN, Batch, Objective, Proximal, Term, class_weights
 from florets.task.training.settings import Training
 from tests.own_functions import net
 

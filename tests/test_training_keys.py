@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.client_app.training import _Problem
 from florets.conf.compose import compose
 from florets.conf.consent import import_paths
@@ -28,7 +28,7 @@ from florets.task.randomness import Purpose
 from florets.task.training import loop as training
 from florets.task.training.augmentation import Augmentation
 from florets.task.training.loop import gradient, train
-from florets.task.training.objective import PLAIN
+from florets.task.training.losses import PLAIN
 from florets.task.training.settings import KEYS, Precision, Training
 from florets.task.wire import kinds
 from tests import own_functions

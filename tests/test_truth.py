@@ -39,15 +39,6 @@ def test_true_models_have_error_0_and_others_their_distance():
     assert figures["cluster_loss"] is None
 
 
-def test_a_model_of_other_parameters_and_a_task_without_true_models_have_no_model_error():
-    config = compose([*LINEAR, "task.model_options={bias: true}"])
-    task = build_task(config)
-    assert Truth(task, False).figures(lambda: build_models(config, task), True)["model_error"] is None
-    digits = compose([])
-    task = build_task(digits)
-    assert set(Truth(task, False).figures(lambda: build_models(digits, task), True).values()) == {None}
-
-
 def test_each_cluster_counts_the_model_that_is_best_for_it():
     config = compose(["task.model_options={hidden: [4]}", "num_clients=8", "k=2"])
     task = build_task(config)

@@ -13,7 +13,6 @@ from florets.engines.local_grid import as_flowers_process
 from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
 from florets.task.wire.folds import RowForm
-from florets.task.wire.layout import view_array, write_array
 from florets.task.wire.records import (
     config_record,
     entries,
@@ -21,6 +20,8 @@ from florets.task.wire.records import (
     metric_record,
     new_message,
     reply_message,
+    view_array,
+    write_array,
 )
 from florets.task.wire.replies import read_update
 

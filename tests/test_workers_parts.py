@@ -12,8 +12,7 @@ from flwr.serverapp import Grid
 
 from florets.client_app.app import app
 from florets.client_app.batching import cut_blocks, in_blocks
-from florets.client_app.client import Client
-from florets.client_app.session import session
+from florets.client_app.client import Client, session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder

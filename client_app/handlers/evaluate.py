@@ -9,9 +9,8 @@ import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.client_app.client import Client
+from florets.client_app.client import Client, State
 from florets.client_app.mixing import mixed
-from florets.client_app.session import State
 from florets.client_app.training import Number, adapted, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
@@ -19,9 +18,8 @@ from florets.task.training.figures import resampling, sums_of, target_sums
 from florets.task.training.losses import Evaluated
 from florets.task.training.scores import LOG_LOSS, in_unit
 from florets.task.wire import kinds
+from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pack_sums
 from florets.task.wire.records import put
-from florets.task.wire.scores import pack_scores
-from florets.task.wire.sums import MIN_RECORDS, PartSums, pack_sums
 
 
 def evaluate(client: Client) -> RecordDict:

@@ -5,15 +5,14 @@ import math
 import torch
 from flwr.app import Context, RecordDict
 
-from florets.client_app.client import Client
+from florets.client_app.client import Client, device_of, partition_id
 from florets.client_app.handlers.custom import handler_of
-from florets.client_app.session import device_of, partition_id
 from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
-from florets.task.wire.introduction import Introduction, rounded_magnitude
+from florets.task.wire.replies import Introduction, rounded_magnitude
 
 
 def hello(client: Client) -> RecordDict:

@@ -18,6 +18,7 @@ from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
+from florets.task.wire.evaluation import TestResult, read_evaluation
 from florets.task.wire.records import Record, filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
@@ -29,7 +30,6 @@ from florets.task.wire.replies import (
     read_answer,
     read_update,
 )
-from florets.task.wire.scores import TestResult, read_evaluation
 
 _PATH = "_florets_path"
 

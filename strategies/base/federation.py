@@ -18,8 +18,8 @@ from florets.strategies.base.exchange import Patience, Replies, Request, Waiting
 from florets.strategies.base.report import Client, named
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
-from florets.task.wire.introduction import Introduction, Magnitude, key_problem
 from florets.task.wire.records import new_message, record_dict
+from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
 MOST_TIMES_MEDIAN = 1000
 """Most examples that a client may claim, in those of the median client.

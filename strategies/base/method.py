@@ -16,9 +16,9 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
 from florets.strategies.settings import Settings, choice_of
 from florets.task.wire import Layout, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.records import array_record
 from florets.task.wire.replies import Update, read_update
-from florets.task.wire.scores import TestResult
 
 S = TypeVar("S", bound=Settings)
 K = TypeVar("K")

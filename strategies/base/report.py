@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     # They load Flower, which `florets --help` needs not.
+    from florets.task.wire.evaluation import PartSums
     from florets.task.wire.replies import Work
-    from florets.task.wire.sums import PartSums
 
 Detail = float | str | list[float] | dict[str, Any]
 
@@ -66,10 +66,10 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `scores` are those beside loss and accuracy, by name (`task.wire.scores`), of this test alone. `validation` is the
+    `scores` are those beside loss and accuracy, by name, of this test alone. `validation` is the
     same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
     none. `sums` are those of this test, and `train` those of the training targets beside the plain test
-    (`task.wire.sums`); None where the client sends none.
+    (`task.wire.evaluation`); None where the client sends none.
     """
 
     num_examples: int

@@ -44,8 +44,8 @@ from florets.task.device import give_back_freed, seldom_collected
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 S = TypeVar("S", bound=Settings)
 M = TypeVar("M", bound=State)

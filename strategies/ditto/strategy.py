@@ -16,8 +16,8 @@ from florets.strategies.shared.messages import TRAIN_BILEVEL, BilevelUpdate
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)

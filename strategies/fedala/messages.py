@@ -7,7 +7,7 @@ import numpy as np
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import Vector as FlatModel
-from florets.task.wire.layout import Entry, Layout, MalformedMessage, Vector
+from florets.task.wire.records import Entry, Layout, MalformedMessage, Vector
 from florets.task.wire.replies import Update
 
 TRAIN_MIXED = "florets.strategies.fedala.client:train_mixed"

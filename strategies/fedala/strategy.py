@@ -18,8 +18,8 @@ from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
-from florets.task.wire.scores import TestResult
 
 # ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
 

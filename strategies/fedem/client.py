@@ -8,9 +8,8 @@ import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.client_app.client import Client
+from florets.client_app.client import Client, State
 from florets.client_app.handlers.evaluate import answer_tests, tested_parts
-from florets.client_app.session import State
 from florets.client_app.training import reported, sample_weights, trained
 from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.task.client_data import TestedOn

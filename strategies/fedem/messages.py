@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from florets.strategies.shared.messages import AllModelsUpdate
 from florets.task.wire.codec import MAX_EXAMPLES, Numbers
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 
 TRAIN_MIXTURE = "florets.strategies.fedem.client:train_mixture"
 EVALUATE_MIXTURE = "florets.strategies.fedem.client:evaluate_mixture"

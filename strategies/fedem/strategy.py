@@ -15,8 +15,8 @@ from florets.strategies.core import FloatArray
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate
 from florets.strategies.settings import SharedLayers
 from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)

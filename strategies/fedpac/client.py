@@ -14,7 +14,7 @@ from florets.strategies.shared.client import class_labels, class_means, copied, 
 from florets.task.layers import body_and_head
 from florets.task.randomness import Purpose
 from florets.task.training.features import NearPrototypes, head_inputs
-from florets.task.training.objective import Objective
+from florets.task.training.losses import Objective
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from florets.strategies.shared.messages import PrototypeUpdate
 from florets.task.wire.codec import Number, Tensor
-from florets.task.wire.layout import Vector
+from florets.task.wire.records import Vector
 
 TRAIN_SPLIT = "florets.strategies.fedpac.client:train_split"
 

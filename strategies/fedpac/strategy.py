@@ -18,8 +18,8 @@ from florets.strategies.shared.personal_models import PersonalModels, number_cli
 from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)

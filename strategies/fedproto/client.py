@@ -10,7 +10,7 @@ from florets.client_app.training import packed, sample_weights, trained
 from florets.strategies.shared.client import class_labels, class_means, copied, own_features
 from florets.strategies.shared.messages import PrototypeUpdate
 from florets.task.training.features import NearPrototypes, head_inputs
-from florets.task.training.objective import Objective
+from florets.task.training.losses import Objective
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 

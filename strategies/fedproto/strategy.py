@@ -16,8 +16,8 @@ from florets.strategies.shared.personal_models import OneGroup, PersonalModels
 from florets.strategies.shared.prototypes import PrototypeSettings, feature_width, global_prototypes, head_name
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 TRAIN_PROTOTYPES = "florets.strategies.fedproto.client:train_prototypes"
 

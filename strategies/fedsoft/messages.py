@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.task.wire.codec import Numbers
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 from florets.task.wire.replies import Examples
 
 TRAIN_ANCHORED = "florets.strategies.fedsoft.client:train_anchored"

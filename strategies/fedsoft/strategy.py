@@ -18,8 +18,8 @@ from florets.strategies.shared.personal_models import PersonalModels
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)

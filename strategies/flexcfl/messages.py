@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Numbers
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 
 LABELS = "florets.strategies.flexcfl.client:labels"
 

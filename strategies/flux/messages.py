@@ -8,7 +8,7 @@ import numpy.typing as npt
 from flwr.app import RecordDict
 
 from florets.task.wire.codec import Tensor, read
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 from florets.task.wire.replies import Examples
 
 DESCRIPTOR = "florets.strategies.flux.client:descriptor"

@@ -12,7 +12,7 @@ from florets.task.training.losses import evaluated
 from florets.task.training.modules import load
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.sums import MIN_RECORDS
+from florets.task.wire.evaluation import MIN_RECORDS
 
 FloatArray = NDArray[np.float64]
 SPREAD = 2.5

@@ -13,9 +13,9 @@ from florets.strategies.intercept.messages import INTERCEPT, Intercept, offset_b
 from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.wire import codec, kinds
-from florets.task.wire.layout import Entry
+from florets.task.wire.evaluation import TestResult
+from florets.task.wire.records import Entry
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 _HALVINGS = 200
 NO_INFORMATION = 1e30

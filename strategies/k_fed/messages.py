@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.task.wire.codec import MAX_EXAMPLES, Numbers, Tensor
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 
 KMEANS = "florets.strategies.k_fed.client:kmeans"
 

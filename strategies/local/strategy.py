@@ -14,8 +14,8 @@ from florets.strategies.core import FloatArray
 from florets.strategies.settings import Settings
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(frozen=True)

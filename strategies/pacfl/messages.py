@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.task.wire.codec import Numbers, Tensor
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 
 PRINCIPAL_VECTORS = "florets.strategies.pacfl.client:principal_vectors"
 _TOLERANCE = 1e-3

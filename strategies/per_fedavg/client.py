@@ -12,9 +12,8 @@ from torch.nn import Module, Parameter
 from florets.client_app.client import Client
 from florets.client_app.training import augmentation, sample_weights, trained
 from florets.task.randomness import Purpose
-from florets.task.training.losses import count, per_sample_losses, targets_of
+from florets.task.training.losses import Objective, Term, count, per_sample_losses, targets_of
 from florets.task.training.modules import outputs_of, torch_random
-from florets.task.training.objective import Objective, Term
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
@@ -46,7 +45,7 @@ class Adaptation(Term):
     exact
         Whether the Hessian counts.
     augment
-        See `florets.task.training.objective.Objective`: of D and D'' too.
+        See `florets.task.training.losses.Objective`: of D and D'' too.
 
     Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 (the local steps), and its first-order variant.
     Deviation: the paper approximates the product by a difference of gradients.

@@ -10,8 +10,8 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import OneModel
 from florets.task.keys import setting
 from florets.task.wire import kinds
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
-from florets.task.wire.scores import TestResult
 
 TRAIN_ADAPTED = "florets.strategies.per_fedavg.client:train_adapted"
 

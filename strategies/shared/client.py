@@ -8,15 +8,14 @@ import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from florets.client_app.client import Client
-from florets.client_app.session import State
+from florets.client_app.client import Client, State
 from florets.client_app.training import augmentation, packed, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
 from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes, on_folds
+from florets.task.training.losses import Anchored, Objective
 from florets.task.training.modules import load
-from florets.task.training.objective import Anchored, Objective
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.folds import RowForm

@@ -12,7 +12,7 @@ from florets.task.wire.bank import Bank
 from florets.task.wire.codec import Item, Models, Numbers, Sizes, Tensor
 from florets.task.wire.codec import Vector as FlatModel
 from florets.task.wire.folds import Float32, RowForm, without_empty
-from florets.task.wire.layout import Entry, MalformedMessage, Vector, read_array, write_array
+from florets.task.wire.records import Entry, MalformedMessage, Vector, read_array, write_array
 from florets.task.wire.replies import Examples, Update
 
 TRAIN_FOLDS = "florets.strategies.shared.client:train_folds"

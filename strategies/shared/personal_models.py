@@ -13,8 +13,8 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import M, S, Strategy
 from florets.strategies.core import FloatArray
+from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update
-from florets.task.wire.scores import TestResult
 
 
 @dataclass(eq=False)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from florets.client_app.client import Client
-from florets.client_app.session import session
+from florets.client_app.client import Client, session
 from florets.client_app.training import model_losses, reported, trained
 from florets.strategies.shared.messages import NEGLIGIBLE
 from florets.strategies.two_phase.messages import AnchorUpdate, LocalFactors, SoftUpdate, Term, TwoSidedFactors
@@ -21,7 +20,7 @@ from florets.task.training.linear import CURVATURES, linear_names
 from florets.task.training.losses import count, mean_loss, per_sample_losses, targets_of
 from florets.task.wire import Layout, kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.layout import write_array
+from florets.task.wire.records import write_array
 
 Float32 = NDArray[np.float32]
 

@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 from florets.strategies.shared.messages import NEGLIGIBLE, AllModelsUpdate, Shares
 from florets.task.wire.bank import Bank
 from florets.task.wire.codec import LossList, Number, Tensor, read
-from florets.task.wire.layout import Layout, MalformedMessage
+from florets.task.wire.records import Layout, MalformedMessage
 from florets.task.wire.replies import Examples, Update
 
 MOMENTS = "florets.strategies.two_phase.client:factors"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.training.scores import Curve, area
-from florets.task.wire.sums import BINS, MIN_RECORDS, MOST_CURVES, REPLICATES, PartSums, places
+from florets.task.wire.evaluation import BINS, MIN_RECORDS, MOST_CURVES, REPLICATES, PartSums, places
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -156,7 +156,7 @@ def sums_of(
 ) -> PartSums | None:
     """Return the sums of one test; None where the model diverged, or a figure is too large to be sent.
 
-    None too of fewer than `wire.sums.MIN_RECORDS` records. Outputs are logits (n, C), or, with `num_classes` 0,
+    None too of fewer than `wire.evaluation.MIN_RECORDS` records. Outputs are logits (n, C), or, with `num_classes` 0,
     values (n, 1); for the generator see `resampling`.
     """
     if len(targets) < MIN_RECORDS or not np.isfinite(outputs).all():

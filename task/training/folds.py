@@ -12,10 +12,9 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from florets.task.training.loop import train
-from florets.task.training.losses import count
+from florets.task.training.losses import Objective, class_weights, count
 from florets.task.training.modules import load
 from florets.task.training.networks import network_of
-from florets.task.training.objective import Objective, class_weights
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, stacked_update
 

@@ -16,11 +16,10 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.loop import plain_optimizer
+from florets.task.training.loop import clip_rows, plain_optimizer
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
-from florets.task.training.optimizers import clip_rows
 from florets.task.training.scores import Scores, scores_of
 from florets.task.training.settings import Training
 

@@ -6,8 +6,7 @@ algorithm, `layout` turns a model into a flat vector, `bank` packs K models into
 
 from florets.task.wire import bank, kinds
 from florets.task.wire.codec import pack, read
-from florets.task.wire.layout import Layout, MalformedMessage
-from florets.task.wire.records import payload_bytes
+from florets.task.wire.records import Layout, MalformedMessage, payload_bytes
 from florets.task.wire.replies import is_stable
 
 __all__ = ["Layout", "MalformedMessage", "bank", "is_stable", "kinds", "pack", "payload_bytes", "read"]

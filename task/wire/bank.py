@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from florets.task.wire.layout import Layout, MalformedMessage, Mask
-from florets.task.wire.records import array_record
+from florets.task.wire.records import Layout, MalformedMessage, Mask, array_record
 
 Bank = npt.NDArray[np.float64]
 

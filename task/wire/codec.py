@@ -26,8 +26,19 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.layout import Entry, Layout, MalformedMessage, read_array, write_array
-from florets.task.wire.records import Record, array_record, config_record, entries, metric_record, record_dict
+from florets.task.wire.records import (
+    Entry,
+    Layout,
+    MalformedMessage,
+    Record,
+    array_record,
+    config_record,
+    entries,
+    metric_record,
+    read_array,
+    record_dict,
+    write_array,
+)
 
 M = TypeVar("M")
 Sizes = dict[str, Any]

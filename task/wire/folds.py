@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire.layout import MalformedMessage
+from florets.task.wire.records import MalformedMessage
 
 Upload = Literal["projection", "signs", "full"]
 Float32 = npt.NDArray[np.float32]

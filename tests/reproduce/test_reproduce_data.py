@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.papers.run import WHOLE
 from tests.public_files import write_idx
 from tests.reproduce_item import ITEM
 
@@ -17,18 +16,6 @@ def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int
         given = ["columns=clove", "rows=two", f"data_dir={folder}"]
         assert main(["reproduce", "item.yaml", *given, "task.data=own"]) == 0
     assert len(ran) == 2
-
-
-def test_runs_on_generated_data_are_the_same_wherever_they_are_called(
-    item: Path, ran: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = [str(item), "columns=clove", "rows=two", f"results_dir={item.parent / 'r'}"]
-    (item.parent / "elsewhere").mkdir()
-    assert main(["reproduce", *given]) == 0
-    monkeypatch.chdir(item.parent / "elsewhere")
-    assert main(["reproduce", *given]) == 0
-    assert main(["reproduce", *given, f"data_dir={item.parent}"]) == 0
-    assert len(ran) == 1
 
 
 def test_a_data_folder_has_one_table_however_it_is_spelled(item: Path, ran: list[tuple[str, int, int]]) -> None:
@@ -99,15 +86,3 @@ def test_folders_that_cannot_be_made_are_refused_with_the_remedy(
     assert main(["reproduce", "item.yaml", "results_dir=file"]) == 2
     assert "cannot be made (Not a directory); name another folder: results_dir=DIR." in capsys.readouterr().err
     assert not ran
-
-
-def test_a_pool_of_a_whole_public_set_is_whole(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(WHOLE, "mnist", 60)
-    for prefix, count in (("train", 40), ("t10k", 20)):
-        write_idx(item.parent / "MNIST" / "raw", prefix, count, np.arange(count) % 10)
-    item.write_text(ITEM.replace("overrides: [k=2, task", "overrides: [task.data=mnist, k=2, task"))
-    given = ["columns=clove", "rows=two", "data_dir=.", "task.data_options={pooled: true}"]
-    assert main(["reproduce", "item.yaml", *given]) == 0
-    assert "public set" not in capsys.readouterr().err

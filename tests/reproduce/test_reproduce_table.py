@@ -138,19 +138,6 @@ def test_the_small_scale_says_what_was_cut(item: Path, ran: list[tuple[str, int,
     assert len(ran) == 7
 
 
-@pytest.mark.pictures
-@pytest.mark.slow
-def test_a_run_without_pictures_has_all_else(tmp_path: Path) -> None:
-    given = ["num_clients=4", "num_rounds=1", "task.model_options.hidden=[8]", "pictures=false", "strategy=discovery"]
-    assert main([*given, f"results_dir={tmp_path}", "-q"]) == 0
-    (page,) = tmp_path.rglob("report.html")
-    # The key says nothing of what is computed: it is not in the folder's name.
-    assert "pictures" not in str(page.relative_to(tmp_path))
-    assert not list(tmp_path.rglob("*.png"))
-    assert "<img" not in page.read_text()
-    assert (page.parent / "loss_matrix.csv").is_file()
-
-
 def test_a_place_whose_settings_are_refused_is_marked_and_fails_the_command(
     item: Path, ran: list[tuple[str, int, int]]
 ) -> None:

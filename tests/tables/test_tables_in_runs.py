@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Message
 from safetensors.numpy import load_file
 
-from florets.client_app.session import session
+from florets.client_app.client import session
 from florets.commands import main
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.checkpoint import Checkpoints
