@@ -218,7 +218,7 @@ def _path_of(name: str, folder: Path = Path()) -> Path:
     return FOLDER / f"{name}.yaml"
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class _UniqueKeysLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := next((name for name in names if names.count(name) > 1), None):
@@ -229,7 +229,7 @@ class _UniqueKeys(yaml.SafeLoader):
 def _load(path: Path) -> Any:
     try:
         # As yaml.safe_load does: plain values alone are made.
-        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeysLoader)
     except FileNotFoundError as error:
         raise ConfigError(
             [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]
