@@ -16,7 +16,7 @@ from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 
 
-class Advice:
+class Advice(pages.Paged):
     """What clients should use, and why.
 
     Parameters
@@ -26,45 +26,30 @@ class Advice:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        super().__init__(folder, "advice.html")
 
     @cached_property
     def values(self) -> dict[str, Any]:
         """All figures, as ``advice.json`` has them."""
-        found: dict[str, Any] = json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))
-        return found
+        return json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     @property
     def chosen(self) -> str | None:
         """The advised method, such as ``fedavg``, ``local`` or ``discovery``; None where none beats a constant."""
-        method: str | None = self.values["chosen"]
-        return method
+        return self.values["chosen"]  # type: ignore[no-any-return]
 
     @property
     def command(self) -> str | None:
         """The command that uses the advised method with the settings that were chosen; None without one."""
-        line: str | None = self.values["command"]
-        return line
+        return self.values["command"]  # type: ignore[no-any-return]
 
     @property
     def text(self) -> str:
         """The answer in words, as the command prints it."""
         return (self.folder / "advice.txt").read_text(encoding="utf-8").rstrip()
 
-    @property
-    def page(self) -> Path:
-        """The page with the comparison, the groups and the table of clients."""
-        return self.folder / "advice.html"
-
-    def show(self) -> None:
-        """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
-        pages.show(self, self.page, self.text)
-
     def __repr__(self) -> str:
         return f"<florets.Advice: {self.values['answer']} {self.page}>"
-
-    def _repr_html_(self) -> str:
-        return pages.framed(self.page)
 
 
 @one_thread_within()

@@ -71,8 +71,7 @@ class Groups:
     @property
     def p_value(self) -> float | None:
         """P value of the test that all clients are alike; None where nothing could be tested."""
-        value: float | None = self.evidence["p_value"]
-        return value
+        return self.evidence["p_value"]  # type: ignore[no-any-return]
 
     @cached_property
     def evidence(self) -> dict[str, Any]:

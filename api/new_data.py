@@ -147,11 +147,6 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     ----------
     state, whose
         The model, and what it is called.
-
-    Raises
-    ------
-    ValueError
-        If the data do not fit the model.
     """
     from florets.task.new_client import predict
 
@@ -224,11 +219,6 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
 
     CLoVE's frozen clusters, the groups of a discovery or those of FLUX decide where the run has them, else the lowest
     loss; of a run whose clients mix models the data's share of each is fitted.
-
-    Raises
-    ------
-    ValueError
-        If the data do not fit the run's models.
     """
     x = new.x
     # An autoencoder's targets are its inputs.
@@ -267,13 +257,7 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
 
 
 def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
-    """Return which model fits inputs without targets.
-
-    Raises
-    ------
-    ConfigError
-        If the run places data by their targets.
-    """
+    """Return which model fits inputs without targets."""
     if run.frozen is None or run.frozen.by != "descriptors":
         raise ConfigError(
             ["unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."]

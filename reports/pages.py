@@ -199,27 +199,29 @@ def embedded(path: Path) -> dict[str, Any]:
 # Pages in a notebook, in a browser, or as text on a screen
 
 
-def in_notebook() -> bool:
-    """Return whether this is a notebook, which displays HTML."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return type(shell).__name__ == "ZMQInteractiveShell"
+class Paged:
+    """A result in a folder, with a page that a notebook, a browser or, as text, the screen shows."""
 
+    def __init__(self, folder: Path | str, page: str) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self.page = self.folder / page
 
-def framed(page: Path) -> str:
-    """Return a page as HTML within another one, whose style it does not take."""
-    source = html.escape(page.read_text(encoding="utf-8"))
-    return f'<iframe srcdoc="{source}" style="width: 100%; height: 820px; border: 0"></iframe>'
+    @property
+    def text(self) -> str:
+        """The result in words, as the command prints it."""
+        raise NotImplementedError
 
+    def show(self) -> None:
+        """Display the page in a notebook; elsewhere print the text and, on a terminal, open the page."""
+        ipython = sys.modules.get("IPython")
+        if ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell":
+            ipython.display.display(self)
+            return
+        print(self.text)
+        if sys.stdout.isatty():
+            webbrowser.open(self.page.as_uri())
 
-def show(result: Any, page: Path, text: str) -> None:
-    """Display a result in a notebook; elsewhere print its text and, on a terminal, open its page in the browser."""
-    if in_notebook():
-        from IPython import display
-
-        # IPython is not typed.
-        display.display(result)  # type: ignore[no-untyped-call]
-        return
-    print(text)
-    if sys.stdout.isatty():
-        webbrowser.open(page.as_uri())
+    def _repr_html_(self) -> str:
+        # Within a frame, whose style the page does not take from the notebook.
+        source = html.escape(self.page.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{source}" style="width: 100%; height: 820px; border: 0"></iframe>'

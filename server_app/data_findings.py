@@ -1,6 +1,7 @@
 """Findings about sites' data, from their descriptions: each names the site, what is odd, and the remedy."""
 
 import math
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -57,6 +58,14 @@ class Finding:
         return f"{where}{self.text}" + (f". {self.remedy}" if self.remedy else "")
 
 
+def _warning(site: str, text: str, remedy: str) -> Finding:
+    return Finding("warning", site, text, remedy)
+
+
+def _note(site: str, text: str, remedy: str = "") -> Finding:
+    return Finding("note", site, text, remedy)
+
+
 def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mapping[str, str]) -> list[Finding]:
     """Return all findings, errors first.
 
@@ -69,35 +78,40 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
     failed
         Why a site's data cannot be read, by its key.
     """
-    found = [Finding("error", key, reason.rstrip(".")) for key, reason in failed.items()]
+    findings = [Finding("error", key, reason.rstrip(".")) for key, reason in failed.items()]
+    out = {} if agreed is None else agreed.left_out
+    for key, reason in out.items():
+        text, _, remedy = reason.partition("; ")
+        findings.append(Finding("error", key, f"cannot take part: it {text}", remedy[:1].upper() + remedy[1:]))
     if agreed is not None:
-        found += [_left_out(key, reason) for key, reason in agreed.left_out.items()]
-        found += [Finding("warning", "", text) for text in agreed.warnings]
-        found += [Finding("note", "", note) for note in agreed.notes]
-    out = set() if agreed is None else set(agreed.left_out)
-    common = set(_site_level(sites))
+        findings += [_warning("", text, "") for text in agreed.warnings]
+        findings += [_note("", text) for text in agreed.notes]
+    site_level = _site_level(sites)
     varied = {
         one.name for site in sites.values() for one in site.columns if one.kind == "numeric" and one.distinct > 2
     }
+    taking_part = {key: site for key, site in sites.items() if key not in out}
     for key, site in sites.items():
-        found += _records(key, site)
-        found += _columns(key, site, common, varied)
-        if key not in out:
-            found += _target(key, site)
+        findings += _records(key, site)
+        findings += _columns(key, site, site_level, varied)
+        if key in taking_part:
+            findings += _target(key, site)
     if len(sites) > 1:
-        found += _compared(sites, agreed)
-    found += _unscaled(sites)
-    found += _unique(sites)
-    found += _rare({key: site for key, site in sites.items() if key not in out})
-    found += _of_sites(sites)
+        findings += _compared(sites, agreed, site_level)
+    findings += _unscaled(sites)
+    findings += _unique(sites)
+    findings += _rare(taking_part)
+    findings += [
+        _note("", f"{name!r} has one value at each site: it is a property of the site") for name in site_level
+    ]
     order = {"error": 0, "warning": 1, "note": 2}
-    return sorted(_grouped(found), key=lambda finding: order[finding.level])
+    return sorted(_grouped(findings), key=lambda finding: order[finding.level])
 
 
-def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
+def _grouped(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the findings; of one kind at very many sites the first, with the names of the others."""
     kinds: dict[tuple[str, str], list[Finding]] = {}
-    for one in found:
+    for one in findings:
         kinds.setdefault((one.level, one.remedy or one.text), []).append(one)
     for alike in kinds.values():
         if len(alike) <= _MOST_ALIKE:
@@ -108,103 +122,75 @@ def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
         yield replace(alike[0], text=alike[0].text + more)
 
 
-def _of_sites(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    """Yield a note for each column that is a property of the site: one value at each of most sites."""
-    for name in _site_level(sites):
-        yield Finding("note", "", f"{name!r} has one value at each site: it is a property of the site")
-
-
 def _site_level(sites: Mapping[str, Description]) -> list[str]:
-    constant: dict[str, int] = {}
-    for site in sites.values():
-        for column in site.columns:
-            constant[column.name] = constant.get(column.name, 0) + (column.role == "input" and column.distinct == 1)
+    """Return the columns that are properties of the site: with one value at each of most sites."""
+    constant: Counter[str] = Counter()
+    for column in (column for site in sites.values() for column in site.columns):
+        constant[column.name] += column.role == "input" and column.distinct == 1
     return [name for name, count in constant.items() if len(sites) > 2 and count * 2 > len(sites)]
-
-
-def _left_out(key: str, reason: str) -> Finding:
-    text, _, remedy = reason.partition("; ")
-    return Finding("error", key, f"cannot take part: it {text}", remedy[:1].upper() + remedy[1:] if remedy else "")
 
 
 def _records(key: str, site: Description) -> Iterator[Finding]:
     if site.records < FEW_RECORDS:
-        yield Finding(
-            "warning",
-            key,
-            f"{counted(site.records, 'record')}, too few to judge a model by",
-            "It takes part in training; its own figures say little.",
-        )
-    if site.untargeted > _MANY_UNTARGETED * (site.untargeted + site.records):
-        yield Finding(
-            "warning",
-            key,
-            f"{site.untargeted} of {site.untargeted + site.records} records have no target and are left out",
-            "If a mark of missing values (None, NA) is one of the classes, name it in task.table.classes.",
-        )
+        text = f"{counted(site.records, 'record')}, too few to judge a model by"
+        yield _warning(key, text, "It takes part in training; its own figures say little.")
+    total = site.untargeted + site.records
+    if site.untargeted > _MANY_UNTARGETED * total:
+        remedy = "If a mark of missing values (None, NA) is one of the classes, name it in task.table.classes."
+        yield _warning(key, f"{site.untargeted} of {total} records have no target and are left out", remedy)
     elif site.untargeted:
-        yield Finding("note", key, f"{counted(site.untargeted, 'record')} without a target, left out")
+        yield _note(key, f"{counted(site.untargeted, 'record')} without a target, left out")
     # Of few columns with few values records are equal by chance.
     can_tell = sum(one.role == "input" and one.distinct > _FINE * one.known for one in site.columns) > 1
-    if can_tell and site.duplicates > max(1, _MANY_DUPLICATES * site.records):
-        yield Finding(
-            "warning",
+    many = max(1, _MANY_DUPLICATES * site.records)
+    if can_tell and site.duplicates > many:
+        yield _warning(
             key,
             f"{counted(site.duplicates, 'record')} equal an earlier one in all inputs and the target",
             "Remove copies: they can stand in both the training and the test records. If one person's records "
             "repeat, name the person's column, task.table.group=<column>.",
         )
-    elif can_tell and site.near_duplicates > max(1, _MANY_DUPLICATES * site.records):
-        yield Finding(
-            "note", key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences"
-        )
-    for note in site.notes:
-        yield Finding("note", key, note)
+    elif can_tell and site.near_duplicates > many:
+        yield _note(key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences")
+    for text in site.notes:
+        yield _note(key, text)
 
 
-def _columns(key: str, site: Description, of_sites: Container[str], varied: Container[str]) -> Iterator[Finding]:
+def _columns(key: str, site: Description, site_level: Container[str], varied: Container[str]) -> Iterator[Finding]:
     for column in site.columns:
-        if column.role != "input" or column.name in of_sites:
+        if column.role != "input" or column.name in site_level:
             continue
         if not column.known:
-            yield Finding("note", key, f"{column.name!r} has no values")
+            yield _note(key, f"{column.name!r} has no values")
         elif column.missing > _MUCH_MISSING * site.train_records:
             share = 100 * column.missing / site.train_records
-            yield Finding("note", key, f"{column.name!r} is missing in {share:.0f} % of the records")
+            yield _note(key, f"{column.name!r} is missing in {share:.0f} % of the records")
         if column.name in varied and column.known >= FEW_RECORDS and column.distinct == 1:
-            yield Finding(
-                "warning",
-                key,
-                f"{column.name!r} has one value in all records",
-                f"If it stands for a missing value, in its node.toml: missing_in = {{{toml_key(column.name)} = "
-                f'["{column.quantiles[1]:g}"]}}.'
-                if column.quantiles
-                else "If it stands for a missing value, declare it.",
-            )
+            how = "declare it"
+            if column.quantiles:
+                how = f'in its node.toml: missing_in = {{{toml_key(column.name)} = ["{column.quantiles[1]:g}"]}}'
+            text = f"{column.name!r} has one value in all records"
+            yield _warning(key, text, f"If it stands for a missing value, {how}.")
 
 
 def _target(key: str, site: Description) -> Iterator[Finding]:
     target = site.target
-    if target is not None and target.rare:
-        yield Finding(
-            "note",
-            key,
-            f"{counted(target.rare, 'training record')} of classes that are too rare here to be named",
-            "They are used if another site names these classes, or task.table.classes does.",
-        )
-    if target is not None and len(target.classes) == 1 and not target.rare and site.train_records > 1:
-        yield Finding(
-            "warning",
-            key,
-            f"the target {target.name!r} has only one class ({next(iter(target.classes))})",
-            "It takes part in training; what sets it apart is its labels, and no model can be judged there.",
-        )
+    if target is None:
+        return
+    if target.rare:
+        text = f"{counted(target.rare, 'training record')} of classes that are too rare here to be named"
+        yield _note(key, text, "They are used if another site names these classes, or task.table.classes does.")
+    elif len(target.classes) == 1 and site.train_records > 1:
+        text = f"the target {target.name!r} has only one class ({next(iter(target.classes))})"
+        remedy = "It takes part in training; what sets it apart is its labels, and no model can be judged there."
+        yield _warning(key, text, remedy)
 
 
-def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterator[Finding]:
+def _compared(
+    sites: Mapping[str, Description], agreed: Agreed | None, site_level: Container[str]
+) -> Iterator[Finding]:
     """Compare each site's columns, and its target where that is a value, with those of the other sites."""
     by_name: dict[str, dict[str, ColumnSummary | TargetSummary]] = {}
-    of_sites = set(_site_level(sites))
     for key, site in sites.items():
         for column in site.columns:
             if column.role == "input":
@@ -212,13 +198,12 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
         if site.target is not None and agreed is not None and agreed.is_regression:
             by_name.setdefault(site.target.name, {})[key] = site.target
     for name, columns in by_name.items():
-        if name in of_sites:
+        if name in site_level:
             continue
         out, scaled = outlying(columns), []
         for key, own in columns.items():
             if key in out:
-                yield Finding(
-                    "warning",
+                yield _warning(
                     key,
                     f"the mean or the spread of {name!r} is more than 1000 times that of the other sites",
                     "Its figures of this column are not used for the common scale. Look for a mistyped value or "
@@ -233,8 +218,7 @@ def _compared(sites: Mapping[str, Description], agreed: Agreed | None) -> Iterat
                 yield finding
         if len(scaled) > 1 and 2 * len(scaled) >= len(columns):
             # Each half seems to be wrong from the other's side.
-            yield Finding(
-                "warning",
+            yield _warning(
                 "",
                 f"{name!r} differs between sites as with another unit or code: {_sides(columns, scaled)}",
                 "Agree on one unit or code; who has another unit says so in its node.toml, scale = {...}.",
@@ -274,20 +258,15 @@ def _scale(
         remedy = f"In its node.toml: scale = {{{toml_key(name)} = {shown}}}, if that is why{unit}."
         if not shown:
             remedy = f"Compare units; its node.toml can say scale = {{{toml_key(name)} = <factor>}}."
-        return Finding(
-            "warning",
+        return _warning(
             key,
             f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
             "another unit",
             remedy,
         )
     if apart:
-        return Finding(
-            "warning",
-            key,
-            f"{name!r} lies outside the other sites' values (medians {middle:.3g} and {middles:.3g})",
-            "Compare units, instruments and codes.",
-        )
+        text = f"{name!r} lies outside the other sites' values (medians {middle:.3g} and {middles:.3g})"
+        return _warning(key, text, "Compare units, instruments and codes.")
     return None
 
 
@@ -329,13 +308,9 @@ def _words(
     known = {word for one in others if isinstance(one, ColumnSummary) for word in one.categories}
     if not own.categories or not known or known & own.categories.keys():
         return None
-    return Finding(
-        "warning",
-        key,
-        f"{name!r} shares no category with the other sites: ({', '.join(list(own.categories)[:4])}) here, "
-        f"({', '.join(sorted(known)[:4])}) there",
-        "Use the same words at all sites.",
-    )
+    here, there = ", ".join(list(own.categories)[:4]), ", ".join(sorted(known)[:4])
+    text = f"{name!r} shares no category with the other sites: ({here}) here, ({there}) there"
+    return _warning(key, text, "Use the same words at all sites.")
 
 
 def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
@@ -356,38 +331,26 @@ def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
         keys = [key for key, site in sites.items() if site.scale == scale]
         if keys:
             where = "" if len(keys) == len(sites) else f" ({listed(keys)})"
-            yield Finding("warning", "", f"{text}{where}", remedy)
+            yield _warning("", f"{text}{where}", remedy)
 
 
 def _unique(sites: Mapping[str, Description]) -> Iterator[Finding]:
     """Yield a note for each column that may name the record at most sites; at a few that is chance."""
-    counts: dict[str, int] = {}
-    for site in sites.values():
-        for one in site.columns:
-            alone = one.kind == "numeric" and one.role == "input" and one.whole
-            counts[one.name] = counts.get(one.name, 0) + (alone and one.distinct == one.known >= FEW_RECORDS)
+    counts: Counter[str] = Counter()
+    for one in (column for site in sites.values() for column in site.columns):
+        is_integer = one.kind == "numeric" and one.role == "input" and one.whole
+        counts[one.name] += is_integer and one.distinct == one.known >= FEW_RECORDS
     for name, count in counts.items():
         if count * 2 > len(sites):
             remedy = f"If it names the record, declare it: task.table.id=[{name}]."
-            yield Finding("note", "", f"{name!r} has a different integer in each record", remedy)
+            yield _note("", f"{name!r} has a different integer in each record", remedy)
 
 
 def _rare(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for site in sites.values():
-        for name, count in site.target.classes.items() if site.target is not None else ():
-            counts[name] = counts.get(name, 0) + count
-    total = sum(counts.values())
-    if len(counts) == 2 and min(counts.values()) < _RARE * total:
-        name = min(counts, key=lambda one: counts[one])
-        yield Finding(
-            "note",
-            "",
-            f"the class {name!r} is rare: {100 * counts[name] / total:.1f} % of all training records",
-            "Accuracy says little then; florets advise goes by the AUC.",
-        )
-
-
-def worst(findings: Sequence[Finding]) -> Level | None:
-    """Return the level of the most serious finding; None without any."""
-    return findings[0].level if findings else None
+        counts.update({} if site.target is None else site.target.classes)
+    if len(counts) == 2 and min(counts.values()) < _RARE * counts.total():
+        name, count = counts.most_common()[-1]
+        text = f"the class {name!r} is rare: {100 * count / counts.total():.1f} % of all training records"
+        yield _note("", text, "Accuracy says little then; florets advise goes by the AUC.")

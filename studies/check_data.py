@@ -1,22 +1,26 @@
-"""Check of sites' data on this machine: describe them, list problems, and write a page."""
+"""Check of sites' data on this machine: their descriptions, problems with remedies, and a page."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.own_nodes import own_nodes
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
-from florets.reports.pages import Cell, render
-from florets.server_app.data_agreement import agreement, declaration_of, describe_here
+from florets.reports.pages import Cell, Paged, render
+from florets.server_app.data_agreement import CHECK, DESCRIPTION, agreement, declaration_of, describe_here, lines
 from florets.server_app.data_findings import Finding, find
 from florets.task.data.own import holds_data
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_SITES = 60
 _MOST_COLUMNS = 200
@@ -52,26 +56,6 @@ ul.findings .remedy { color: var(--quiet); display: block; overflow-wrap: anywhe
 Made by Florets from counts and sums of each site's training records; no record left a site.
 {% endblock %}
 """
-
-
-def write_page(
-    path: Path, title: str, sites: Mapping[str, Description], agreed: Agreed | None, findings: Sequence[Finding]
-) -> Path:
-    """Write the page and return its path."""
-    errors = sum(one.level == "error" for one in findings)
-    verdict = f"{errors} cannot take part as they are" if errors else "all can take part"
-    shown = dict(list(sites.items())[:_MOST_SITES])
-    html = render(
-        _PAGE,
-        name=f"Check: {title}",
-        above=title,
-        title=f"{counted(len(sites), 'site')}: {verdict}",
-        findings=findings,
-        sites=_sites(shown, agreed),
-        columns=_columns(shown) if any(site.columns for site in sites.values()) else [],
-    )
-    write_whole(path, html)
-    return path
 
 
 def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list[Cell]]:
@@ -130,43 +114,83 @@ def _cell(column: ColumnSummary | None) -> str:
     return f"too few values{gaps}"
 
 
-NAME = "check.html"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What a check found.
+class Check(Paged):
+    """Findings about clients' data.
 
     Parameters
     ----------
-    sites
-        Description of each site that can be read.
-    agreed
+    folder : Path
+        With ``check.html``, ``check.json`` and ``description.json``.
+    sites : mapping of str to Description
+        Of each client that can be read.
+    agreed : Agreed, optional
         What they have in common; None where they do not fit together.
+    found : list of Finding
+        Errors first.
     """
 
-    sites: dict[str, Description]
-    agreed: Agreed | None
-    findings: list[Finding]
+    def __init__(
+        self, folder: Path, sites: Mapping[str, Description], agreed: Agreed | None, found: Sequence[Finding]
+    ) -> None:
+        super().__init__(folder, "check.html")
+        self._sites, self._agreed, self._findings = sites, agreed, found
 
-    def save(self, folder: Path, title: str) -> Path:
-        """Write ``check.html``, ``check.json`` and ``description.json`` into a folder, and return the page's path."""
-        folder.mkdir(parents=True, exist_ok=True)
-        described = {key: json.loads(site.to_json()) for key, site in self.sites.items()}
-        write_whole(folder / "description.json", json.dumps(described, ensure_ascii=False) + "\n")
-        write_whole(folder / "check.json", json.dumps([asdict(one) for one in self.findings], indent=1) + "\n")
-        return write_page(folder / NAME, title, self.sites, self.agreed, self.findings)
+    @property
+    def findings(self) -> "pd.DataFrame":
+        """A row for each finding, errors first: level, client (empty: all), text, remedy."""
+        import pandas as pd
+
+        rows = [(one.level, one.site, one.text, one.remedy) for one in self._findings]
+        return pd.DataFrame(rows, columns=["level", "client", "text", "remedy"])
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether every client could take part."""
+        return not self._number("error")
+
+    @property
+    def text(self) -> str:
+        """The findings and what the clients have in common, as the command prints them."""
+        texts = [f"{one.level:7s} {one}" for one in self._findings]
+        texts += [] if self._agreed is None else lines(self._sites, self._agreed)
+        return "\n".join([*texts, f"{self._counts('error', 'warning')}. Page: {self.page}"])
+
+    def save(self, title: str) -> None:
+        """Write the page and the files."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        described = {key: json.loads(site.to_json()) for key, site in self._sites.items()}
+        write_whole(self.folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
+        write_whole(self.folder / CHECK, json.dumps([asdict(one) for one in self._findings], indent=1) + "\n")
+        errors = self._number("error")
+        shown = dict(list(self._sites.items())[:_MOST_SITES])
+        html = render(
+            _PAGE,
+            name=f"Check: {title}",
+            above=title,
+            title=f"{counted(len(self._sites), 'site')}: "
+            + (f"{errors} cannot take part as they are" if errors else "all can take part"),
+            findings=self._findings,
+            sites=_sites(shown, self._agreed),
+            columns=_columns(shown) if any(site.columns for site in self._sites.values()) else [],
+        )
+        write_whole(self.page, html)
+
+    def _number(self, level: str) -> int:
+        return sum(one.level == level for one in self._findings)
+
+    def _counts(self, *levels: str) -> str:
+        return ", ".join(counted(self._number(level), level) for level in levels)
+
+    def __repr__(self) -> str:
+        kinds = self._counts("error", "warning", "note")
+        return f"<florets.Check of {counted(len(self._sites), 'client')}: {kinds}; {self.page}>"
 
 
-def check(config: Config, data: Path) -> Checked:
-    """Describe each site's data in this process, and return the findings.
+def check(config: Config, data: Path, folder: Path) -> Check:
+    """Describe each site's data in this process, and write the findings into a folder.
 
-    Parameters
-    ----------
-    data
-        The folder of all sites, or the data of one.
+    `data` is the folder of all sites, or the data of one.
     """
-    declared = declaration_of(config)
     has_folders = data.is_dir() and any(holds_data(path) for path in data.iterdir() if path.is_dir())
     is_one = not config.task.table.owner and not has_folders and holds_data(data)
     nodes = (
@@ -178,7 +202,9 @@ def check(config: Config, data: Path) -> Checked:
     agreed = None
     if sites:
         try:
-            agreed = agreement(config, declared, sites)
+            agreed = agreement(config, declaration_of(config), sites)
         except ConfigError as error:
             failed[""] = str(error).removesuffix(".")
-    return Checked(sites, agreed, find(sites, agreed, failed))
+    result = Check(folder, sites, agreed, find(sites, agreed, failed))
+    result.save(data.name)
+    return result

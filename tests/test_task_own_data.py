@@ -54,15 +54,6 @@ def picture(path: Path, value: int, size: int = 4) -> None:
     Image.new("RGB", (size, size), (value, value, value)).save(path)
 
 
-def test_an_archive_of_each_part_is_read_as_it_is(tmp_path):
-    np.savez(tmp_path / "train.npz", x=X, y=Y)
-    np.savez(tmp_path / "test.npz", x=X[:2], y=Y[:2])
-    data = read(tmp_path)
-    assert np.array_equal(data.x_train, X)
-    assert data.y_test.tolist() == [0, 1]
-    assert data.y_train.dtype == np.int64
-
-
 def test_bytes_are_pixels(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.full((4, 1, 2, 2), 255, dtype=np.uint8), y=Y[:4])
     assert read(tmp_path).x_train.max() == 1.0

@@ -110,7 +110,8 @@ def _compared(sites: Mapping[str, Site]) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    shares = {key: float(one.counts[1] / one.counts.sum()) for key, one in sites.items() if _is_binary(one)}
+    binary = {key: one.counts for key, one in sites.items() if one.counts is not None and len(one.counts) == 2}
+    shares = {key: float(counts[1] / counts.sum()) for key, counts in binary.items()}
     usual = (
         shares[_middle({key: (share, sites[key].records) for key, share in shares.items()})] if shares else math.nan
     )
@@ -128,13 +129,9 @@ def _compared(sites: Mapping[str, Site]) -> "pd.DataFrame":
         upper = ordered[2 * counts.cumsum() >= counts.transform("sum")].drop_duplicates("column")
         frame = frame.join(upper.set_index("column")[moments].add_prefix(prefix), on="column")
     # The factor of the spread: of deviation and range, which outliers do not move, the lesser.
-    ratio, of_range = np.sqrt(frame["variance"] / frame["spread_variance"]), frame["width"] / frame["spread_width"]
-    is_less = (frame["width"] > 0) & (frame["spread_width"] > 0) & (np.log(of_range).abs() < np.log(ratio).abs())
+    ratio, of_range = (frame["variance"] / frame["spread_variance"]) ** 0.5, frame["width"] / frame["spread_width"]
+    is_less = (frame["width"] > 0) & (frame["spread_width"] > 0) & (np.abs(np.log(of_range)) < np.abs(np.log(ratio)))
     return frame.assign(ratio=ratio.where(~is_less, of_range))
-
-
-def _is_binary(site: Site) -> bool:
-    return site.counts is not None and len(site.counts) == 2
 
 
 def _middle(values: Mapping[str, tuple[float, int]]) -> str:
@@ -166,24 +163,24 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
 
     With `is_explained` a mean does not depart as far as the classes' shares can explain it.
     """
-    within = np.sqrt(frame["variance"] / (frame["share"] * (1 - frame["share"])))
+    within = (frame["variance"] / (frame["share"] * (1 - frame["share"]))) ** 0.5
     within = within.where((frame["share"] > 0) & (frame["share"] < 1))
     frame = frame.assign(apart=within.groupby(frame["column"]).transform("min"))
     several = frame.groupby("column")["site"].transform("size") > 1
     enough = (frame["count"] >= FEW_RECORDS) & (frame["variance"] > 0) & (frame["spread_variance"] > 0)
     frame = frame[several & enough]
-    scale, ratio, distance = np.sqrt(frame["spread_variance"]), frame["ratio"], frame["mean"] - frame["middle_mean"]
+    scale, ratio, distance = frame["spread_variance"] ** 0.5, frame["ratio"], frame["mean"] - frame["middle_mean"]
     error = np.sqrt(frame["variance"] / frame["count"] + frame["middle_variance"] / frame["middle_count"])
     log_error = np.sqrt(_TAILS / frame["count"] + _TAILS / frame["spread_count"])
     moves = distance.abs() > np.maximum(_SHIFT * scale, quantile * error)
-    widens = ~_is_category(frame) & (np.log(ratio).abs() > np.maximum(math.log(_RATIO), quantile * log_error))
+    widens = ~_is_category(frame) & (np.abs(np.log(ratio)) > np.maximum(math.log(_RATIO), quantile * log_error))
     if is_explained:
         by_classes = (frame["share"] - frame["usual_share"]).abs() * frame["apart"]
         moves &= ~(distance.abs() <= by_classes + quantile * error)
     # Another unit: mean and spread have the same factor.
     of_mean = (frame["mean"] / frame["middle_mean"]).where(frame["middle_mean"] != 0)
-    is_unit = widens & (of_mean > 0) & (np.log(of_mean.where(of_mean > 0) / ratio).abs() < _ALIKE)
-    return frame.assign(shift=distance / scale, factor=ratio.where(is_unit))[moves | widens]
+    is_unit = widens & (of_mean > 0) & (np.abs(np.log(of_mean.where(of_mean > 0) / ratio)) < _ALIKE)
+    return frame.assign(shift=distance / scale, factor=ratio.where(is_unit)).loc[moves | widens]
 
 
 def _input_reasons(shifts: "pd.DataFrame", sites: Sequence[str]) -> Iterator[Reason]:

@@ -311,7 +311,7 @@ class ConstantAnswer:
         over_records: dict[Part, float] = {}
         parts: tuple[Part, ...] = ("test", "validation")
         for part in parts if measure != "loss" and statistics else ():
-            known = constant(statistics, measure, part)
+            known = constant(statistics, measure, part)  # type: ignore[arg-type]
             over_records[part] = known.pooled
             own = {key: (statistics[key].parts[part], figure) for key, figure in known.clients.items()}
             tests[part] = {

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
@@ -37,8 +38,7 @@ _TIMES = 3
 """Factor of the rounds where nothing useful was learned."""
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A method's name within a sentence, and the keys that use it."""
 
     text: str

@@ -31,24 +31,10 @@ table.methods th:first-child { min-width: 9.5rem; }
 table.methods .chosen { background: #eaf4fb; font-weight: 600; }
 table.sites td.gain { color: var(--good); font-weight: 600; }
 table.sites td:last-child { text-align: left; color: var(--quiet); }
-.dots { position: relative; margin: 0 .4rem 1rem; font-size: .84rem; }
-.dots .row { display: grid; grid-template-columns: minmax(9rem, 40%) 1fr; align-items: center; min-height: 1.9rem; }
-.dots .row.is-chosen > span { font-weight: 700; }
-.dots .track { position: relative; height: 1.5rem; border-bottom: 1px solid var(--line); }
-.dots .track i { position: absolute; top: 0; bottom: 0; width: 1px; background: var(--line); }
-.dots .track i.constant { width: 0; background: none; border-left: 2px dashed var(--warn); }
-.dots .track b { position: absolute; top: .45rem; width: .62rem; height: .62rem; margin-left: -.31rem;
-  border-radius: 50%; background: var(--accent); opacity: .4; }
-.dots .track b.apart { background: none; border: 1px solid var(--accent); opacity: .6; }
-.dots .track u { position: absolute; top: .1rem; bottom: .1rem; width: 3px; margin-left: -1px;
-  background: var(--ink); }
-.dots .ticks { height: 1.2rem; border: 0; color: var(--quiet); }
-.dots .ticks span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
 code { font: .9rem ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 ul.why li { overflow-wrap: anywhere; }
 dl.terms dt { font-weight: 600; margin-top: .6rem; }
 dl.terms dd { margin: 0; color: var(--quiet); }
-@media (max-width: 44rem) { .dots .row { grid-template-columns: 1fr; padding-top: .3rem; } }
 {% endblock %}
 {% block header %}
 <p class="verdict {{ 'good' if useful else 'none' }} answer">{{ words.answer }}</p>
@@ -61,25 +47,12 @@ dl.terms dd { margin: 0; color: var(--quiet); }
 <p>Each {{ words.site }}'s records were split in three: to train on, to choose by ({{ validation }}), and to test the
 choice. Every method was trained with learning rates of {{ rates }} for up to {{ rounds }}, and stopped once it no
 longer improved on the validation records, which also decided on the rate and on the method. All figures below are of
-the test records, which had no part in that. A dot is a {{ words.site }} (hollow: few test records, or one class), a
-bar the {{ "figure over all records" if together else "mean" }}
-{%- if chart.constant is not none %}, the dashed line the constant answer{% endif %}.</p>
-<div class="dots">
-{% for row in chart.rows -%}
-<div class="row{% if row.chosen %} is-chosen{% endif %}"><span>{{ row.title }}</span>
-<div class="track">
-{%- for tick in chart.ticks %}<i style="left: {{ tick.x }}%"></i>{% endfor %}
-{%- if chart.constant is not none %}<i class="constant" style="left: {{ chart.constant }}%"></i>{% endif %}
-{%- for dot in row.dots %}
-<b{% if dot.apart %} class="apart"{% endif %} style="left: {{ dot.x }}%" title="{{ dot.title }}"></b>
-{%- endfor %}
-{%- if row.mean is not none %}<u style="left: {{ row.mean }}%"></u>{% endif %}
-</div></div>
-{% endfor -%}
-<div class="row"><span></span><div class="track ticks">
-{%- for tick in chart.ticks %}<span style="left: {{ tick.x }}%">{{ tick.text }}</span>{% endfor -%}
-</div></div>
-</div>
+the test records, which had no part in that.</p>
+{% if chart %}
+<p>A dot is a {{ words.site }} (hollow: few test records, or one class), a bar the
+{{ "figure over all records" if together else "mean" }}, the dashed line the constant answer.</p>
+{{ image(chart, "Figures of every method at every %s" | format(words.site)) }}
+{% endif %}
 {{ table(methods, "methods") }}
 <p>{{ words.interval }}
 {%- if together %} Methods are compared by the figure over all records; the mean over {{ words.site }}s is of those
@@ -144,20 +117,20 @@ Written by Florets. The runs behind this page are in the folders next to it, eac
 def write_page(folder: Path, words: Words) -> Path:
     """Write the page into the folder of the runs and return its path."""
     advice, base = words.advice, words.question.base
-    measure = advice.criterion.measure
+    finding, measure = advice.finding, advice.criterion.measure
     title, picture = f"{base.experiment}, seed {base.seed}", folder / "discovery" / "discovery.png"
     html = render(
         _PAGE,
         name=f"Advice: {title}",
         above=title,
-        title=f"What should these {words.sites(advice.finding.num_clients)} use?",
+        title=f"What should these {words.sites(finding.num_clients)} use?",
         words=words,
         useful=advice.chosen is not None,
         figures=_tiles(words),
         rounds=counted(words.question.rounds, "round"),
         rates=", ".join(f"{rate:g}" for rate in words.setup.rates),
         validation=f"{base.task.validation_fraction:.0%} of the training records",
-        chart=_chart(words),
+        chart=_chart(words, folder / "methods.png") if base.pictures else None,
         form=FORMS[measure],
         second=SECOND.get(measure) and FORMS[SECOND[measure]],
         together=advice.criterion.together,
@@ -165,7 +138,9 @@ def write_page(folder: Path, words: Words) -> Path:
         methods=_methods(words, SECOND.get(measure)),
         fine_tuned=advice.outcome("tuned") is not None,
         epochs=f"{words.question.fine_tune_epochs:g}",
-        groups=words.of_verdict(page) if (page := words.verdict.page) else f"{words.listed_groups} ({words.p}).",
+        groups=f"{words.listed_groups} ({words.p})."
+        if finding.kind in ("groups", "lone")
+        else f"{words.verdict[0]}.",
         picture=embedded(picture) if picture.is_file() else None,
         sites=_sites(words),
         most_sites=MOST_SITES,
@@ -177,9 +152,10 @@ def write_page(folder: Path, words: Words) -> Path:
 
 def _tiles(words: Words) -> list[tuple[str, str, str]]:
     advice, criterion, measure = words.advice, words.advice.criterion, words.measure
-    outcome = advice.judged(advice.best)
+    outcome, finding = advice.judged(advice.best), advice.finding
+    groups = str(len(finding.groups)) if finding.kind == "groups" else "none" if finding.p_value else "not tested"
     tiles = [
-        ("groups", words.of_verdict(words.verdict.tile), words.p),
+        ("groups", groups, words.p),
         (
             f"{FORMS[measure].title}, {'advised' if advice.chosen else 'best'} method",
             value(criterion.figure(outcome.test), measure),
@@ -268,41 +244,27 @@ def _sites(words: Words) -> list[list[Cell]]:
     return rows
 
 
-def _chart(words: Words) -> dict[str, Any]:
-    """Return rows and ticks; clients that enter no comparison are hollow dots."""
+def _chart(words: Words, path: Path) -> dict[str, Any]:
+    """Draw every client's figure by every method, and return the picture for the page."""
+    from florets.reports import figures
+
     advice, criterion, form = words.advice, words.advice.criterion, FORMS[words.measure]
-    means = {one.name: criterion.figure(advice.judged(one).test) for one in advice.outcomes}
-    own = [figure for one in advice.outcomes for figure in criterion.compared_figures(one.test).values()]
-    finite = [figure for figure in (*means.values(), *own) if math.isfinite(figure)] or [0.0, 1.0]
-    if form.higher:
-        # Of R2 what is far below the constant answer is at the edge.
-        high, least = 1.0, max(min(finite), -1.0)
-        step = 0.1 if least >= 0.5 else 0.2 if least >= 0 else 0.5
-        low = high - step * max(1, math.ceil((high - least) / step - 1e-9))
-    else:
-        low, high = 0.0, max(finite) or 1.0
-        step = high / 5
-    ticks = [low + step * number for number in range(round((high - low) / step) + 1)]
-
-    def place(number: float) -> float | None:
-        return round(100 * (min(max(number, low), high) - low) / (high - low), 2) if math.isfinite(number) else None
-
-    rows = [
-        {
-            "title": words.title(one.name),
-            "chosen": one.name == advice.chosen,
-            "mean": place(means[one.name]),
-            "dots": [
-                {"x": x, "title": f"{advice.name(key)}: {value(own, words.measure)}", "apart": key in criterion.apart}
-                for key, test in one.test.items()
-                if (x := place(own := criterion.own(test))) is not None
-            ],
-        }
-        for one in advice.outcomes
-    ]
-    texts = [f"{100 * tick:.0f} %" if form.percent else f"{tick:.3g}" for tick in ticks]
-    return {
-        "rows": rows,
-        "ticks": [{"x": place(tick), "text": text} for tick, text in zip(ticks, texts, strict=True)],
-        "constant": place(advice.constant.figure(criterion)),
-    }
+    names = [words.title(one.name) for one in advice.outcomes]
+    with figures.styled():
+        picture, (axes,) = figures.stacked(9.6, 0.9 + 0.4 * len(names))
+        unit = 100 if form.percent else 1
+        for row, one in enumerate(advice.outcomes):
+            for key, test in one.test.items():
+                fill = "none" if key in criterion.apart else "full"
+                axes.plot(unit * criterion.own(test), row, "o", color=figures.colour_of(0), alpha=0.5, fillstyle=fill)
+            axes.plot(unit * criterion.figure(advice.judged(one).test), row, "|", color=figures.INK, ms=16, mew=3)
+        axes.axvline(unit * advice.constant.figure(criterion), color=figures.QUIET, linestyle="--")
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel(f"{form.title}{', %' if form.percent else ''}")
+        if form.higher:
+            # Of R2 what is far below the constant answer is outside.
+            axes.set_xlim(left=max(axes.get_xlim()[0], -unit))
+        figures.tidy(axes, "x")
+        picture.save(path)
+    return embedded(path)

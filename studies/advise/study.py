@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -143,25 +143,14 @@ _FAR_OFF = 3.0
 """RMSE in units of the constant answer's from which a run has diverged."""
 
 
-class Play(Protocol):
-    """Runs an experiment whose results go into a folder."""
-
-    def __call__(self, config: Config, folder: Path) -> RunSummary:
-        """Run it and return its summary."""
+Play = Callable[[Config, Path], RunSummary]
+"""Runs an experiment whose results go into a folder."""
 
 
 def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[Advice, Path]:
-    """Run everything that the answer takes, and leave it in a folder.
+    """Run everything that the answer takes, and return it with the folder of its page and its runs.
 
-    Parameters
-    ----------
-    caller
-        The folder that relative paths are meant from; None: the working folder.
-
-    Returns
-    -------
-    Advice, Path
-        The answer, and the folder with ``advice.html``, ``advice.json``, ``advice.txt`` and a folder for each run.
+    Relative paths are meant from `caller`; None: the working folder.
     """
     here = caller or Path.cwd()
     folder = advice_folder(question, here)
@@ -246,7 +235,11 @@ class _Study:
         # Sites standardise tables alone.
         self._standardise = question.standardise_keys if described else ()
         reasons = differences(sites, one_class)
-        after = self._standardised_finding(finding, one_class)
+        after = None
+        if finding.kind in ("groups", "lone", "all_differ") and self._standardise:
+            # What goes once each client has standardised its inputs is a matter of scale.
+            config = first_run(question, "pictures=false", *self._standardise)
+            after = finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
         methods = self._methods(finding, reasons, after)
         self._meter.plan(len(methods), question, setup, read_lines(place))
         outcomes, trials = search(question, setup, methods, criterion, self._run)
@@ -330,14 +323,6 @@ class _Study:
                 [f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."]
             )
         return chosen
-
-    def _standardised_finding(self, finding: Finding, one_class: Sequence[str]) -> Finding | None:
-        """Look for groups again after each client has standardised its inputs; None: there is no need."""
-        keys = self._standardise
-        if finding.kind not in ("groups", "lone", "all_differ") or not keys:
-            return None
-        config = first_run(self._question, "pictures=false", *keys)
-        return finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
 
     def _methods(
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None

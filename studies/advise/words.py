@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from florets.reports.console import counted, duration, size
+from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, Difference, is_below, joined_accuracy, low_sites
@@ -21,65 +22,30 @@ _NEAR = 0.05
 """A p value above the level and below this is near it."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What a search for groups that ended in some way means.
-
-    Parameters
-    ----------
-    answer
-        Begin of the answer, after the number of sites.
-    page
-        Paragraph of the page; empty: the groups are listed.
-    tile
-        In a word or two.
-    change
-        What would change the answer; empty: nothing in particular.
-    """
-
-    answer: str
-    page: str
-    tile: str
-    change: str = ""
-
-
 _AGREE = (
     "If the {site}s agreed on what sets them apart (codes, units, whom they record), one model could learn from all "
     "records."
 )
-VERDICTS: dict[Kind, Verdict] = {
-    "groups": Verdict(" in {k} groups ({p})", "", "{k}", _AGREE),
-    "lone": Verdict(", no groups; no other {site} resembles {lone} ({p})", "", "none", _AGREE),
-    "none": Verdict(
+_WITH_MORE = "With more {site}s, or more records per {site}, groups can be tested for."
+VERDICTS: dict[Kind, tuple[str, str]] = {
+    "groups": (" in {k} groups ({p})", _AGREE),
+    "lone": (", no groups; no other {site} resembles {lone} ({p})", _AGREE),
+    "none": (
         ", no groups ({p})",
-        "None: the {site}s cannot be told apart ({p}).",
-        "none",
         "Groups are claimed at p = 0.005 or less. More records per {site} would show smaller differences.",
     ),
-    "all_differ": Verdict(
-        ", each different from all others ({p})",
-        "None that help: each {site} differs from all others ({p}).",
-        "all differ",
-    ),
-    "too_few": Verdict(
-        "; groups cannot be tested for: too few records or {site}s",
-        "They cannot be tested for: too few records or {site}s.",
-        "not tested",
-        "With more {site}s, or more records per {site}, groups can be tested for.",
-    ),
-    "open": Verdict(
+    "all_differ": (", each different from all others ({p})", ""),
+    "too_few": ("; groups cannot be tested for: too few records or {site}s", _WITH_MORE),
+    "open": (
         "; groups were not tested for, because too few sent what the test needs",
-        "Not tested: too few {site}s sent what the test needs.",
-        "not tested",
         "With more rounds, or more {site}s per round, groups are tested for.",
     ),
-    "moving": Verdict(
+    "moving": (
         "; groups were not tested for, because the common model was still improving",
-        "Not tested: the common model was still improving when the rounds ended.",
-        "not tested",
         "With more rounds (num_rounds) groups are tested for.",
     ),
 }
+"""By the kind of finding: how the answer goes on after the number of sites, and what would change it, if anything."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +108,10 @@ class Words:
         is_one_class = key in advice.evidence.one_class
         if chosen is not None and other is not None and not is_one_class:
             gain = criterion.gain_of(chosen, other)
+
+        def figure(test: PartStatistics | None) -> float:
+            return math.nan if test is None else criterion.own(test)
+
         # Of classes the counts; of values number, mean and sum of squares.
         train = next((one.train[key] for one in outcomes if key in one.train), None)
         return SiteRow(
@@ -150,9 +120,11 @@ class Words:
             next((number for number, group in enumerate(groups, start=1) if key in group), None),
             0 if train is None else int(train[0] if self.is_regression else train.sum()),
             max(one.test[key].n for one in outcomes if key in one.test),
-            *(math.nan if test is None else criterion.own(test) for test in (chosen, alone, together)),
+            figure(chosen),
+            figure(alone),
+            figure(together),
             *gain,
-            note="one class only" if is_one_class else "few records" if key in advice.few else "",
+            "one class only" if is_one_class else "few records" if key in advice.few else "",
         )
 
     @property
@@ -160,15 +132,13 @@ class Words:
         """The p value of the search for groups, as it is written."""
         return p_text(self.advice.finding.p_value)
 
-    def of_verdict(self, text: str) -> str:
-        """Return a text of `VERDICTS` with its names and figures."""
-        finding = self.advice.finding
-        return text.format(site=self.site, k=len(finding.groups), lone=self.named(finding.lone), p=self.p)
-
     @property
-    def verdict(self) -> Verdict:
-        """What the search for groups ended in."""
-        return VERDICTS[self.advice.finding.kind]
+    def verdict(self) -> tuple[str, str]:
+        """The finding in words, and what would change it."""
+        finding = self.advice.finding
+        known = {"site": self.site, "k": len(finding.groups), "lone": self.named(finding.lone), "p": self.p}
+        ending, change = (text.format(**known) for text in VERDICTS[finding.kind])
+        return self.sites(finding.num_clients) + ending, change
 
     def method(self, name: str) -> str:
         """Return a method's name within a sentence."""
@@ -176,18 +146,17 @@ class Words:
 
     def title(self, name: str) -> str:
         """Return a method's name at the begin of a row or a sentence."""
-        text = self.method(name)
-        return text[0].upper() + text[1:]
+        return capital(self.method(name))
 
     @property
     def answer(self) -> str:
         """The answer in one line."""
-        sites = self.sites(self.advice.finding.num_clients)
-        scale = " that differ only in the scale of their inputs"
-        sites += scale if self.advice.is_scale else self.of_verdict(self.verdict.answer)
+        finding = self.verdict[0]
+        if self.advice.is_scale:
+            finding = f"{self.sites(self.advice.finding.num_clients)} that differ only in the scale of their inputs"
         if self.advice.chosen is None:
-            return f"Nothing to advise yet: no method is better than the constant answer. {sites}."
-        return f"{sites}: {self.method(self.advice.best.name)}."
+            return f"Nothing to advise yet: no method is better than the constant answer. {finding}."
+        return f"{finding}: {self.method(self.advice.best.name)}."
 
     @property
     def changes(self) -> list[str]:
@@ -210,22 +179,20 @@ class Words:
         elif finding.kind == "none" and finding.p_value is not None and finding.p_value < _NEAR:
             near = f"Groups are claimed at p = 0.005 or less. {self.p} is near"
             texts.append(f"{near}: look again with more records per {self.site}.")
-        elif self.verdict.change:
-            texts.append(self.of_verdict(self.verdict.change))
+        elif change := self.verdict[1]:
+            texts.append(change)
         return [*texts, f"A new {self.site} changes the answer if it differs from these: ask again."]
 
     @property
     def interval(self) -> str:
         """What the intervals are over, and which direction is better."""
-        count = len(self.advice.judged(self.advice.best).test)
-        form = FORMS[self.measure]
-        better = f"{form.title[0].upper()}{form.title[1:]}: {'higher' if form.higher else 'lower'} is better."
+        count, form = len(self.advice.judged(self.advice.best).test), FORMS[self.measure]
+        better = f"{capital(form.title)}: {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
-        over = f"over {self.site}s like these."
+        over = f"over {self.site}s like these"
         if count < FEW_CLIENTS:
-            records = f"for these {self.sites(count)}, from their test records"
-            over = f"{records}; it says nothing about other {self.site}s."
-        return f"{better}{points} ± is a 95 % interval {over}"
+            over = f"for these {self.sites(count)}, from their test records; it says nothing about other {self.site}s"
+        return f"{better}{points} ± is a 95 % interval {over}."
 
     @property
     def command(self) -> str:
@@ -512,6 +479,11 @@ class Words:
         if low and advice.chosen is not None:
             figures = self._figures_at(advice.best, low)
             yield f"{self.named(low)}: the advised model does worse here than elsewhere ({figures})."
+
+
+def capital(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def departing(advice: Advice) -> list[str]:
