@@ -1,18 +1,17 @@
 """One client's data in memory, read: arrays, a data frame, a torch data set or one of Hugging Face."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.conf.problems import ConfigError
+
 if TYPE_CHECKING:
     import pandas as pd
-from collections.abc import Collection
-
-from florets.conf.problems import ConfigError
 
 FORMS = (
     "(x, y) of arrays, {'train': ..., 'test': ...}, a pandas DataFrame, a torch Dataset, or a Hugging Face Dataset "
@@ -75,19 +74,9 @@ class ClientData:
 
 
 def read_client(data: Any, target: str | None) -> ClientData:
-    """Read one client's data.
+    """Read one client's data, in one of the `FORMS`; raise WrongData where they cannot be used.
 
-    Parameters
-    ----------
-    data
-        In one of the `FORMS`.
-    target
-        Column of the targets, of data frames and of Hugging Face's data sets.
-
-    Raises
-    ------
-    WrongData
-        If they have another form, or something in them cannot be used.
+    `target` is the column of the targets, of data frames and of Hugging Face's data sets.
     """
     if not isinstance(data, Mapping) or set(data) == {"train"}:
         undivided = _part(data["train"] if isinstance(data, Mapping) else data, target)
@@ -108,38 +97,34 @@ def read_client(data: Any, target: str | None) -> ClientData:
     return ClientData(parts["train"], parts["test"])
 
 
+def _is(data: Any, module: str, kind: str) -> bool:
+    """Return whether data are of a class of a library, without importing it."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(data, getattr(loaded, kind))
+
+
 def is_frame(data: Any) -> bool:
-    """Return whether this is a pandas DataFrame, without importing pandas."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(data, pandas.DataFrame)
+    """Return whether this is a pandas DataFrame."""
+    return _is(data, "pandas", "DataFrame")
 
 
 def is_series(data: Any) -> bool:
-    """Return whether this is a pandas Series, without importing pandas."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(data, pandas.Series)
+    """Return whether this is a pandas Series."""
+    return _is(data, "pandas", "Series")
 
 
 def is_hugging_face(data: Any) -> bool:
-    """Return whether this is a `datasets.Dataset`, without importing that."""
-    datasets = sys.modules.get("datasets")
-    return datasets is not None and isinstance(data, datasets.Dataset)
+    """Return whether this is a `datasets.Dataset`."""
+    return _is(data, "datasets", "Dataset")
 
 
 def is_torch_data(data: Any) -> bool:
-    """Return whether this is a torch Dataset, without importing torch."""
-    loaded = "torch.utils.data" in sys.modules
-    return loaded and isinstance(data, sys.modules["torch.utils.data"].Dataset)
+    """Return whether this is a torch Dataset."""
+    return _is(data, "torch.utils.data", "Dataset")
 
 
 def array_of(values: Any) -> NDArray[Any]:
-    """Return an array, a tensor, or nested lists of numbers or tensors, as a NumPy array.
-
-    Raises
-    ------
-    WrongData
-        If rows have different lengths, or values are masked.
-    """
+    """Return an array, a tensor, or nested lists of numbers or tensors, as a NumPy array."""
     for one in values if isinstance(values, list | tuple) else [values]:
         if isinstance(one, np.ma.MaskedArray) and np.ma.is_masked(one):
             raise WrongData(
@@ -166,11 +151,6 @@ def inputs_of(values: Any) -> NDArray[Any]:
     """Return inputs (n, ...) as uint8 or float32, images with the channels first.
 
     Of four axes whose last one has 1, 3 or 4 entries, and the second one other numbers, the last one is the channels.
-
-    Raises
-    ------
-    WrongData
-        If they are no finite real numbers, or there are none.
     """
     x = array_of(values)
     if x.dtype.kind == "O":
@@ -205,11 +185,6 @@ def targets_of(values: Any) -> NDArray[Any]:
     """Return targets (n,) as integers, truth values, strings, or float32 values.
 
     Floats without fractions are integers.
-
-    Raises
-    ------
-    WrongData
-        If they are none of these, or a target is missing.
     """
     y = array_of(values)
     if y.ndim == 2 and y.shape[1] == 1:
@@ -289,13 +264,7 @@ def inputs_of_torch(data: Any) -> NDArray[Any]:
 
 
 def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
-    """Return a data frame as a table, checked.
-
-    Raises
-    ------
-    WrongData
-        If it has no records or no such target, or cells or names that a table cannot have.
-    """
+    """Return a data frame as a table, checked."""
     if not target:
         raise WrongData("is a data frame; name the column of its targets, target=<column>.")
     names = list(frame.columns)
@@ -312,13 +281,10 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
         raise WrongData("has no records; give some, or leave the client out.")
     if len(names) < 2:
         raise WrongData(f"has no column but the target {target!r}; give inputs as well.")
-    for name in names:
-        column = frame[name]
-        if column.dtype != object:
-            continue
-        known = column.dropna()
-        if wrong_type := next((type(cell).__name__ for cell in known if not isinstance(cell, _CELLS)), ""):
-            raise WrongData(f"column {name!r} holds {wrong_type}; give numbers or words, or leave the column out.")
+    for name in (name for name in names if frame[name].dtype == object):
+        kinds = {type(cell).__name__ for cell in frame[name].dropna() if not isinstance(cell, _CELLS)}
+        if kinds:
+            raise WrongData(f"column {name!r} holds {kinds.pop()}; give numbers or words, or leave the column out.")
     return Table(frame, target)
 
 
@@ -449,37 +415,24 @@ def agree_on_targets(
         The classes in the order of their labels; None: those that the clients' data declare, else those that occur.
     regression
         Whether targets are values; None: they are where a client has fractions.
-
-    Raises
-    ------
-    ConfigError
-        If clients have different kinds of targets, a target is none of the classes, all are of one class, or integers
-        look like values.
     """
-    kinds = {name: {part.y.dtype.kind for part in own} for name, own in parts.items()}
-    found = set().union(*kinds.values())
-    for kind in "Ub":
-        if kind in found and (others := sorted(found - {kind})):
-            one, other = (next(name for name, own in kinds.items() if its in own) for its in (kind, others[0]))
-            raise ConfigError(
-                [
-                    f"clients: the targets of {one!r} are {_KINDS[kind]}, and those of {other!r} "
-                    f"{_KINDS[others[0]]}; give all clients the same kind."
-                ]
-            )
+    whose = {part.y.dtype.kind: name for name, own in reversed(list(parts.items())) for part in own}
+    for kind in [kind for kind in "Ub" if kind in whose]:
+        if others := sorted(whose.keys() - {kind}):
+            both = f"{whose[kind]!r} are {_KINDS[kind]}, and those of {whose[others[0]]!r} {_KINDS[others[0]]}"
+            raise ConfigError([f"clients: the targets of {both}; give all clients the same kind."])
     is_chosen = regression is not None
     if regression is None:
-        regression = "f" in found and classes is None
+        regression = "f" in whose and classes is None
     if regression:
-        if "U" in found:
+        if "U" in whose:
             raise ConfigError(
                 ["clients: the targets are names, and a regression's are numbers; leave out regression."]
             )
         return Targets(regression=True)
-    if "f" in found:
-        name = next(name for name, own in kinds.items() if "f" in own)
+    if "f" in whose:
         raise ConfigError(
-            [f"clients: {name}: its targets have fractions and cannot be classes; give labels or names."]
+            [f"clients: {whose['f']}: its targets have fractions and cannot be classes; give labels or names."]
         )
     declared = [part.classes for own in parts.values() for part in own if part.classes]
     if classes is None and declared:

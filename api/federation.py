@@ -125,16 +125,7 @@ class Federation:
 
     @classmethod
     def like(cls, clients: Any, task: TaskConfig, **keys: Any) -> "Federation":
-        """Return clients whose targets mean what those of an earlier run's task mean.
-
-        Parameters
-        ----------
-        clients
-            See the class.
-        task
-            The earlier run's.
-        **keys
-            Arguments of the class but for `classes` and `regression`, which are the run's.
+        """Return clients whose targets mean what those of an earlier run's task mean; `keys` are those of the class.
 
         Raises
         ------
@@ -336,15 +327,15 @@ def _csv(frame: "pd.DataFrame") -> bytes:
     return buffer.getvalue()
 
 
-def with_clients(
-    experiment: Any, keys: Mapping[str, Any], fewest: int = 2
+def clients_of(
+    first: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
 ) -> tuple[Any, dict[str, Any], Federation | None]:
     """Return a public function's arguments with the folder of its clients' data in the place of the data.
 
     Parameters
     ----------
-    experiment
-        Name of the preset, several names, or None.
+    first
+        The function's first argument: a preset's name, clients' data, or None; with `several` also several names.
     keys
         The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may be
         among them.
@@ -354,13 +345,22 @@ def with_clients(
     Returns
     -------
     experiment, keys, Federation
-        As they were given, and None, where there are no `clients`.
+        As they were given, and None, where there are no clients.
 
     Raises
     ------
     ConfigError
         As a Federation raises it; if the data are given twice; or if the preset names data.
     """
+    experiment = first
+    if isinstance(first, list | tuple) and first and all(isinstance(one, str) for one in first):
+        if not several:
+            raise ConfigError(["experiment: is a list of names; give one, or florets.sweep all of them."])
+        experiment = list(first)
+    elif first is not None and not isinstance(first, str):
+        if keys.get("clients") is not None:
+            raise ConfigError(["clients: are given twice; leave out one of them."])
+        experiment, keys = None, {**keys, "clients": first}
     if keys.get("clients") is None:
         if alone := [name for name in _OF_CLIENTS if keys.get(name) is not None]:
             raise ConfigError([f"{name}: describes clients=, and none are given." for name in alone])
@@ -384,8 +384,7 @@ def with_clients(
     chosen = rest.get("experiment", experiment)
     for one in [chosen] if isinstance(chosen, str) else chosen:
         _refuse_other_data(str(one))
-    results = Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute()
-    folder = federation.write(results)
+    folder = federation.write(Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute())
     given = set(_dotted(rest))
     own = {name: value for name, value in federation.settings.items() if name not in given}
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
@@ -441,12 +440,9 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
     if owner is not None:
         if names is not None:
             raise ConfigError([f"names: the clients have the names in the column {owner!r}; leave names out."])
-        if is_frame(clients):
-            found = _owners_of_frame(clients, owner)
-        elif is_hugging_face(clients):
-            found = _owners_of_hugging_face(clients, owner)
-        else:
+        if not is_frame(clients) and not is_hugging_face(clients):
             raise ConfigError([f"owner={owner}: needs one data frame or Hugging Face Dataset of all clients."])
+        found = _by_owner(clients, owner)
     elif isinstance(clients, Mapping):
         if names is not None:
             raise ConfigError(["names: the clients' mapping has them already; leave names out."])
@@ -490,31 +486,22 @@ def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
     return found
 
 
-def _owners_of_frame(frame: "pd.DataFrame", owner: str) -> dict[str, Any]:
-    if owner not in frame.columns:
-        raise ConfigError(
-            [f"owner={owner}: there is no such column; there are {', '.join(map(str, frame.columns[:20]))}."]
-        )
-    if missing := int(frame[owner].isna().sum()):
-        raise ConfigError(
-            [f"owner={owner}: {missing} records name no owner; leave them out, .dropna(subset=[{owner!r}])."]
-        )
-    rest = frame.drop(columns=owner)
-    whose = frame[owner].astype(str)
-    return {name: rest[(whose == name).to_numpy()] for name in sorted(whose.unique())}
+def _by_owner(data: Any, owner: str) -> dict[str, Any]:
+    """Return the records of a data frame or a Hugging Face data set by the column that says whose they are."""
+    import pandas as pd
 
-
-def _owners_of_hugging_face(data: Any, owner: str) -> dict[str, Any]:
-    if owner not in data.features:
-        raise ConfigError([f"owner={owner}: there is no such column; there are {', '.join(data.features)}."])
-    cells = data.with_format(None)[owner][:]
-    if None in cells:
-        raise ConfigError(
-            [f"owner={owner}: {cells.count(None)} records name no owner; leave them out with .filter()."]
-        )
-    rest = data.remove_columns(owner)
-    whose = np.array([str(cell) for cell in cells])
-    return {str(name): rest.select(np.flatnonzero(whose == name)) for name in np.unique(whose)}
+    is_table = is_frame(data)
+    names = list(map(str, data.columns if is_table else data.features))
+    if owner not in names:
+        raise ConfigError([f"owner={owner}: there is no such column; there are {', '.join(names[:20])}."])
+    cells = data[owner] if is_table else pd.Series(data.with_format(None)[owner][:], dtype=object)
+    if missing := int(cells.isna().sum()):
+        remedy = f".dropna(subset=[{owner!r}])" if is_table else "with .filter()"
+        raise ConfigError([f"owner={owner}: {missing} records name no owner; leave them out, {remedy}."])
+    rest = data.drop(columns=owner) if is_table else data.remove_columns(owner)
+    whose = cells.astype(str).to_numpy()
+    take = rest.iloc.__getitem__ if is_table else rest.select
+    return {name: take(np.flatnonzero(whose == name)) for name in sorted(set(whose))}
 
 
 def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> list[int]:
@@ -538,11 +525,8 @@ def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str])
                 "give all, or leave clusters out."
             ]
         )
-    scalars = [isinstance(one, str | bool | int | float) for one in plain]
-    if not all(scalars):
-        raise ConfigError(
-            [f"clusters: that of client {names[scalars.index(False)]!r} is neither a number nor a name."]
-        )
+    if wrong := [name for name, one in zip(names, plain, strict=True) if not isinstance(one, str | int | float)]:
+        raise ConfigError([f"clusters: that of client {wrong[0]!r} is neither a number nor a name."])
     if all(isinstance(one, int) and one >= 0 for one in plain):
         return [int(one) for one in plain]
     order = list(dict.fromkeys(map(str, plain)))
@@ -597,23 +581,16 @@ def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
         raise ConfigError(
             [f"clients: the target of {whose} is {first!r}, of {others} {second!r}; name it, target=<column>."]
         )
-    parts = [(name, part) for name, data in clients.items() for part in _arrays(data)]
-    for name, part in parts[1:]:
-        one, reference = part.x, parts[0][1].x
-        if one.shape[1:] != reference.shape[1:]:
-            raise ConfigError(
-                [
-                    f"clients: the inputs of {name} have shape {one.shape[1:]}, and those of {parts[0][0]} "
-                    f"{reference.shape[1:]}; bring them into one shape."
-                ]
-            )
-        if one.dtype != reference.dtype:
-            raise ConfigError(
-                [
-                    f"clients: the inputs of {name} are {one.dtype}, and those of {parts[0][0]} {reference.dtype}; "
-                    "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type."
-                ]
-            )
+    parts = [(name, part.x) for name, data in clients.items() for part in _arrays(data)]
+    for name, x in parts[1:]:
+        whose, reference = parts[0]
+        if x.shape[1:] != reference.shape[1:]:
+            of_both = f"have shape {x.shape[1:]}, and those of {whose} {reference.shape[1:]}"
+            raise ConfigError([f"clients: the inputs of {name} {of_both}; bring them into one shape."])
+        if x.dtype != reference.dtype:
+            of_both = f"are {x.dtype}, and those of {whose} {reference.dtype}"
+            rule = "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type"
+            raise ConfigError([f"clients: the inputs of {name} {of_both}; {rule}."])
 
 
 def _has_fractions(column: "pd.Series[Any]") -> bool:
@@ -632,21 +609,3 @@ def _digest(files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels) -
             for part in parts:
                 found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return found.hexdigest()[:16]
-
-
-def clients_of(
-    clients: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
-) -> tuple[Any, dict[str, Any], Federation | None]:
-    """Return what `with_clients` does, for a function whose first argument is a preset's name or clients' data.
-
-    With `several` it may be the names of several presets.
-    """
-    if clients is None or isinstance(clients, str):
-        return with_clients(clients, keys, fewest)
-    if isinstance(clients, list | tuple) and clients and all(isinstance(one, str) for one in clients):
-        if several:
-            return with_clients(list(clients), keys, fewest)
-        raise ConfigError(["experiment: is a list of names; give one, or florets.sweep all of them."])
-    if keys.get("clients") is not None:
-        raise ConfigError(["clients: are given twice; leave out one of them."])
-    return with_clients(None, {**keys, "clients": clients}, fewest)

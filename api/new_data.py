@@ -147,11 +147,6 @@ def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Pre
     ----------
     state, whose
         The model, and what it is called.
-
-    Raises
-    ------
-    ValueError
-        If the data do not fit the model.
     """
     from florets.task.new_client import predict
 
@@ -224,11 +219,6 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
 
     CLoVE's frozen clusters, the groups of a discovery or those of FLUX decide where the run has them, else the lowest
     loss; of a run whose clients mix models the data's share of each is fitted.
-
-    Raises
-    ------
-    ValueError
-        If the data do not fit the run's models.
     """
     x = new.x
     # An autoencoder's targets are its inputs.
@@ -240,11 +230,11 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
         return Assignment(None, "the run's clients mix all models", len(x), none, loss, accuracy, shares=shares)
     losses = model_losses(run.task, run.models, x, y)
     chosen, why, misfit = int(np.argmin(losses)), "its loss on these data is the lowest", ""
-    if run.frozen is not None:
+    if run.frozen_by == "losses":
         chosen = run.nearest_frozen(model_losses(run.task, run.frozen_models(), x, y))
         why = "its cluster's losses, saved when the run froze the clustering, are the nearest"
-    if run.groups is not None:
-        group, cosine = nearest_group(run.groups, run.task, run.config.train, x, y)
+    if run.frozen is not None and run.frozen.training is not None:
+        group, cosine = nearest_group(run.frozen, run.task, run.config.train, x, y)
         if group < 0:
             misfit = f"None of the run's groups fits these data (cosine {cosine:.2f} with the nearest one's centre)."
         else:
@@ -252,11 +242,12 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
                 group,
                 f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
             )
-            if run.groups.folds_of(len(x)) == 1:
-                needed = run.groups.folds * run.groups.size
+            training = run.frozen.training
+            if training.folds_of(len(x)) == 1:
+                needed = training.folds * training.size
                 why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
-    if run.descriptors is not None:
-        chosen = nearest_descriptor(run.descriptors, run.task, x, y)
+    if run.frozen is not None and run.frozen.by == "descriptors":
+        chosen = nearest_descriptor(run.frozen, run.task, x, y)
         why = "of what the run's common model makes of them, that group's is the nearest"
     if len(losses) == 1:
         why = "the run has only this one"
@@ -266,18 +257,12 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
 
 
 def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
-    """Return which model fits inputs without targets.
-
-    Raises
-    ------
-    ConfigError
-        If the run places data by their targets.
-    """
-    if run.descriptors is None:
+    """Return which model fits inputs without targets."""
+    if run.frozen is None or run.frozen.by != "descriptors":
         raise ConfigError(
             ["unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."]
         )
-    chosen = nearest_descriptor(run.descriptors, run.task, new.x, None)
+    chosen = nearest_descriptor(run.frozen, run.task, new.x, None)
     why = "of what the run's common model makes of the inputs, that group's is the nearest"
     return Assignment(chosen, why, len(new.x), np.empty(0))
 
@@ -315,7 +300,7 @@ def assign_new(folder: Path, run: RunModels, x: Any, y: Any = None, client: str 
     in_file = isinstance(x, str | Path) or is_frame(x) or is_torch_data(x)
     key = None if client is None else _key(folder, client)
     with _in_own_words():
-        if y is None and has_targets and (not in_file or run.descriptors is not None):
+        if y is None and has_targets and (not in_file or run.frozen_by == "descriptors"):
             return assign_unlabelled(run, _read(folder, run, x, None, key, labelled=False))
         return assign_data(run, _read(folder, run, x, y, key, labelled=has_targets))
 

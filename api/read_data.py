@@ -30,13 +30,7 @@ def is_mixture(run: RunModels) -> bool:
 
 
 def refuse_one_model(run: RunModels, key: str) -> None:
-    """Refuse a key that asks for a client's one model where it has a mixture.
-
-    Raises
-    ------
-    ConfigError
-        If the run's clients mix models.
-    """
+    """Refuse a key that asks for a client's one model where it has a mixture."""
     if is_mixture(run):
         raise ConfigError(
             [
@@ -53,13 +47,7 @@ _MOST_NAMED = 5
 
 
 def chosen_model(run: RunModels, folder: Path, given: Mapping[str, str]) -> tuple[Arrays, str]:
-    """Return the model that the keys ``model`` or ``client`` ask for, and what it is called.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such model or client, or neither or both keys are given where there are several models.
-    """
+    """Return the model that the keys ``model`` or ``client`` ask for, and what it is called."""
     if given.get("client") in run.own and "model" not in given:
         return run.own[given["client"]], f"client {given['client']}'s own model"
     index = _chosen_index(run, folder, given)
@@ -178,15 +166,7 @@ class NewData:
 
 
 def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: bool) -> NewData:
-    """Read the data that a command names.
-
-    Raises
-    ------
-    ConfigError
-        If a key does not suit the data.
-    ValueError
-        If the data cannot be read, or do not fit the run's models.
-    """
+    """Read the data that a command names."""
     path = Path(given["data"]).expanduser().absolute()
     if path.is_file() and is_table(path):
         if wrong := [key for key in FORM_KEYS if key in given]:
@@ -224,13 +204,7 @@ def read_table(run: RunModels, folder: Path, path: Path, site: str | None, label
 
 
 def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
-    """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit the run's models.
-    """
+    """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive."""
     form = _form(run, {})
     here = Path("x")
     found = None if y is None else targets(here, y, form.classes, form.regression)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,9 +13,8 @@ from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines import engine
 from florets.reports.tables import Cell, ResultTable
-from florets.strategies import TITLES
 from florets.studies.sweep.best import Best, best_of
-from florets.studies.sweep.jobs import SUMMARY, Group, JobResult, group_jobs, read_jobs, short
+from florets.studies.sweep.jobs import STRATEGY, SUMMARY, Jobs, group_jobs, short
 from florets.studies.sweep.report import (
     MOST_LINES,
     SweepMeasure,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from florets.reports.figures import Picture
 
 
-_STRATEGY, _ROUND = "strategy", "round"
+_ROUND = "round"
 INTERRUPTED = 130
 """Exit code of a sweep that was interrupted."""
 _OF_ROUNDS = ("ari", "accuracy", "loss", "validation", "model_error", "cluster_error", "cluster_loss")
@@ -114,34 +114,33 @@ class Sweep:
         """
         jobs = self._where(where)
         names = [columns] if isinstance(columns, str) else list(columns or ())
-        key = names[0] if len(names) == 1 and names[0] in _keys(jobs) else None
+        key = names[0] if len(names) == 1 and names[0] in jobs.shown else None
         if key is None and rows is None:
-            return self._of_groups(jobs, names, best)
+            self._chosen(names)
+            chosen = names or list(measures_of(jobs))
+            table = means(jobs, group_jobs(jobs)[1], chosen, titles=True, marks=best is not None)
+            return replace(table, note=_note(jobs))
         row_keys = _varying(jobs, without=key) if rows is None else [rows] if isinstance(rows, str) else list(rows)
         for name in row_keys:
-            _check(name, _keys(jobs), "rows", "no such key varies")
+            _check(name, map(str, jobs.shown), "rows", "no such key varies")
         _refuse_mixed(jobs, [*row_keys, *([key] if key else [])])
-        lines = _combinations(jobs, row_keys)
+        lines = jobs.by(row_keys)
+        note = _note(jobs)
         if key is None:
             measures = self._chosen(names)
             heads = [measure.title for measure in measures]
-            cells = [[measure.cell(_group(of)) for measure in measures] for of in lines.values()]
+            cells = [tuple(measure.cell(of) for measure in measures) for of in lines.values()]
         else:
             shown = self._measure(measure)
-            across = _combinations(jobs, [key])
-            heads = [values[0] for values in across]
+            heads = list(jobs.shown[key].unique())
             measures = [shown] * len(heads)
-            cells = [
-                [_cell(shown, [job for job in of if job in there]) for there in across.values()]
-                for of in lines.values()
-            ]
-        table = ResultTable(
-            ", ".join(row_keys), tuple(map(", ".join, lines)), tuple(heads), tuple(map(tuple, cells)), _note(jobs)
-        )
-        if key is not None:
-            table = _titled(table, measures[0].title)
+            places = [of.by([key]) for of in lines.values()]
+            cells = [tuple(shown.cell(of[head,]) if (head,) in of else Cell("--") for head in heads) for of in places]
+            title = f"{shown.title[:1].upper()}{shown.title[1:]}"
+            note = f"{title}, mean ± sample standard deviation over seeds. {note}".strip()
+        table = ResultTable(", ".join(row_keys), tuple(map(", ".join, lines)), tuple(heads), tuple(cells), note)
         higher = [one.higher for one in measures]
-        return table.marked(higher, "rows" if key == _STRATEGY else "columns") if best else table
+        return table.marked(higher, "rows" if key == STRATEGY else "columns") if best else table
 
     def latex(
         self,
@@ -188,7 +187,7 @@ class Sweep:
         import pandas as pd
 
         groups = group_jobs(self._where(where))[1]
-        if not any(group.runs for group in groups):
+        if not any(len(group.jobs.runs) for group in groups):
             raise ConfigError([f"{self.folder}: nothing to compare: all of these jobs failed."])
         if against is not None:
             _check(against, [group.strategy for group in groups], "against", "no such strategy ran")
@@ -244,24 +243,22 @@ class Sweep:
 
         jobs = self._where(where)
         if x == _ROUND:
-            curves = {group.title: runs for group in group_jobs(jobs)[1] if (runs := lines_of(group))}
+            curves = {group.title: runs for group in group_jobs(jobs)[1] if (runs := lines_of(group.jobs))}
             if measure is not None:
                 _check(measure, _OF_ROUNDS, "measure", "rounds have no such figure")
             figure = sweep_figure(curves, quantities=[measure] if measure else [])
             if figure is None:
                 raise ConfigError([f"{self.folder}: nothing to draw: the runs' folders or that figure are missing."])
             return figure
-        _check(x, _keys(jobs), "x", "no such key varies")
+        _check(x, map(str, jobs.shown), "x", "no such key varies")
         others = [lines] if lines else _varying(jobs, without=x)
         for name in others:
-            _check(name, _keys(jobs), "lines", "no such key varies")
+            _check(name, map(str, jobs.shown), "lines", "no such key varies")
         _refuse_mixed(jobs, [x, *others])
         shown = self._measure(measure)
         drawn = {
-            _line_name(others, names): [
-                (values[0], shown.spread(_group(there))) for values, there in _combinations(of, [x]).items()
-            ]
-            for names, of in _combinations(jobs, others).items()
+            _line_name(others, names): [(values[0], shown.spread(there)) for values, there in of.by([x]).items()]
+            for names, of in jobs.by(others).items()
         }
         joined = len(drawn) <= MOST_LINES
         if not joined:
@@ -269,21 +266,19 @@ class Sweep:
         return settings_figure(drawn, shown.title, x, shown.bounds, joined)
 
     @cached_property
-    def _jobs(self) -> list[JobResult]:
-        return read_jobs(self.folder / SUMMARY)
+    def _jobs(self) -> Jobs:
+        return Jobs.read(self.folder / SUMMARY)
 
-    def _where(self, where: Mapping[str, Any] | None) -> list[JobResult]:
+    def _where(self, where: Mapping[str, Any] | None) -> Jobs:
         wanted = {key: str(value) for key, value in (where or {}).items()}
         # A strategy goes by its key and by the name that tables show.
-        found = [
-            job
-            for job in self._jobs
-            if all(value in (job.overrides.get(key), _value(job, key)) for key, value in wanted.items())
-        ]
-        if not found:
+        known = (self._jobs.keys.to_dict("records"), self._jobs.shown.to_dict("records"))
+        pairs = enumerate(zip(*known, strict=True))
+        places = [n for n, both in pairs if all(v in [one.get(key) for one in both] for key, v in wanted.items())]
+        if not places:
             text = ", ".join(f"{key}={value}" for key, value in wanted.items()) or "the sweep"
             raise ConfigError([f"where: {text}: no job has these."])
-        return found
+        return self._jobs.take(places)
 
     def _measure(self, name: str | None) -> SweepMeasure:
         return main_measure(self._jobs) if name is None else self._chosen([name], "measure")[0]
@@ -293,13 +288,6 @@ class Sweep:
         for name in names:
             _check(name, known, what, f"the sweep has no such measure{' or key' if what == 'columns' else ''}")
         return [known[name] for name in names or known]
-
-    def _of_groups(self, jobs: Sequence[JobResult], names: Sequence[str], best: str | None) -> ResultTable:
-        """Return the table of `summary.md`, with the strategies' names."""
-        self._chosen(names)
-        groups = group_jobs(jobs)[1]
-        table = means(groups, names or list(measures_of(jobs)), titles=True, marks=best is not None)
-        return ResultTable(table.corner, table.rows, table.columns, table.cells, _note(jobs))
 
     def __repr__(self) -> str:
         return f"<florets.Sweep {self.folder}>\n\n{summary_markdown(self._jobs)}"
@@ -360,60 +348,27 @@ def finished(code: int, folder: Path) -> Sweep:
     return Sweep(folder)
 
 
-def _keys(jobs: Sequence[JobResult]) -> list[str]:
-    """Return the keys that some jobs have; the strategy always."""
-    return list(dict.fromkeys([_STRATEGY, *(key for job in jobs for key in job.overrides if key != "seed")]))
-
-
-def _varying(jobs: Sequence[JobResult], without: str | None = None) -> list[str]:
-    keys = [key for key in _keys(jobs) if key != without and len({_value(job, key) for job in jobs}) > 1]
+def _varying(jobs: Jobs, without: str | None = None) -> list[str]:
+    keys = [str(key) for key in jobs.shown if key != without and jobs.shown[key].nunique() > 1]
     # A table needs rows: with nothing else that varies the strategy's.
-    return keys or [key for key in (_STRATEGY,) if key != without]
-
-
-def _value(job: JobResult, key: str) -> str:
-    """Return a job's value of a key as it is shown: a strategy by the name that papers give it."""
-    value = job.overrides.get(key, "")
-    if key != _STRATEGY:
-        return value
-    name = value if job.summary is None else job.summary.strategy
-    return TITLES.get(name, name)
-
-
-def _combinations(jobs: Sequence[JobResult], keys: Sequence[str]) -> dict[tuple[str, ...], list[JobResult]]:
-    """Return the jobs by their values of some keys, in the order of their first jobs."""
-    found: dict[tuple[str, ...], list[JobResult]] = {}
-    for job in jobs:
-        found.setdefault(tuple(_value(job, key) for key in keys), []).append(job)
-    return found
+    return keys or [key for key in (STRATEGY,) if key != without]
 
 
 def _line_name(keys: Sequence[str], values: Sequence[str]) -> str:
     """Return the name of a line: a strategy's, and other keys without their groups."""
     pairs = zip(keys, values, strict=True)
-    return ", ".join(
-        value if key == _STRATEGY else f"{key.rpartition('.')[2]}={short(value)}" for key, value in pairs
-    )
+    return ", ".join(value if key == STRATEGY else f"{key.rpartition('.')[2]}={short(value)}" for key, value in pairs)
 
 
-def _refuse_mixed(jobs: Sequence[JobResult], keys: Sequence[str]) -> None:
+def _refuse_mixed(jobs: Jobs, keys: Sequence[str]) -> None:
     """Refuse means over jobs that differ in more than their seed."""
-    for of in _combinations(jobs, keys).values():
-        for key in _keys(of):
-            values = list(dict.fromkeys(_value(job, key) for job in of))
-            if key not in keys and len(values) > 1:
+    for of in jobs.by(keys).values():
+        for key in of.shown.columns.difference(list(keys), sort=False):
+            if len(values := of.shown[key].unique()) > 1:
                 chosen = f"where={{{key!r}: {values[0]!r}}}"
                 raise ConfigError(
                     [f"{key}: varies too ({', '.join(values)}); name it in rows or columns, or choose with {chosen}."]
                 )
-
-
-def _group(jobs: Sequence[JobResult]) -> Group:
-    return Group("", {}, list(jobs))
-
-
-def _cell(measure: SweepMeasure, jobs: Sequence[JobResult]) -> Cell:
-    return measure.cell(_group(jobs)) if jobs else Cell("--")
 
 
 def _check(name: str, known: Iterable[str], what: str, problem: str) -> None:
@@ -422,14 +377,8 @@ def _check(name: str, known: Iterable[str], what: str, problem: str) -> None:
         raise ConfigError([f"{what}={name}: {problem}.{did_you_mean(name, names)} There are: {', '.join(names)}."])
 
 
-def _note(jobs: Sequence[JobResult]) -> str:
-    failed = sum(job.summary is None for job in jobs)
-    return f"{failed} of {len(jobs)} jobs failed." if failed else ""
-
-
-def _titled(table: ResultTable, title: str) -> ResultTable:
-    note = " ".join(filter(None, [f"{title}, mean ± sample standard deviation over seeds.", table.note]))
-    return ResultTable(table.corner, table.rows, table.columns, table.cells, note[:1].upper() + note[1:])
+def _note(jobs: Jobs) -> str:
+    return f"{jobs.failed} of {len(jobs)} jobs failed." if jobs.failed else ""
 
 
 def tune(

@@ -309,13 +309,13 @@ class _Reader:
             if block.data and ":" not in block.data:
                 self._known("paper", (block.data,), names_of("data"), "data")
             used = set(block.values)
-            for row, column in ((row, column) for row, of_row in block.values.items() for column in of_row):
+            for of, column in ((name, column) for name, of_row in block.values.items() for column in of_row):
                 self._known("paper", (column,), lines["columns"], "column")
-                if (key := (row, column, block.measure, block.data)) in seen:
-                    at = f"paper.{number}.values.{row}.{column}"
+                if (key := (of, column, block.measure, block.data)) in seen:
+                    at = f"paper.{number}.values.{of}.{column}"
                     self._fault(at, "this measure has a value there already; keep one of the two.")
                 seen.add(key)
-                used |= {column, f"{row}.{column}"}
+                used |= {column, f"{of}.{column}"}
             for reason in set(block.why) - used:
                 self._fault(
                     f"paper.{number}.why.{reason}", "there is no such value; use a column, a row or <row>.<column>."
@@ -533,5 +533,5 @@ def _references(item: Item) -> tuple[Reference, ...]:
         for row, column, figure in ((r, c, f) for r, of_row in block.values.items() for c, f in of_row.items()):
             reasons = why.get(f"{row}.{column}", (*why.get(column, ()), *why.get(row, ())))
             names = (row, column, block.measure)
-            found.append(Reference(*names, *figure, source=block.source, reasons=reasons, data=block.data))
+            found.append(Reference(*names, **figure._asdict(), source=block.source, reasons=reasons, data=block.data))
     return tuple(reference for reference in found if reference.measure in item.measures)

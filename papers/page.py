@@ -30,7 +30,7 @@ from florets.papers.table import (
 from florets.reports.console import counted, say
 from florets.reports.folder import write_whole
 from florets.reports.tables import markdown_table
-from florets.studies.sweep.jobs import read_jobs
+from florets.studies.sweep.jobs import Jobs
 from florets.studies.sweep.report import store_sweeps, sweep_text
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
         )
     if not (path := _stored_sweep(folder, names[0])).is_file():
         return None, f"no such sweep is stored (sweep.{names[0]}=<its folder>); left as it was"
-    jobs_of_it = read_jobs(path)
+    jobs_of_it = Jobs.read(path)
     where = dict(pair.partition(":")[::2] for pair in own["where"].split(",")) if "where" in own else {}
     columns = own["columns"].split(",") if "columns" in own else ()
     try:

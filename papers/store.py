@@ -92,7 +92,7 @@ class Store(_Stored[Progress]):
     def _read(self, line: Mapping[str, str], known: Progress | None) -> Progress:
         if line["state"] not in _STATES:
             raise ValueError(f"state {line['state']} is none of {', '.join(_STATES)}")
-        state = _STATES[_STATES.index(line["state"])]  # type: ignore[arg-type]  # it is one of them
+        state = _STATES[_STATES.index(line["state"])]
         if state != "finished":
             return Progress(state, note=line["note"])
         texts = {name: text for name, text in line.items() if name not in _HEAD and text}

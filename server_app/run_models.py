@@ -21,16 +21,9 @@ from florets.conf.schema import Config
 from florets.reports.folder import whole_file, write_arrays
 from florets.server_app.data_agreement import PREPROCESSING, read_preprocessing
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, look_for_given, recorded_code
-from florets.server_app.saved_groups import (
-    pack_class_shares,
-    pack_descriptors,
-    pack_groups,
-    unpack_class_shares,
-    unpack_descriptors,
-    unpack_groups,
-)
+from florets.server_app.saved_groups import pack_frozen, unpack_frozen
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.task.data.tables.preprocessing import Preprocessing
@@ -54,13 +47,7 @@ class RunModels:
     models
         The K models at the run's end, each by its arrays' names.
     frozen
-        The clusters at the moment of stability, None where the run froze none.
-    groups
-        Those that a discovery found; None where the run has none.
-    descriptors
-        Those that FLUX found; None where the run has none.
-    class_shares
-        Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None.
+        The groups by which later clients are assigned, None where the run froze none.
     preprocessing
         How tables become the models' inputs; None where the run's clients had none.
     own
@@ -70,16 +57,23 @@ class RunModels:
     config: Config
     task: Task
     models: tuple[Arrays, ...]
-    frozen: FrozenClusters | None
+    frozen: Frozen | None
     preprocessing: Preprocessing | None = None
-    groups: FrozenGroups | None = None
-    descriptors: FrozenDescriptors | None = None
     own: Mapping[str, Arrays] = field(default_factory=dict)
-    class_shares: FloatArray | None = None
+
+    @property
+    def frozen_by(self) -> str:
+        """What later clients are compared by, see `Frozen`; empty where the run froze no groups."""
+        return "" if self.frozen is None else self.frozen.by
+
+    @property
+    def class_shares(self) -> FloatArray | None:
+        """Share of each class in what each model is responsible for, (K, C), of a run of FedRC; else None."""
+        return self.frozen.centroids if self.frozen is not None and self.frozen.by == "classes" else None
 
     def frozen_models(self) -> list[Arrays]:
         """Return the models on which the losses for `nearest_frozen` are taken."""
-        return [] if self.frozen is None else _states(self.frozen.models.record)
+        return [] if self.frozen is None or self.frozen.models is None else _states(self.frozen.models.record)
 
     def nearest_frozen(self, losses: FloatArray) -> int:
         """Return the model whose saved centroid is nearest to losses (K,) on `frozen_models`.
@@ -93,25 +87,10 @@ class RunModels:
 
 def save_clusters(folder: Path, strategy: Strategy[Any, Any], task: Task) -> None:
     """Write ``clusters.safetensors``: sizes that the models were built for, and frozen clusters if there are any."""
-    arrays: Arrays = {}
-    frozen = strategy.frozen_clusters()
-    groups: dict[str, str] = {}
-    if isinstance(frozen, FrozenGroups):
-        arrays, groups = pack_groups(frozen)
-    elif isinstance(frozen, FrozenDescriptors):
-        arrays, groups = pack_descriptors(frozen)
-    elif isinstance(frozen, ClassShares):
-        arrays = pack_class_shares(frozen)
-    elif frozen is not None:
-        arrays = {"centroids": frozen.centroids, "model_of_cluster": frozen.model_of_cluster}
-        if np.isfinite(frozen.limit):
-            arrays["limit"] = np.array(frozen.limit)
-        for index, state in enumerate(_states(frozen.models.record)):
-            arrays.update({f"models/{index}/{name}": values for name, values in state.items()})
+    arrays, about = pack_frozen(strategy.frozen_clusters())
     sizes = {"input_shape": json.dumps(list(task.input_shape)), "num_outputs": str(task.num_outputs)}
-    square_root = {"square_root": json.dumps(isinstance(frozen, FrozenClusters) and frozen.square_root)}
     with whole_file(folder / CLUSTERS, "wb") as file:
-        write_arrays(file, arrays, {**sizes, **square_root, **groups})
+        write_arrays(file, arrays, {**sizes, **about})
 
 
 def save_own_models(folder: Path, strategy: Strategy[Any, Any], models: Models) -> None:
@@ -152,24 +131,19 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
     clusters, metadata = _read(folder / CLUSTERS)
     try:
         shape, outputs = json.loads(metadata["input_shape"]), int(metadata["num_outputs"])
-        square_root = json.loads(metadata["square_root"]) is True
         if not isinstance(shape, list) or not all(type(size) is int and size >= 1 for size in (*shape, outputs)):
             raise ValueError(f"sizes {shape} and {outputs} are not integers from 1")
         states = _models(models)
         probes = config.strategy.settings.extra_models
-        groups = unpack_groups(clusters, metadata, len(states))
-        described = unpack_descriptors(clusters, metadata, len(states), outputs)
-        class_shares = unpack_class_shares(clusters, len(states), outputs)
-        has_losses = bool(clusters) and groups is None and described is None and class_shares is None
-        frozen = _frozen(clusters, len(states), probes, square_root) if has_losses else None
-    except (KeyError, ValueError) as error:
+        frozen = unpack_frozen(clusters, metadata, len(states), outputs, probes)
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
     own = _own_models(folder / OWN, states) if (folder / OWN).is_file() else {}
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
     agreed["partition_options"] = {"input_shape": shape, "num_outputs": outputs}
     task = Task(TaskSpec(**{**task_spec(config), **agreed}))
-    return RunModels(config, task, states, frozen, _preprocessing(folder, task), groups, described, own, class_shares)
+    return RunModels(config, task, states, frozen, _preprocessing(folder, task), own)
 
 
 def _warn_of_changed_model(folder: Path, config: Config) -> None:
@@ -237,28 +211,6 @@ def _models(arrays: Arrays) -> tuple[Arrays, ...]:
     if any(state.keys() != states[0].keys() for state in states):
         raise ValueError("the models have different arrays")
     return states
-
-
-def _frozen(arrays: Arrays, num_models: int, probes: int, square_root: bool) -> FrozenClusters:
-    centroids, model_of_cluster = arrays["centroids"], arrays["model_of_cluster"]
-    prefix = "models/"
-    record = ArrayRecord(
-        {name.removeprefix(prefix): Array(values) for name, values in arrays.items() if name.startswith(prefix)}
-    )
-    # CLoVE's probes were frozen with the models: losses are taken on them, too.
-    vector = num_models + probes
-    if not record or bank.num_models(record) != vector:
-        raise ValueError(f"the run has {vector} models and probes, but other frozen ones")
-    models = Models(record)
-    shape = (len(model_of_cluster), vector)
-    if not shape[0] or centroids.shape != shape or not np.isfinite(centroids).all():
-        raise ValueError(f"the centroids are not {shape} finite numbers")
-    if not all(index in range(num_models) for index in model_of_cluster.tolist()):
-        raise ValueError(f"a cluster's model is none of the {num_models}")
-    limit = float(arrays.get("limit", np.inf))
-    if not limit > 0:
-        raise ValueError(f"the losses' limit is {limit}, not above 0")
-    return FrozenClusters(models, centroids, model_of_cluster, square_root, limit)
 
 
 def _states(record: ArrayRecord) -> list[Arrays]:

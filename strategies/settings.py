@@ -250,13 +250,7 @@ def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "s
 
 
 def choice_of(settings: Settings, name: str, given: Any) -> Any:
-    """Return a run-level choice, or the algorithm's default.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm cannot follow the value.
-    """
+    """Return a run-level choice, or the algorithm's default."""
     values = settings.follows.get(name, ())
     if given is not None and given not in values:
         can = f"it takes {' or '.join(values)}" if values else "it has no such choice"
@@ -269,13 +263,7 @@ def choice_of(settings: Settings, name: str, given: Any) -> Any:
 def start_with(
     k: int | Literal["auto"] | None, choose_k: ChooseK | None, first_round: FirstRound | None
 ) -> FirstRound | None:
-    """Return how round 1 is to start: where folds find K, by updates.
-
-    Raises
-    ------
-    ValueError
-        If it was to start otherwise.
-    """
+    """Return how round 1 is to start: where folds find K, by updates."""
     if k != "auto" or choose_k != "folds":
         return first_round
     if first_round not in (None, "update"):
@@ -284,13 +272,7 @@ def start_with(
 
 
 def loss_batch_of(settings: Settings, given: int | None) -> int | None:
-    """Return how many samples a client takes losses on, None for all.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm takes losses on all samples.
-    """
+    """Return how many samples a client takes losses on, None for all."""
     if given is None:
         return None
     if "loss_data" not in settings.follows:

@@ -18,7 +18,7 @@ from florets.server_app.experiment import run_experiment
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
-from florets.strategies.base.placement import FrozenClusters
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, RoundReport
 from florets.strategies.cfl_s.strategy import CFLS
 from florets.strategies.clove.strategy import CLoVE
@@ -469,7 +469,8 @@ def test_vectors_are_clipped_in_their_own_direction() -> None:
 
 def test_a_newcomer_of_the_group_in_another_unit_finds_its_centroid() -> None:
     # Centroids of clipped vectors; unclipped, (400, 150) is nearer to the first one.
-    frozen = FrozenClusters(Models(models(0.0, 1.0)), np.array([[0.1, 9.0], [5.0, 2.0]]), np.array([0, 1]), limit=5.0)
+    means = np.array([[0.1, 9.0], [5.0, 2.0]])
+    frozen = Frozen("losses", means, Models(models(0.0, 1.0)), np.array([0, 1]), limit=5.0)
     assert frozen.nearest_model(np.array([400.0, 150.0])) == 1
 
 

@@ -362,11 +362,6 @@ def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed
     assert costs[rows, models].sum() == pytest.approx(cheapest)
 
 
-def test_a_diverged_model_is_matched_last() -> None:
-    losses = np.array([[np.nan, 1.0, 3.0], [np.nan, 2.0, 1.0]])
-    assert match_min_cost(losses, np.array([0, 1])).tolist() == [1, 2]
-
-
 def test_most_clients_keep_the_model_that_they_had() -> None:
     clusters = np.array([0, 0, 0, 1, 1, 2])
     previous = np.array([2, 2, 1, 1, 1, -1])

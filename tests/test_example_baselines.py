@@ -135,4 +135,3 @@ def test_a_killed_run_goes_on_equal_to_the_bit(tmp_path: Path, monkeypatch: pyte
 def test_each_is_one_file_with_its_source() -> None:
     for file in EXAMPLES.glob("*.py"):
         assert "Source:" in file.read_text(encoding="utf-8")
-    assert len((EXAMPLES / "scaffold.py").read_text(encoding="utf-8").splitlines()) <= 70

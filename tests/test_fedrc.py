@@ -14,7 +14,7 @@ from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_models, build_task
 from florets.server_app.run_models import load_run
-from florets.server_app.saved_groups import unpack_class_shares
+from florets.server_app.saved_groups import FROZEN, unpack_frozen
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
 from florets.strategies.fedrc.strategy import FedRC
@@ -128,10 +128,10 @@ def test_a_client_refuses_class_shares_that_are_none(told: list[float], loss: st
 
 
 def test_saved_class_shares_that_do_not_fit_are_refused() -> None:
-    assert unpack_class_shares({}, 2, 2) is None
+    assert unpack_frozen({}, {}, 2, 2) is None
     for shares in ([[0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.6], [0.5, 0.5]]):
         with pytest.raises(ValueError, match="class shares"):
-            unpack_class_shares({"class_shares": np.array(shares)}, 2, 2)
+            unpack_frozen({"centroids": np.array(shares)}, {FROZEN: '{"by": "classes"}'}, 2, 2)
 
 
 # Clients that come later

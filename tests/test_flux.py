@@ -16,8 +16,8 @@ from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.run_models import load_run
-from florets.server_app.saved_groups import pack_descriptors, unpack_descriptors
-from florets.strategies.base.placement import RowScale
+from florets.server_app.saved_groups import pack_frozen, unpack_frozen
+from florets.strategies.base.placement import row_scale, scale_rows
 from florets.strategies.core.cluster import canonical
 from florets.strategies.flux.messages import DESCRIPTOR
 from florets.strategies.flux.strategy import FLUX, density_clusters, knee
@@ -92,9 +92,9 @@ def test_without_classes_the_two_overall_rows_are_the_descriptor() -> None:
     found = play("experiment=cfl_gp/linear", "strategy=flux", *short)
     frozen = found.strategy.state.frozen
     assert frozen.centroids.shape[1:] == (4, 8)
-    assert (frozen.scale.low[2:] == -1.0).all()
-    assert (frozen.scale.width[2:] == 0.0).all()
-    assert (frozen.scale.width[:2] > 0.0).all()
+    assert (frozen.origin[2:] == -1.0).all()
+    assert (frozen.scale[2:] == 0.0).all()
+    assert (frozen.scale[:2] > 0.0).all()
 
 
 def test_settings_without_a_meaning_are_refused() -> None:
@@ -131,7 +131,7 @@ def test_a_later_client_is_placed_with_and_without_targets(
 ) -> None:
     data = next(parent for parent in finished.parents if parent.name == "runs").parent
     loaded = load_run(finished)
-    assert loaded.descriptors is not None
+    assert loaded.frozen_by == "descriptors"
     found = {}
     for name, more in (
         (f"{client}-labelled", ()),
@@ -148,24 +148,24 @@ def test_a_later_client_is_placed_with_and_without_targets(
 
 
 def test_saved_groups_are_read_back_and_spoilt_ones_refused(finished: Path) -> None:
-    frozen = load_run(finished).descriptors
+    frozen = load_run(finished).frozen
     assert frozen is not None
-    arrays, metadata = pack_descriptors(frozen)
-    read = unpack_descriptors(arrays, metadata, 2, 10)
+    arrays, metadata = pack_frozen(frozen)
+    read = unpack_frozen(arrays, metadata, 2, 10)
     assert read is not None
     np.testing.assert_array_equal(read.centroids, frozen.centroids)
-    assert unpack_descriptors(arrays, {}, 2, 10) is None
+    assert unpack_frozen(arrays, {}, 2, 10) is None
     for spoilt, about, models, message in (
-        (arrays, {"descriptors": "[]"}, 2, "no seed"),
-        (arrays, {"descriptors": json.dumps({"seed": -1})}, 2, "no seed"),
+        (arrays, {"frozen": "[]"}, 2, "not described"),
+        (arrays, {"frozen": json.dumps({"by": "descriptors", "seed": -1})}, 2, "no seed"),
         (arrays, metadata, 3, "do not fit 3 models"),
-        ({**arrays, "low": arrays["low"][:3]}, metadata, 2, "do not fit"),
-        ({**arrays, "width": -arrays["width"]}, metadata, 2, "a range is negative"),
+        ({**arrays, "origin": arrays["origin"][:3]}, metadata, 2, "do not fit"),
+        ({**arrays, "scale": -arrays["scale"]}, metadata, 2, "negative"),
         ({**arrays, "centroids": arrays["centroids"] * np.nan}, metadata, 2, "not finite"),
-        ({name: arrays[name] for name in ("centroids", "low", "width")}, metadata, 2, "common model is missing"),
+        ({name: arrays[name] for name in ("centroids", "origin", "scale")}, metadata, 2, "common model is missing"),
     ):
         with pytest.raises(ValueError, match=message):
-            unpack_descriptors(spoilt, about, models, 10)
+            unpack_frozen(spoilt, about, models, 10)
 
 
 def test_unlabelled_data_need_a_run_that_can_place_them(
@@ -252,11 +252,11 @@ def test_directions_are_orthonormal_and_the_same_for_all_clients() -> None:
 
 def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
     descriptors = np.array([[[0.0, 2.0], [7.0, 7.0]], [[4.0, 1.0], [7.0, 7.0]]])
-    scale = RowScale.of(descriptors)
-    found = scale.apply(descriptors)
+    scale = row_scale(descriptors)
+    found = scale_rows(descriptors, *scale)
     np.testing.assert_array_equal(found, [[[0, 0.5], [0, 0]], [[1, 0.25], [0, 0]]])
     # A later client is put on the same scale, be it outside; a row in which all were equal tells nothing.
-    np.testing.assert_array_equal(scale.apply(np.array([[8.0, -4.0], [9.0, 9.0]])), [[2, -1], [0, 0]])
+    np.testing.assert_array_equal(scale_rows(np.array([[8.0, -4.0], [9.0, 9.0]]), *scale), [[2, -1], [0, 0]])
 
 
 # Knee and clusters

@@ -23,7 +23,7 @@ from florets.engines.engine import run
 from florets.server_app import run_models
 from florets.server_app.build import build_task
 from florets.server_app.run_models import CLUSTERS, load_run
-from florets.server_app.saved_groups import pack_groups, unpack_groups
+from florets.server_app.saved_groups import pack_frozen, unpack_frozen
 from florets.strategies.core.cluster import nearest_centroid
 from florets.task.data.new_data import Form, read_inputs, read_labelled, shaped
 from florets.task.new_client import model_losses, predict
@@ -152,27 +152,28 @@ def test_data_that_no_group_of_a_discovery_fits_are_told_so(
 
 def test_groups_that_do_not_fit_the_run_are_refused(runs: dict[str, Path], tmp_path: Path) -> None:
     loaded = load_run(runs["discovery"])
-    assert loaded.groups is not None
-    assert loaded.frozen is None
-    arrays, metadata = pack_groups(loaded.groups)
-    again = unpack_groups(arrays, metadata, 2)
+    assert loaded.frozen_by == "folds"
+    arrays, metadata = pack_frozen(loaded.frozen)
+    again = unpack_frozen(arrays, metadata, 2, 10)
     assert again is not None
-    np.testing.assert_array_equal(again.centres.directions, loaded.groups.centres.directions)
-    about = json.loads(metadata["groups"])
+    np.testing.assert_array_equal(again.centroids, loaded.frozen.centroids)
+    about = json.loads(metadata["frozen"])
+    width = about["training"]["form"]["width"]
     spoilt: list[tuple[dict[str, Any], dict[str, Any], int]] = [
         ({}, {"steps": 10**9}, 2),
         ({}, {"folds": "4"}, 2),
         ({}, {"rate": 0.0}, 2),
-        ({}, {"upload": "none"}, 2),
-        ({}, {"width": about["width"] + 1}, 2),
+        ({}, {"form": {**about["training"]["form"], "upload": "none"}}, 2),
+        ({}, {"form": {**about["training"]["form"], "width": width + 1}}, 2),
         ({}, {}, 3),
-        ({"origin": np.full(about["width"], np.nan)}, {}, 2),
+        ({"origin": np.full(width, np.nan)}, {}, 2),
     ]
     for other, changed, count in spoilt:
+        spoilt_training = {**about, "training": {**about["training"], **changed}}
         with pytest.raises(ValueError, match=r"."):
-            unpack_groups({**arrays, **other}, {"groups": json.dumps({**about, **changed})}, count)
+            unpack_frozen({**arrays, **other}, {"frozen": json.dumps(spoilt_training)}, count, 10)
     with pytest.raises(KeyError):
-        unpack_groups({k: v for k, v in arrays.items() if k != "usual"}, metadata, 2)
+        unpack_frozen({k: v for k, v in arrays.items() if k != "scale"}, metadata, 2, 10)
 
 
 @pytest.mark.parametrize("which", ["client", "model"])

@@ -25,7 +25,7 @@ from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.context import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
-from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown, write_sweep
 from florets.task.wire.evaluation import SentScores
 from florets.task.wire.evaluation import TestResult as ClientTest
@@ -269,12 +269,14 @@ def test_a_sweep_shows_the_worst_tenth_and_the_clients_work_and_files_all_figure
         summary, seed=1, final_metrics={"accuracy": {**summary.final_metrics["accuracy"], "worst_tenth": 0.7}}
     )
     jobs = [JobResult({"seed": str(s.seed)}, None, s, None) for s in (summary, better)]
-    text = summary_markdown(jobs)
+    text = summary_markdown(Jobs.of(jobs))
     head, _, row = [line for line in text.splitlines() if line.startswith("|")][:3]
     cells = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, row)), strict=True))
     assert cells["worst 10 % of clients"] == "60.00 ± 14.14"
     assert cells["client s"] == "2.0 ± 0.0"
-    write_sweep(tmp_path / "sweep", [replace(job, summary=replace(job.summary, folder="gone")) for job in jobs])
+    write_sweep(
+        tmp_path / "sweep", Jobs.of([replace(job, summary=replace(job.summary, folder="gone")) for job in jobs])
+    )
     rows = list(csv.DictReader((tmp_path / "sweep" / "summary.csv").read_text().splitlines()))
     assert [row["accuracy.worst_tenth"] for row in rows] == ["0.5", "0.7"]
     assert [row["macro_f1.mean"] for row in rows] == ["0.25", ""]

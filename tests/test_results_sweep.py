@@ -1,7 +1,8 @@
 """Sweeps: the summary of their jobs, and `florets.Sweep`."""
 
-import csv
+import math
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import florets
 from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell, ResultTable
-from florets.studies.sweep.jobs import SUMMARY, JobResult, group_jobs, read_jobs, write_jobs
+from florets.studies.sweep.jobs import SUMMARY, JobResult, Jobs, group_jobs
 from florets.studies.sweep.report import mean_std, summary_markdown, write_sweep
 from tests.results_examples import record
 
@@ -38,7 +39,7 @@ def test_a_row_is_the_mean_and_sample_std_over_seeds():
         job(seed=0, final_accuracy=0.5, final_ari=0.5, ari_at_10=0.25, first_round_ari_90=2, seconds=3.0),
         job(seed=1, final_accuracy=1.0, final_ari=1.0, ari_at_10=0.75, first_round_ari_90=5, seconds=5.0),
     ]
-    text = summary_markdown(jobs)
+    text = summary_markdown(Jobs.of(jobs))
     assert cells(text, "strategy") == [
         "strategy", "runs", "accuracy %", "ARI", "ARI at 10", "ARI ≥ 0.9 from", "stable from", "MB", "seconds",
     ]  # fmt: skip
@@ -52,39 +53,31 @@ def test_a_row_is_the_mean_and_sample_std_over_seeds():
 
 def test_the_title_says_what_was_run_and_not_where_or_how_it_was_shown():
     shared = {"results_dir": "/some/where", "quiet": "True", "k": "4"}
-    text = summary_markdown([job("clove", seed, shared) for seed in (0, 1)])
+    text = summary_markdown(Jobs.of([job("clove", seed, shared) for seed in (0, 1)]))
     assert text.startswith("Sweep with experiment=tiny, k=4\n")
 
 
 def test_a_figure_that_only_some_runs_have_says_of_how_many():
     jobs = [job(seed=0, first_round_ari_90=4), job(seed=1, first_round_ari_90=None, round_of_stability=None)]
-    row = cells(summary_markdown(jobs), "clove")
+    row = cells(summary_markdown(Jobs.of(jobs)), "clove")
     assert row[5] == "4.0 (1 of 2)"
     assert row[6] == "5.0 (1 of 2)"
     never = [job(seed=seed, first_round_ari_90=None) for seed in (0, 1)]
-    assert cells(summary_markdown(never), "clove")[5] == "- (0 of 2)"
-    assert mean_std([None, None]) == "-"
+    assert cells(summary_markdown(Jobs.of(never)), "clove")[5] == "- (0 of 2)"
+    assert mean_std([nan, nan]) == "-"
     assert mean_std([1, 2], "{:.1f}", 2) == "1.5 ± 0.7"
-
-
-def test_groups_keep_the_order_of_the_command_and_name_what_varies():
-    jobs = [job(s, seed, {"k": k}) for s in ("ifca", "clove") for k in ("4", "5") for seed in (0, 1)]
-    common, groups = group_jobs(jobs)
-    assert common == {"experiment": "tiny"}
-    assert [group.label for group in groups] == ["ifca k=4", "ifca k=5", "clove k=4", "clove k=5"]
-    assert [len(group.jobs) for group in groups] == [2, 2, 2, 2]
 
 
 def test_a_job_that_gives_no_strategy_is_named_by_the_one_that_it_ran():
     overrides = {"seed": "0"}
-    _, groups = group_jobs([JobResult(overrides, None, BASE, None)])
+    _, groups = group_jobs(Jobs.of([JobResult(overrides, None, BASE, None)]))
     assert groups[0].label == "clove"
-    _, groups = group_jobs([JobResult(overrides, None, None, "no")])
+    _, groups = group_jobs(Jobs.of([JobResult(overrides, None, None, "no")]))
     assert groups[0].label == "default strategy"
 
 
 def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran():
-    text = summary_markdown([job(seed=0), failed(seed=1)])
+    text = summary_markdown(Jobs.of([job(seed=0), failed(seed=1)]))
     assert cells(text, "clove")[1] == "1 of 2"
     assert (
         "1 of 2 jobs failed:\n\n- strategy=clove seed=1 experiment=tiny: k: 30 models for 20 clients; lower k" in text
@@ -92,15 +85,15 @@ def test_failures_are_listed_in_one_line_each_and_their_group_says_how_many_ran(
 
 
 def test_a_loss_is_shown_where_a_run_has_no_accuracy():
-    text = summary_markdown([job(final_accuracy=None, final_loss=0.03125)])
+    text = summary_markdown(Jobs.of([job(final_accuracy=None, final_loss=0.03125)]))
     assert cells(text, "strategy")[2] == "loss"
     assert cells(text, "clove")[2] == "0.03125"
-    assert "loss" not in summary_markdown([job()])
+    assert "loss" not in summary_markdown(Jobs.of([job()]))
 
 
 def compared(jobs):
     """Return the rows of the comparison, by the group's label."""
-    lines = summary_markdown(jobs).split("| interval")[-1].splitlines()[2:]
+    lines = summary_markdown(Jobs.of(jobs)).split("| interval")[-1].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     return {row[0]: row[1:] for row in rows}
 
@@ -123,14 +116,14 @@ def test_settings_are_compared_each_by_itself_and_one_strategy_with_its_first_se
     assert (rows["ifca k=5"][2], rows["clove k=5"][2]) == ("clove k=5", "")
     alone = [job("clove", seed, {"k": k}) for k in "45" for seed in (0, 1)]
     assert compared(alone)["clove k=5"][2] == "clove k=4"
-    assert "interval" not in summary_markdown([job("clove"), job("ifca")])
+    assert "interval" not in summary_markdown(Jobs.of([job("clove"), job("ifca")]))
     apart = [job("clove", 0), job("clove", 1), job("ifca", 2)]
     assert compared(apart)["ifca"][3] == "no equal seeds"
 
 
 def test_the_tables_are_there_as_latex(tmp_path):
     accuracies = {"clove": 0.8, "per_fedavg": 0.9}
-    write_sweep(tmp_path, [job(s, seed, final_accuracy=a) for s, a in accuracies.items() for seed in (0, 1)])
+    write_sweep(tmp_path, Jobs.of([job(s, seed, final_accuracy=a) for s, a in accuracies.items() for seed in (0, 1)]))
     text = (tmp_path / "summary.tex").read_text()
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
     assert r"Per-FedAvg & 2 & \textbf{90.00} $\pm$ 0.00" in text
@@ -139,7 +132,7 @@ def test_the_tables_are_there_as_latex(tmp_path):
 
 
 def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
-    text = write_sweep(tmp_path / "sweep", [failed(), failed("ifca")])
+    text = write_sweep(tmp_path / "sweep", Jobs.of([failed(), failed("ifca")]))
     assert "2 of 2 jobs failed" in text
     assert (tmp_path / "sweep" / "summary.md").read_text() == text
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == [
@@ -147,34 +140,6 @@ def test_a_sweep_whose_jobs_all_failed_has_a_summary(tmp_path):
         "summary.md",
         "summary.tex",
     ]
-
-
-def test_a_sweep_without_jobs_says_so(tmp_path):
-    assert write_sweep(tmp_path, []) == "The sweep had no jobs.\n"
-
-
-def test_the_csv_has_a_row_for_each_job_in_order(tmp_path):
-    write_sweep(tmp_path, [job(extra={"train.learning_rate": "0.1"}), failed("ifca", 7)])
-    with (tmp_path / "summary.csv").open(newline="") as file:
-        first, second = list(csv.DictReader(file))
-    assert first["train.learning_rate"] == "0.1"
-    assert (first["strategy"], first["final_accuracy"], first["error"]) == ("clove", "0.9", "")
-    assert (second["strategy"], second["seed"], second["final_accuracy"]) == ("ifca", "7", "")
-    assert second["error"].startswith("k: 30 models")
-
-
-@pytest.mark.pictures
-@pytest.mark.slow
-def test_curves_are_drawn_from_the_runs_folders(tmp_path):
-    jobs = []
-    for strategy in ("clove", "ifca"):
-        for seed in (0, 1):
-            folder = tmp_path / strategy / f"seed-{seed}"
-            summary = record(folder, seed, strategy)
-            jobs.append(JobResult({"strategy": strategy, "seed": str(seed)}, folder, summary, None))
-    text = write_sweep(tmp_path / "sweep", jobs)
-    assert cells(text, "ifca")[2] == "75.00 ± 0.00"
-    assert (tmp_path / "sweep" / "curves.png").stat().st_size > 10_000
 
 
 @pytest.mark.pictures
@@ -186,7 +151,7 @@ def test_many_groups_get_a_figure_for_each_setting(tmp_path):
         for strategy in ("clove", "ifca", "fedavg")
         for k in (2, 3, 4)
     ]
-    write_sweep(tmp_path / "sweep", jobs)
+    write_sweep(tmp_path / "sweep", Jobs.of(jobs))
     names = sorted(path.name for path in (tmp_path / "sweep").glob("*.png"))
     assert names == ["curves-1.png", "curves-2.png", "curves-3.png"]
 
@@ -209,7 +174,7 @@ JOBS = [
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> florets.Sweep:
-    write_jobs(tmp_path / "summary.csv", JOBS)
+    Jobs.of(JOBS).write(tmp_path / "summary.csv")
     found = florets.load(tmp_path)
     assert isinstance(found, florets.Sweep)
     return found
@@ -225,14 +190,27 @@ def test_the_frame_has_a_row_for_each_job_failed_ones_too(sweep: florets.Sweep) 
 
 def test_jobs_are_read_as_they_were_written(tmp_path: Path) -> None:
     scores = {"accuracy": {"mean": 0.5, "worst_tenth": 0.25}, "auc": {"mean": None}}
-    jobs = [finished_job("clove", 2, 0, 0.5, final_metrics=scores, first_round_ari_90=None, best_round=7), JOBS[-2]]
-    write_jobs(tmp_path / "summary.csv", jobs)
-    done, failed = read_jobs(tmp_path / SUMMARY)
-    assert jobs[0].summary is not None
-    assert done.summary == replace(
-        jobs[0].summary, final_metrics={"accuracy": scores["accuracy"], "auc": {"mean": None}}
+    jobs = [
+        finished_job(
+            "clove", 2, 0, 0.5, final_metrics=scores, first_round_ari_90=None, best_round=7, warnings=["a", "b"]
+        ),
+        JOBS[-2],
+    ]
+    Jobs.of(jobs).write(tmp_path / "summary.csv")
+    found = Jobs.read(tmp_path / SUMMARY)
+    done = found.figures.iloc[0].to_dict()
+    assert (done["best_round"], done["auc.mean"], done["accuracy.worst_tenth"]) == (
+        7,
+        pytest.approx(nan, nan_ok=True),
+        0.25,
     )
-    assert (done.overrides, failed.error) == (jobs[0].overrides, "no memory")
+    assert math.isnan(done["first_round_ari_90"])
+    assert done["warnings"] == ["a", "b"]
+    assert found.keys.to_dict("records") == [{**job.overrides} for job in jobs]
+    assert found.figures["error"].tolist() == [None, "no memory"]
+    # Read and written again it is the same.
+    found.write(tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / SUMMARY).read_text()
 
 
 def texts(table: ResultTable) -> list[list[str]]:
@@ -345,7 +323,7 @@ def test_jobs_are_chosen_by_a_strategys_key_or_its_name(sweep: florets.Sweep) ->
 
 
 def test_a_measure_is_refused_by_its_own_word_and_failed_jobs_are_not_compared(tmp_path: Path) -> None:
-    write_jobs(tmp_path / "summary.csv", [finished_job("clove", 2, 0, 0.5), finished_job("fedavg", 2, 0, None)])
+    Jobs.of([finished_job("clove", 2, 0, 0.5), finished_job("fedavg", 2, 0, None)]).write(tmp_path / "summary.csv")
     sweep = florets.Sweep(tmp_path)
     with pytest.raises(ConfigError, match="measure=acuracy: the sweep has no such measure"):
         sweep.compare("acuracy")
@@ -366,7 +344,7 @@ def test_figures_are_saved_in_three_formats(tmp_path: Path) -> None:
             folder = tmp_path / strategy / f"seed-{seed}"
             summary = record(folder, seed, strategy)
             jobs.append(JobResult({"strategy": strategy, "k": "2", "seed": str(seed)}, folder, summary, None))
-    write_jobs(tmp_path / "summary.csv", jobs)
+    Jobs.of(jobs).write(tmp_path / "summary.csv")
     found = florets.Sweep(tmp_path)
     picture = found.plot()
     assert [path.name for path in picture.save(tmp_path / "curves.v2")] == [

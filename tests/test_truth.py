@@ -16,7 +16,7 @@ from florets.reports.summary import round_line, summarise
 from florets.server_app.build import build_models, build_task
 from florets.server_app.final_models import Truth
 from florets.server_app.progress import describe
-from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown
 from florets.task.wire import bank
 from tests.results_examples import TRUTH, report
@@ -81,11 +81,11 @@ def test_lines_summaries_tables_and_plots_show_what_is_known():
         0.5,
     )
     assert "model error 0.0404, cluster error 12.50%" in headline(summary)
-    table = summary_markdown([JobResult({"seed": "0"}, None, summary, None)])
+    table = summary_markdown(Jobs.of([JobResult({"seed": "0"}, None, summary, None)]))
     assert "| model error " in table
     assert "| 0.0404 " in table
     without = summarise(lines[1:], experiment="x", strategy="ifca", seed=0, folder="here")
-    assert "model error" not in summary_markdown([JobResult({"seed": "0"}, None, without, None)])
+    assert "model error" not in summary_markdown(Jobs.of([JobResult({"seed": "0"}, None, without, None)]))
 
 
 def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):

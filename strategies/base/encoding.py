@@ -36,11 +36,6 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     ----------
     path
         Where the value comes from, for the names of arrays and for errors.
-
-    Raises
-    ------
-    TypeError
-        If there is something else; the text says where and what to do.
     """
     if type(value) in _PLAIN:
         return value
@@ -96,11 +91,6 @@ def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], strategy: type[Any
     ----------
     strategy
         The class of the run's own strategy: its state is built, and dataclasses of its top-level package.
-
-    Raises
-    ------
-    ValueError
-        If the data or an array that they name are not what `encode` writes.
     """
     if isinstance(data, list):
         return [decode(item, arrays, strategy) for item in data]
@@ -134,13 +124,7 @@ def encode_record(record: Mapping[str, Array], arrays: Arrays, path: str) -> lis
 
 
 def decode_record(names: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
-    """Return the record that `encode_record` took apart.
-
-    Raises
-    ------
-    ValueError
-        If one of its arrays is missing.
-    """
+    """Return the record that `encode_record` took apart."""
     return ArrayRecord({name: Array(_find(place, arrays)) for name, place in names})
 
 

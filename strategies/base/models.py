@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -29,11 +29,6 @@ class Models:
         Name prefixes of the layers that are equal in all models; model 0's are taken where `record` differs.
     untrained
         Names of the entries that no gradient moves; see `untrained_of`.
-
-    Raises
-    ------
-    ValueError
-        If a prefix or name fits no layer, or all layers of several models are shared.
     """
 
     def __init__(self, record: ArrayRecord, shared_layers: Sequence[str] = (), untrained: Sequence[str] = ()) -> None:
@@ -73,13 +68,7 @@ class Models:
         return values
 
     def one(self, index: int) -> ArrayRecord:
-        """Return model `index` under its plain names.
-
-        Raises
-        ------
-        ValueError
-            If there is no such model.
-        """
+        """Return model `index` under its plain names."""
         if not 0 <= index < self.count:
             raise ValueError(f"a client was given model {index}, but there are {self.count} models, from 0; set k")
         if index not in self._one:
@@ -153,6 +142,14 @@ class Updates(ScaledRows):
         self.updates[row][1].add_scaled(factor, total)
 
 
+class Entries(NamedTuple):
+    """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""
+
+    bank: FloatArray
+    integers: BoolArray
+    untrained: BoolArray
+
+
 class Averaging(ABC):
     """One of the two averaging options. Shared layers are averaged over all participants, whatever their model."""
 
@@ -166,15 +163,7 @@ class Averaging(ABC):
         return self
 
     @abstractmethod
-    def _next(
-        self,
-        bank: FloatArray,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        integers: BoolArray,
-        untrained: BoolArray,
-    ) -> FloatArray: ...
+    def _next(self, part: Entries, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray: ...
 
     def next_bank(self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
         """Return the next bank (K, R).
@@ -188,18 +177,11 @@ class Averaging(ABC):
         weights
             Example counts, (P,).
         """
-        integers, untrained = models.layout.integers, models.layout.untrained
-        bank = self._next(models.bank, vectors, assignment, weights, integers, untrained)
-        shared = models.shared
+        layout, shared = models.layout, models.shared
+        bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)
         if shared.any():
-            bank[:, shared] = self._next(
-                models.bank[:1, shared],
-                Columns(vectors, shared),
-                assignment * 0,
-                weights,
-                integers[shared],
-                untrained[shared],
-            )
+            of_all = Entries(models.bank[:1, shared], layout.integers[shared], layout.untrained[shared])
+            bank[:, shared] = self._next(of_all, Columns(vectors, shared), assignment * 0, weights)
         return bank
 
 
@@ -217,16 +199,8 @@ class ModelAveraging(Averaging):
         """Ask for the trained model."""
         return {kinds.REPLY: kinds.REPLY_MODEL}
 
-    def _next(
-        self,
-        bank: FloatArray,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        integers: BoolArray,
-        untrained: BoolArray,
-    ) -> FloatArray:
-        return average_models(bank, vectors, assignment, weights, self.weighting, integers)
+    def _next(self, part: Entries, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
+        return average_models(part.bank, vectors, assignment, weights, self.weighting, part.integers)
 
 
 @dataclass(frozen=True)
@@ -258,17 +232,10 @@ class GradientAveraging(Averaging):
         batch = training.batch_size if self.batch is None else self.batch
         return replace(self, learning_rate=rate * training.rate_factor(server_round), batch=batch)
 
-    def _next(
-        self,
-        bank: FloatArray,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        integers: BoolArray,
-        untrained: BoolArray,
-    ) -> FloatArray:
+    def _next(self, part: Entries, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
         if self.learning_rate is None:
             raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
+        bank, integers, untrained = part
         gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape)
         stepped = apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
         if untrained.any():
@@ -279,13 +246,7 @@ class GradientAveraging(Averaging):
 
 
 def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
-    """Return the averaging that a run's keys choose, or else the algorithm's, with the weighting of its settings.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm cannot follow the choice.
-    """
+    """Return the averaging that a run's keys choose, or else the algorithm's, with the weighting of its settings."""
     name, known = run.averaging, settings.follows.get("averaging", ("models",))
     if name is not None and name not in known:
         raise ValueError(f"averaging={name}: the algorithm cannot follow it; it takes {' or '.join(known)}")

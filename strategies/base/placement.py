@@ -1,7 +1,8 @@
-"""Groups as a run froze them, and the placement of clients that come later."""
+"""`Frozen`: groups as a run froze them, and the placement of clients that come later."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,183 +16,109 @@ from florets.task.wire.folds import RowForm
 FIT, FIT_ONE = 0.5, 0.1
 """Share of a group's usual cosine below which the group does not fit a client; the one row of a client with few
 samples is noisier."""
-
-
 UNLABELLED = 2
 """Rows of a descriptor that need no labels: mean and spread of all samples. They come first."""
 
 
+def row_scale(descriptors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return minimum and range (B,) of each row of descriptors (M, B, l), over all clients and entries."""
+    low = descriptors.min(axis=(0, 2))
+    return low, descriptors.max(axis=(0, 2)) - low
+
+
+def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> FloatArray:
+    """Return descriptors (..., B, l) with row b as (value - low_b) / width_b; 0 where the row had one value.
+
+    Source: Fenoglio et al. 2025 (FLUX): every statistic is brought to [0, 1] on its own, so that all weigh alike.
+    """
+    same = width[:, np.newaxis] == 0
+    moved = descriptors - low[:, np.newaxis]
+    scaled: FloatArray = np.where(same, 0.0, moved / np.where(same, 1.0, width[:, np.newaxis]))
+    return scaled
+
+
 @dataclass(frozen=True)
-class FrozenClusters:
-    """The models and the clusters' centroids at the moment of stability.
+class FoldTraining:
+    """How the clients of a discovery train the common model.
 
     Attributes
     ----------
-    models
-        The K models on which the loss vectors of that round were taken.
-    centroids
-        Mean loss vector of each cluster, (C, K).
-    model_of_cluster
-        Model matched to each cluster, (C,).
-    square_root
-        The vectors are the square roots of the losses.
-    limit
-        What the vectors were clipped to; infinity where they were not.
+    folds, size, steps, rate
+        Of a client's data, and of the training on them; a client with too few samples trains once, on all of them.
+    form
+        How rows are compressed.
     """
 
-    models: Models
+    folds: int
+    size: int
+    steps: int
+    rate: float
+    form: RowForm
+
+    def folds_of(self, num_examples: int) -> int:
+        """Return how many folds a client with so many samples has."""
+        return self.folds if num_examples >= self.folds * self.size else 1
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """All that it takes to assign a later client to one of a run's groups.
+
+    Attributes
+    ----------
+    by
+        What clients are compared by: their ``losses`` of all models (CLoVE), what a common model learns on ``folds``
+        of their data (discovery), ``descriptors`` of its features (FLUX), or the ``classes`` of their data (FedRC).
+    centroids
+        One for each group: mean loss vector (C, K); direction of the mean row (K, width); mean scaled descriptor
+        (K, 2 (C + 1), l); P_k(y), (K, C), above 0, each row with sum 1.
+    models
+        Those on which the loss vectors were taken, or the common one; None: no model is needed.
+    model_of_cluster
+        Model matched to each cluster, (C,); empty: group g trains model g.
+    origin, scale
+        Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range
+        of each row (`row_scale`).
+    square_root, limit
+        Loss vectors are the square roots of the losses, and were clipped to the limit.
+    seed
+        Draws the projection of rows or features.
+    training
+        How clients train on folds.
+    """
+
+    by: Literal["losses", "folds", "descriptors", "classes"]
     centroids: FloatArray
-    model_of_cluster: IntArray
+    models: Models | None = None
+    model_of_cluster: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    origin: FloatArray = field(default_factory=lambda: np.zeros(0))
+    scale: FloatArray = field(default_factory=lambda: np.zeros(0))
     square_root: bool = False
     limit: float = math.inf
-
-    @classmethod
-    def of(
-        cls,
-        models: Models,
-        vectors: FloatArray,
-        clusters: IntArray,
-        model_of_cluster: IntArray,
-        square_root: bool = False,
-        limit: float = math.inf,
-    ) -> "FrozenClusters":
-        """Save the clusters found from `vectors` (M, K)."""
-        # SciPy is for the server: a node that imports a strategy of its author's for a handler may lack it.
-        from florets.strategies.core.cluster import centroids
-
-        return cls(models, centroids(vectors, clusters), model_of_cluster, square_root, limit)
+    seed: int = 0
+    training: FoldTraining | None = None
 
     def nearest_model(self, losses: FloatArray) -> int:
         """Return the model of the cluster whose centroid is nearest to one loss vector (K,)."""
+        # SciPy is for the server: a node that imports a strategy of its author's for a handler may lack it.
         from florets.strategies.core.cluster import nearest_centroid
 
         vector = np.sqrt(np.maximum(losses, 0.0)) if self.square_root else losses
         nearest = nearest_centroid(clipped(np.atleast_2d(vector), self.limit), self.centroids)[0]
         return int(self.model_of_cluster[nearest])
 
+    def nearest_descriptor(self, descriptor: FloatArray, labelled: bool = True) -> int:
+        """Return the group nearest to a descriptor (2 (C + 1), l), the lowest of equals; two rows need no labels."""
+        rows = slice(None) if labelled else slice(UNLABELLED)
+        gaps = self.centroids[:, rows] - scale_rows(descriptor, self.origin, self.scale)[np.newaxis, rows]
+        return int(np.argmin((gaps**2).sum(axis=(1, 2))))
 
-@dataclass(frozen=True)
-class RowScale:
-    """Minimum and range of each row of the descriptors that it was made from.
+    def place_rows(self, rows: NDArray[np.floating], in_run: bool = False) -> tuple[int, float]:
+        """Return the group of a client that sent these rows (m, width), -1 where none fits, and the cosine.
 
-    Attributes
-    ----------
-    low, width
-        (B,) over all clients and all entries of a row.
-    """
-
-    low: FloatArray
-    width: FloatArray
-
-    @classmethod
-    def of(cls, descriptors: FloatArray) -> "RowScale":
-        """Return the scale of descriptors (M, B, l)."""
-        low, high = descriptors.min(axis=(0, 2)), descriptors.max(axis=(0, 2))
-        return cls(low, high - low)
-
-    def apply(self, descriptors: FloatArray) -> FloatArray:
-        """Return descriptors (..., B, l) with row b as (value - low_b) / width_b; 0 where the row had one value.
-
-        Source: Fenoglio et al. 2025 (FLUX): every statistic is brought to [0, 1] on its own, so that all weigh alike.
+        One with few samples that takes part in training (`in_run`) joins the nearest group: its one row is too noisy
+        to leave it without a model.
         """
-        moved = descriptors - self.low[:, np.newaxis]
-        same = self.width[:, np.newaxis] == 0
-        scaled: FloatArray = np.where(same, 0.0, moved / np.where(same, 1.0, self.width[:, np.newaxis]))
-        return scaled
-
-
-def nearest(descriptor: FloatArray, centroids: FloatArray, labelled: bool = True) -> int:
-    """Return the index of the nearest centroid in Euclidean distance, the lowest among equals.
-
-    Parameters
-    ----------
-    descriptor : (B, l) float64
-        Scaled.
-    centroids : (C, B, l) float64
-        Mean scaled descriptor of each cluster.
-    labelled : bool
-        False: only the rows that need no labels are compared.
-    """
-    rows = slice(None) if labelled else slice(UNLABELLED)
-    gaps = centroids[:, rows] - descriptor[np.newaxis, rows]
-    return int(np.argmin((gaps**2).sum(axis=(1, 2))))
-
-
-@dataclass(frozen=True)
-class FrozenDescriptors:
-    """The common model, how features are projected, and the groups' centroids. Group g trains model g.
-
-    Attributes
-    ----------
-    common
-        The one model whose features are described.
-    seed
-        Draws the projection.
-    scale
-        Brings the rows of descriptors to a common scale.
-    centroids
-        Mean scaled descriptor of each group, (K, 2 (C + 1), l).
-    """
-
-    common: Models
-    seed: int
-    scale: RowScale
-    centroids: FloatArray
-
-    def group_of(self, descriptor: FloatArray, labelled: bool = True) -> int:
-        """Return the group of a client with this descriptor (2 (C + 1), l); without labels two rows decide."""
-        return nearest(self.scale.apply(descriptor), self.centroids, labelled)
-
-
-@dataclass(frozen=True)
-class FrozenGroups:
-    """The common model, how clients train it, and the groups' centres. Group g trains model g.
-
-    Attributes
-    ----------
-    common
-        The one model that all rows come from.
-    folds, size, steps, rate
-        Of a client's data, and of the training on them; a client with too few samples trains once, on all of them.
-    form, seed
-        How rows are compressed, and the draws of that.
-    centres
-        See `florets.strategies.base.placement`.
-    """
-
-    common: Models
-    folds: int
-    size: int
-    steps: int
-    rate: float
-    form: RowForm
-    seed: int
-    centres: Centres
-
-    def folds_of(self, num_examples: int) -> int:
-        """Return how many folds a client with so many samples has."""
-        return self.folds if num_examples >= self.folds * self.size else 1
-
-    def group_of(self, rows: NDArray[np.floating]) -> tuple[int, float]:
-        """Return the group of a client that sent these rows (m, width), -1 where none fits, and the cosine."""
-        return place(rows.astype(np.float64), self.centres, FIT_ONE if len(rows) == 1 else FIT)
-
-    def group_in_a_run(self, rows: NDArray[np.floating]) -> tuple[int, float]:
-        """Return the same for a client that takes part in training: one with few samples joins the nearest group.
-
-        Its one row is too noisy to leave it without a model.
-        """
-        return place(rows.astype(np.float64), self.centres, None if len(rows) == 1 else FIT)
-
-
-@dataclass(frozen=True)
-class ClassShares:
-    """P_k(y).
-
-    Attributes
-    ----------
-    shares
-        (K, C), above 0; each row sums to 1.
-    """
-
-    shares: FloatArray
+        few = FIT_ONE if not in_run else None
+        centres = Centres(self.origin, self.centroids, self.scale)
+        return place(rows.astype(np.float64), centres, few if len(rows) == 1 else FIT)

@@ -26,7 +26,7 @@ from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod, method_of, within_groups
 from florets.strategies.base.models import Averaging, Models, Updates, averaging_of, untrained_of
-from florets.strategies.base.placement import ClassShares, FrozenClusters, FrozenDescriptors, FrozenGroups
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
@@ -166,7 +166,7 @@ class Algorithm(ABC, Generic[S, M]):
         """Return what this algorithm alone has to tell of the round that just ended."""
         return {}
 
-    def frozen_clusters(self) -> FrozenClusters | FrozenGroups | FrozenDescriptors | ClassShares | None:
+    def frozen_clusters(self) -> Frozen | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
         return None
 

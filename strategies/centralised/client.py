@@ -15,13 +15,7 @@ from florets.task.wire.replies import Update
 
 
 def train_pooled(client: Client) -> RecordDict:
-    """Return the model after training on every client's samples; the number of examples is this client's own.
-
-    Raises
-    ------
-    ValueError
-        If the node is not a simulated one.
-    """
+    """Return the model after training on every client's samples; the number of examples is this client's own."""
     if not client.is_simulated:
         raise ValueError(
             "strategy=centralised trains on the data of all clients together, which a real node does not have; use "

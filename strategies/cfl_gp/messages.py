@@ -56,12 +56,6 @@ def coordinates(
     ndarray
         int64 (d_hat,), rising.
 
-    Raises
-    ------
-    ValueError
-        If a prefix fits no layer, the layers hold no trainable parameter, or `ratio` is below 1 or leaves less
-        than one entry.
-
     Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
     """
     if not ratio >= 1:

@@ -166,12 +166,6 @@ def probe_message(settings: CFLGPSettings, seed: int) -> dict[str, object]:
 
 
 def profile_entries(settings: CFLGPSettings, seed: int, layout: Layout) -> IntArray:
-    """Return the entries of a flat model that make the profile, (d_hat,); clients find the same ones.
-
-    Raises
-    ------
-    ValueError
-        If the models lack one of the profile's layers.
-    """
+    """Return the entries of a flat model that make the profile, (d_hat,); clients find the same ones."""
     rng = generator(seed, 0, Purpose.PROFILE_COORDINATES)
     return coordinates(layout, settings.profile_layers, settings.compression, rng)

@@ -38,11 +38,6 @@ class CFLGP(Stages):
     K models, each client and each entry of its vector. With large models write fewer checkpoints (`checkpoint_every`)
     or use a smaller profile (`compression`).
 
-    Raises
-    ------
-    ValueError
-        By `check` and in round 1, if the initial arrays hold fewer models than `k` or lack a layer of the profile.
-
     Source: CFL-GP, Alg. 1 (gradients), Alg. 4 and 5 (models); App. D for one exchange a round, App. F for the stop.
     Deviation: the paper's rule for stopping speaks of rounds alone, because all its clients take part in all of them.
     Deviation: the step of line 4 takes the group's mean where the paper prints a sum; its accuracies fit the mean.

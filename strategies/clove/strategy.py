@@ -7,11 +7,12 @@ from typing import ClassVar, Literal, assert_never
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.placement import FrozenClusters
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import (
+    centroids,
     check_clusters,
     check_match,
     cluster,
@@ -163,7 +164,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     Settings = CLoVESettings
     State = CLoVEState
 
-    _candidate: FrozenClusters | None = None
+    _candidate: Frozen | None = None
     """This round's clusters, until the updates show whether they are stable."""
 
     def plan_round(self, context: Round) -> Plan[Update]:
@@ -194,7 +195,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
             check_match(model_of_cluster, clusters, context.models.count, f"{name}.match")
             matched = {key: int(model_of_cluster[c]) for key, c in zip(keys, clusters, strict=True)}
             root = self.settings.square_root
-            candidate = FrozenClusters.of(sent.models, vectors, clusters, model_of_cluster, root, limit)
+            means = centroids(vectors, clusters)
+            candidate = Frozen("losses", means, sent.models, model_of_cluster, square_root=root, limit=limit)
         self.assignment.update(matched)
         state.clustered |= matched.keys()
         kept = {key for key, reply in replies.ok if reply.kept}
@@ -226,7 +228,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
             absent = state.clustered - participants
             state.settled = stable | {key for key in absent if is_stable(state.histories.get(key, ()), length)}
 
-    def _is_stable(self, declared: int, participants: set[str], candidate: FrozenClusters) -> bool:
+    def _is_stable(self, declared: int, participants: set[str], candidate: Frozen) -> bool:
         # A model without a centroid could never be given to a newcomer, nor any of its clients be placed again.
         gone = self.state.histories.gone(self.settings.stability_rounds)
         in_use = {self.assignment[key] for key in self.state.clustered - gone}
@@ -263,10 +265,10 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         rng, most = context.random(Purpose.CHOOSE_K), context.models.count
         return choose_k(vectors, most, self.choose_k or "silhouette", self.settings.k_min_improvement, rng)
 
-    def _place_newcomers(self, frozen: FrozenClusters, context: Round) -> None:
+    def _place_newcomers(self, frozen: Frozen, context: Round) -> None:
         """Alg. 1, l. 16: nearest saved centroid, with loss vectors taken on the models saved at stability."""
         if new := [client for client in context.participants if self._is_new(client)]:
-            for key, reply in self.ask_losses(new, frozen.models, context).ok:
+            for key, reply in self.ask_losses(new, frozen.models or context.models, context).ok:
                 self.assignment[key] = frozen.nearest_model(reply.losses)
                 self.state.clustered.add(key)
                 self.state.settled.add(key)

@@ -60,11 +60,6 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
     int
         From 1 to `k_max`.
 
-    Raises
-    ------
-    ValueError
-        If `k_max` is below 1 or `rule` is unknown.
-
     Source: CLoVE Alg. 2 (``"silhouette"``); the elbow rule is named in the text that explains it.
     Deviation: ``"silhouette_lone"`` is ours.
     """

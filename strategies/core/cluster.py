@@ -187,11 +187,6 @@ def cluster(
     weights : (M,) float64, optional
         How much each row counts in k-means, above 0.
 
-    Raises
-    ------
-    ValueError
-        If `num_clusters` is below 1 or `method` is unknown.
-
     Source: CLoVE Alg. 1, line 11; its released code has all three methods.
     Deviation: ten starts of k-means instead of one (the published code's choice), because one start sometimes ends in
     a poor local optimum and the clustering of a few hundred short vectors costs milliseconds.

@@ -417,11 +417,6 @@ def discover(
     -------
     Groups
         For no client or one client, and for clients whose rows are all equal: ``"none"``.
-
-    Raises
-    ------
-    ValueError
-        If an entry is not finite, `k` is below 1, or there are fewer than two folds.
     """
     num_clients, num_folds = folds.shape[:2]
     if num_folds < 2:

@@ -9,7 +9,7 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models
-from florets.strategies.base.placement import FrozenGroups
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import ADVICE, STABLE_FROM, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
@@ -199,7 +199,7 @@ class Discovery(Strategy[DiscoverySettings, DiscoveryState]):
         """Return the evidence, in a round that looked for groups."""
         return self.state.details
 
-    def frozen_clusters(self) -> FrozenGroups | None:
+    def frozen_clusters(self) -> Frozen | None:
         """Return the groups, and the model by which they were found."""
         state = self.state
         return None if state.folds is None or state.centres is None else state.folds.frozen(state.centres)

@@ -169,11 +169,6 @@ class FedALA(OneGroup[FedALASettings, FedALAState]):
     up to `most_passes` until its weights have converged. At the end model 0 is the global one, and the others are the
     clients' mixtures by the weights that they learned last.
 
-    Raises
-    ------
-    ValueError
-        By `check`, if a prefix in `layers` fits no layer.
-
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, 80 % of the data and the last layer are the
     released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no weights in
     that round; passes are capped; see `florets.client_app.mixing`.

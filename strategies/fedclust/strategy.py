@@ -1,5 +1,7 @@
 """FedClust: clients are grouped once, by the last layer of models that they trained alone, then FedAvg in each."""
 
+# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -7,18 +9,14 @@ from typing import Literal
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
 from florets.strategies.shared.estimates import ask_estimates, last_layer, sent_layout, usual_size
-from florets.strategies.shared.linked_groups import LinkedGroups, TreeSettings
+from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
 from florets.task.keys import setting
-from florets.task.wire.replies import Update
-
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
 
 
 @dataclass(frozen=True)
@@ -41,16 +39,11 @@ def euclidean(vectors: Sequence[FloatArray]) -> FloatArray:
     return distances
 
 
-class FedClust(Strategy[FedClustSettings, LinkedGroups]):
+class FedClust(LinkedClusters[FedClustSettings]):
     """Cluster the clients once, by the last layer that each trained alone from one first model.
 
     What goes up for it is that layer alone, a few kB. Agglomerative clustering groups the clients by the Euclidean
     distances of these layers, and each group trains a model by federated averaging, all from the same first model.
-
-    Raises
-    ------
-    ValueError
-        By `check`, if a prefix in `layers` fits no layer.
 
     Source: Islam et al. 2024 (FedClust): one-shot clustering of the weights of the final layer by their Euclidean
     distances, hierarchically with a threshold, FedAvg in each cluster, later clients alike. Deviation: the threshold
@@ -59,21 +52,11 @@ class FedClust(Strategy[FedClustSettings, LinkedGroups]):
     """
 
     Settings = FedClustSettings
-    State = LinkedGroups
-
-    @property
-    def linkage(self) -> str:
-        """How distances of merged clusters are measured."""
-        return self.settings.linkage
 
     def check(self, models: Models) -> None:
         """Refuse layers that the model does not have."""
         super().check(models)
         sent_layout(models, self._layers(models))
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Find the groups, or place later clients; then every participant trains its group's model."""
-        return self.state.plan(self, context)
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
         """Ask for the layers of the model that each client trained alone: their trainable parameters, flat."""

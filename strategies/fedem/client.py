@@ -104,13 +104,7 @@ def _step(client: Client, purpose: Purpose, training: Training) -> Step:
 
 
 def _shares(client: Client) -> NDArray[np.float64]:
-    """Return this client's shares of the models that came.
-
-    Raises
-    ------
-    ValueError
-        If the message has not one for each model, or they are no shares of 1.
-    """
+    """Return this client's shares of the models that came."""
     told = client.config.get(kinds.SHARES)
     count = len(client.states())
     if not isinstance(told, list) or len(told) != count or not all(isinstance(one, float) for one in told):
@@ -122,13 +116,7 @@ def _shares(client: Client) -> NDArray[np.float64]:
 
 
 def _class_shares(client: Client) -> NDArray[np.float64] | None:
-    """Return the share of each class in what each model is responsible for, (K, C); None where none came.
-
-    Raises
-    ------
-    ValueError
-        If they are not one for each model and class, above 0 and with sum 1 for each model, or there are no classes.
-    """
+    """Return the share of each class in what each model is responsible for, (K, C); None where none came."""
     told = client.config.get(kinds.CLASS_SHARES)
     if told is None:
         return None

@@ -350,11 +350,6 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
 
     A client that comes after a split takes the model with the lowest loss, and joins its cluster.
 
-    Raises
-    ------
-    FederationError
-        If so few clients are online that the first round has fewer than three; of a later one nothing is learned.
-
     Source: Licciardi et al. 2025 (FedGWC, arXiv 2502.03340), by its released code (davedleo/FedGWC): rewards,
     interaction matrix, stopping criterion, spectral clustering, and its settings.
     Deviation: participants are drawn from all clients, so that a round costs what other strategies' does; in that

@@ -23,11 +23,6 @@ def train_split(client: Client) -> RecordDict:
     """Return the trained model, the prototypes of its classes, and the statistics of the features that came.
 
     Source: Xu et al. 2023 (FedPAC): the clients' part.
-
-    Raises
-    ------
-    ValueError
-        If the task has no classes.
     """
     labels, classes = class_labels(client), client.task.num_outputs
     body, head = body_and_head(client.module, client.names(kinds.HEAD))

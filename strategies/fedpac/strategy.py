@@ -114,12 +114,6 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
     frozen, and two forward passes; the server solves a least-squares problem of m unknowns for each of m
     participants. At the end model 0 is the body with the mean head, and the others are the clients'.
 
-    Raises
-    ------
-    ValueError
-        By `check`, if the head is not linear, there is no such layer, nothing is left as a body, or the number of
-        classes is not known.
-
     Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867): feature alignment and classifier combination, with lambda 1 and
     one epoch of the head at ten times the body's rate. Deviation: tests are of the combined model, before local
     training; the run's optimiser takes the place of SGD; classes that no participant of a round has keep their

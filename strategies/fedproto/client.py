@@ -22,11 +22,6 @@ def train_prototypes(client: Client) -> RecordDict:
 
     Source: Tan et al. 2022 (FedProto), Alg. 1: the clients' part. Deviation: prototypes are taken after training, in
     eval mode, over all training samples.
-
-    Raises
-    ------
-    ValueError
-        If the task has no classes.
     """
     labels = class_labels(client)
     module, head, weight = client.module, client.names(kinds.HEAD), client.number(kinds.PROTOTYPE_LAMBDA)

@@ -133,11 +133,6 @@ class FedProto(OneGroup[FedProtoSettings, FedProtoState]):
     prototypes, 8 C D bytes: a round sends a model and up to C prototypes, both ways. Where clients keep their models,
     as in the paper, it sends the prototypes alone. Local work is Local-only's and a forward pass over the data.
 
-    Raises
-    ------
-    ValueError
-        By `check`, if the head is not linear, there is no such layer, or the number of classes is not known.
-
     Source: Tan et al. 2022 (FedProto, arXiv 2105.00243), Alg. 1 and Eq. 6 (means weighted by samples, of which the
     released code has none); lambda 1 is that of its MNIST runs. Deviation: the mean is over the last prototypes of
     all clients seen, whose models have not changed since; a test is of the client's own head over all classes; all

@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import ClassShares
+from florets.strategies.base.placement import Frozen
 from florets.strategies.core import FloatArray
 from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.strategies.fedem.strategy import FedEM, FedEMSettings, FedEMState
@@ -87,9 +87,9 @@ class FedRC(FedEM):
         shares: FloatArray = sums / sums.sum(axis=1, keepdims=True)
         return shares
 
-    def frozen_clusters(self) -> ClassShares | None:
+    def frozen_clusters(self) -> Frozen | None:
         """Return the models' class shares, with which new clients find theirs."""
-        return ClassShares(self.class_shares(self.context.models.count)) if self.state.class_sums else None
+        return Frozen("classes", self.class_shares(self.context.models.count)) if self.state.class_sums else None
 
     def _told(self, shares: FloatArray) -> Mapping[str, list[float]]:
         told = self.class_shares(len(shares)).ravel().tolist()

@@ -9,13 +9,7 @@ from florets.task.wire.codec import pack
 
 
 def labels(client: Client) -> RecordDict:
-    """Return the number of training samples of each class.
-
-    Raises
-    ------
-    ValueError
-        If the task has no classes.
-    """
+    """Return the number of training samples of each class."""
     if client.loss != "cross_entropy":
         raise ValueError(f"labels can only be counted in a classification, not with task.loss={client.loss}")
     counts = torch.bincount(client.data.y_train, minlength=client.task.num_outputs)

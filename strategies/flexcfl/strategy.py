@@ -280,13 +280,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         return [context.online[index] for index in np.sort(drawn)]
 
     def _form_groups(self, founders: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> Models:
-        """Return the groups' first models: what their clients' cold starts came to, on average.
-
-        Raises
-        ------
-        RoundFailed
-            If fewer cold starts than the quorum came back.
-        """
+        """Return the groups' first models: what their clients' cold starts came to, on average."""
         models = context.models
         self.state.start = models.replaced(models.bank[:1])
         replies = self._cold_start(founders, context)

@@ -24,13 +24,7 @@ class Descriptor:
 
 
 def read_descriptor(content: RecordDict, classes: int, dimensions: int, noisy: bool) -> Descriptor:
-    """Read the descriptor of a task with C `classes`, projected on l `dimensions`.
-
-    Raises
-    ------
-    MalformedMessage
-        If it is malformed, or a spread without noise is negative where its class is not marked as absent.
-    """
+    """Read the descriptor of a task with C `classes`, projected on l `dimensions`."""
     found = read(Descriptor, content, rows=2 * (classes + 1), l=dimensions)
     rows = found.rows
     means, spreads = rows[2 : 2 + classes], rows[2 + classes :]

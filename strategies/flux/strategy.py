@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist, squareform
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import FrozenDescriptors, RowScale
+from florets.strategies.base.placement import Frozen, row_scale, scale_rows
 from florets.strategies.base.report import Client, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
@@ -150,7 +150,7 @@ class FLUXState(State):
     """
 
     losses: list[float] = field(default_factory=list)
-    frozen: FrozenDescriptors | None = None
+    frozen: Frozen | None = None
     limit: float = float("inf")
     details: dict[str, Detail] = field(default_factory=dict)
 
@@ -184,7 +184,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         """Return the radius of DBSCAN, in the round that formed the groups."""
         return self.state.details
 
-    def frozen_clusters(self) -> FrozenDescriptors | None:
+    def frozen_clusters(self) -> Frozen | None:
         """Return the groups, and the model by which they were found."""
         return self.state.frozen
 
@@ -228,13 +228,13 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         context.require(replies, "descriptor")
         with context.meter.part("cluster"):
             descriptors = np.stack([reply.rows for _, reply in replies.ok])
-            scale = RowScale.of(descriptors)
-            scaled = scale.apply(descriptors)
+            low, width = row_scale(descriptors)
+            scaled = scale_rows(descriptors, low, width)
             points = scaled.reshape(len(scaled), -1)
             context.note_vectors("descriptors", [key for key, _ in replies.ok], points)
             groups = self._group(points, context)
             means = centroids(points, groups).reshape(-1, *scaled.shape[1:])
-        state.frozen = FrozenDescriptors(common, context.seed, scale, means)
+        state.frozen = Frozen("descriptors", means, common, origin=low, scale=width, seed=context.seed)
         self.assignment.clear()
         self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
         return common.replaced(np.repeat(common.bank, len(means), axis=0)) if len(means) > 1 else common
@@ -247,12 +247,13 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         self.state.details = {"eps": radius}
         return groups
 
-    def _place(self, frozen: FrozenDescriptors, context: Round) -> None:
+    def _place(self, frozen: Frozen, context: Round) -> None:
         """Give participants without a model that of the nearest group; who does not answer sits this round out."""
+        common = frozen.models or context.models
         new = [client for client in context.participants if client.key not in self.assignment]
         if new:
-            replies = self._without_outliers(self._ask(new, frozen.common, context), context)
-            self.assignment.update({key: frozen.group_of(reply.rows) for key, reply in replies.ok})
+            replies = self._without_outliers(self._ask(new, common, context), context)
+            self.assignment.update({key: frozen.nearest_descriptor(reply.rows) for key, reply in replies.ok})
 
     def _ask(self, clients: Sequence[Client], common: Models, context: Round) -> Replies[Descriptor]:
         """Ask for the clients' descriptors (one exchange)."""

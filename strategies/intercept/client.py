@@ -26,11 +26,6 @@ def intercept(client: Client) -> RecordDict:
 
     Of a model that diverged, of fewer than `MIN_RECORDS` records, and where the node's owner keeps statistics back,
     they are 0 with the largest variance: for the server that is no estimate, and the client has the common intercept.
-
-    Raises
-    ------
-    ValueError
-        If the task has neither classes nor values, or the layer's bias does not shift the model's outputs.
     """
     if client.loss == "reconstruction":
         raise ValueError("a reconstruction has no intercept; use a task with classes or values")

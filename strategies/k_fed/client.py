@@ -55,11 +55,6 @@ def feature_rows(x: Tensor, y: Tensor, num_outputs: int, features: str) -> Rows:
     -------
     ndarray
         float64 (n, D)
-
-    Raises
-    ------
-    ValueError
-        If `features` is another word.
     """
     if features not in FEATURES:
         raise ValueError(f"features={features!r} must be one of {', '.join(FEATURES)}.")
@@ -91,11 +86,6 @@ def local_centres(
     -------
     centres, sizes
         float32 (k'', D) and int64 (k'',), every size at least 1.
-
-    Raises
-    ------
-    ValueError
-        If `num_clusters` is below 1, or `method` is another word.
 
     Source: Dennis et al. 2021, Alg. 1, whose k-means is Awasthi and Sheffet's. Deviation: ``kmeans`` is ours.
     """

@@ -8,20 +8,18 @@ from typing import Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, nearest_centroid
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres
 from florets.strategies.settings import Experiment, ManyModels, idle
-from florets.strategies.shared.fixed_groups import FixedGroups
+from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -105,17 +103,12 @@ def _take(row: int, centres: FloatArray, distances: FloatArray, taken: list[int]
     return nearer
 
 
-class KFED(Strategy[KFEDSettings, FixedGroups]):
+class KFED(FixedClusters[KFEDSettings, FixedGroups]):
     """One-shot federated k-means on the data themselves, whatever the models make of them.
 
     A client belongs to the group that holds most of its samples; group g trains initial model g by federated
     averaging, from round 1 on. What clients send are means of samples: of a client with a single sample, or with as
     many local clusters as samples, the samples themselves.
-
-    Raises
-    ------
-    ValueError
-        By `check`, if the initial arrays hold fewer models than `local_clusters`.
 
     Source: Dennis et al. 2021, Alg. 1 and 2, followed by FedAvg in each group; CLoVE, App. C.1.1. Deviation: by
     default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
@@ -133,11 +126,6 @@ class KFED(Strategy[KFEDSettings, FixedGroups]):
                 f"local_clusters={local}: a client cannot hold more groups than the {models.count} there are; lower "
                 "local_clusters, or raise k"
             )
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Find the groups, or place newcomers; then every participant trains its group's model."""
-        self.assignment.update(self.state.assign(self, context))
-        return context.train_assigned(self.assignment)
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[LocalCentres]:
         """Ask for the centres of each client's data."""

@@ -7,21 +7,20 @@ from typing import Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.settings import Experiment, ManyModels
 from florets.strategies.shared.estimates import first_rate
-from florets.strategies.shared.fixed_groups import FixedGroups
+from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.training.settings import KEYS
 from florets.task.wire import kinds
-from florets.task.wire.replies import Update, read_update
+from florets.task.wire.replies import read_update
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class OneShotState(FixedGroups):
     start: Models | None = None
 
 
-class OneShot(Strategy[OneShotSettings, OneShotState]):
+class OneShot(FixedClusters[OneShotSettings, OneShotState]):
     """Cluster the clients once, by models that each of them estimated on its own data.
 
     Group g then trains initial model g by federated averaging, from round 1 on. Wrong groups stay wrong, which is
@@ -73,11 +72,6 @@ class OneShot(Strategy[OneShotSettings, OneShotState]):
 
     Settings = OneShotSettings
     State = OneShotState
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Find the groups, or place newcomers; then every participant trains its group's model."""
-        self.assignment.update(self.state.assign(self, context))
-        return context.train_assigned(self.assignment)
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""

@@ -61,11 +61,6 @@ class Oracle(Strategy[OracleSettings, State]):
     In mode "labels" each client trains the model of its true cluster. In mode "true_start" clients choose models as
     in IFCA, whose initial models (the caller packs them) are the true ones.
 
-    Raises
-    ------
-    FederationError
-        In mode "labels", if an online client's true cluster is not known or has no model.
-
     Source: two-phase paper (mixed regression), section V: benchmark (4) is "true_start", its MNIST runs "labels".
     """
 

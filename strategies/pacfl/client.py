@@ -47,11 +47,6 @@ def principal_directions(
         (D, m), of length 1, class by class.
     places
         (m,) int64, rising: class times `count` plus the vector's rank in its class.
-
-    Raises
-    ------
-    ValueError
-        If all inputs are zero: no direction is theirs.
     """
     found, places = [], []
     for label in np.unique(labels):

@@ -8,16 +8,14 @@ from typing import Literal
 import numpy as np
 from flwr.app import RecordDict
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
-from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
-from florets.strategies.shared.linked_groups import LinkedGroups, TreeSettings
+from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def _basis(vectors: FloatArray) -> FloatArray:
     return found
 
 
-class PACFL(Strategy[PACFLSettings, LinkedGroups]):
+class PACFL(LinkedClusters[PACFLSettings]):
     """Cluster the clients once, by what their inputs look like, before any training.
 
     Each client sends the first p left singular vectors of its inputs, as they are and not centred, of each of its
@@ -128,16 +126,6 @@ class PACFL(Strategy[PACFLSettings, LinkedGroups]):
     """
 
     Settings = PACFLSettings
-    State = LinkedGroups
-
-    @property
-    def linkage(self) -> str:
-        """How distances of merged clusters are measured."""
-        return self.settings.linkage
-
-    def plan(self, context: Round) -> Plan[Update]:
-        """Find the groups, or place later clients; then every participant trains its group's model."""
-        return self.state.plan(self, context)
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[Directions]:
         """Ask for the principal vectors of each client's inputs."""

@@ -93,13 +93,7 @@ def trained_near(client: Client) -> dict[str, Any]:
 
 
 def class_labels(client: Client) -> NDArray[np.int64]:
-    """Return the class of each training sample (n,).
-
-    Raises
-    ------
-    ValueError
-        If the task has no classes.
-    """
+    """Return the class of each training sample (n,)."""
     if client.loss != "cross_entropy":
         raise ValueError(f"prototypes need classes, which a task with task.loss={client.loss} does not have")
     labels: NDArray[np.int64] = client.data.y_train.cpu().numpy()

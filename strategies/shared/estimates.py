@@ -39,11 +39,6 @@ def ask_estimates(
         Steps of the optimiser, in place of passes.
     known
         Largest value of earlier replies, see `usual_size` and `Round.reject_outliers`.
-
-    Raises
-    ------
-    ValueError
-        If a prefix fits no entry of the model.
     """
     layout = sent_layout(start, layers)
     settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, **first_rate(context)}

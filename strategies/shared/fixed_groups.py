@@ -1,30 +1,19 @@
 """Groups of clients that are found once, before training, and stay: what one-shot clustering and k-FED share."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Round
+from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client, State
+from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
-
-D = TypeVar("D")
-
-
-class Grouping(Protocol[D]):
-    """How clients are described, and groups formed of the descriptions."""
-
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[D]:
-        """Ask clients to describe themselves (one exchange)."""
-
-    def form(self, clients: Sequence[D], context: Round) -> tuple[IntArray, FloatArray]:
-        """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (C, D)."""
-
-    def place(self, client: D, centroids: FloatArray) -> int:
-        """Return the group of one more client."""
+from florets.strategies.settings import Settings
+from florets.task.wire.replies import Update
 
 
 @dataclass
@@ -40,33 +29,53 @@ class FixedGroups(State):
     phase: str = "clustering"
     centroids: FloatArray | None = None
 
-    def assign(self, grouping: Grouping[D], context: Round) -> dict[str, int]:
+
+S = TypeVar("S", bound=Settings)
+G = TypeVar("G", bound=FixedGroups)
+
+
+class FixedClusters(Strategy[S, G]):
+    """Clients grouped once, before training; a subclass says how they are described and groups formed."""
+
+    @abstractmethod
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[Any]:
+        """Ask clients to describe themselves (one exchange)."""
+
+    @abstractmethod
+    def form(self, clients: Sequence[Any], context: Round) -> tuple[IntArray, FloatArray]:
+        """Return the groups (M,) of the clients, numbered from 0, and the groups' centroids (C, D)."""
+
+    @abstractmethod
+    def place(self, client: Any, centroids: FloatArray) -> int:
+        """Return the group of one more client."""
+
+    def plan(self, context: Round) -> Plan[Update]:
+        """Find the groups, or place newcomers; then every participant trains its group's model."""
+        self.assignment.update(self._assign(context))
+        return context.train_assigned(self.assignment)
+
+    def _assign(self, context: Round) -> dict[str, int]:
         """Return the model of each client that gets one in this round: group g trains model g.
 
         First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
         After that, participants without a model are asked when they take part, those whose description was lost or
         invalid before among them.
-
-        Raises
-        ------
-        RoundFailed
-            If the descriptions that the groups are formed of stay below the quorum. Later ones need none: whoever is
-            still without a model is asked again.
         """
-        self.phase = "clustering" if self.centroids is None else "stable"
+        state = self.state
+        state.phase = "clustering" if state.centroids is None else "stable"
         new = list(context.online)
-        if self.centroids is not None:
+        if state.centroids is not None:
             new = [client for client in context.participants if client.key not in self.assignment]
         if not new:
             return {}
         with context.meter.part("describe"):
-            replies = grouping.describe(new, context)
-        if self.centroids is None:
+            replies = self.describe(new, context)
+        if state.centroids is None:
             context.require(replies, "description")
         keys, descriptions = [key for key, _ in replies.ok], [description for _, description in replies.ok]
         with context.meter.part("cluster"):
-            if self.centroids is None:
-                groups, self.centroids = grouping.form(descriptions, context)
+            if state.centroids is None:
+                groups, state.centroids = self.form(descriptions, context)
             else:
-                groups = np.array([grouping.place(one, self.centroids) for one in descriptions], dtype=np.int64)
+                groups = np.array([self.place(one, state.centroids) for one in descriptions], dtype=np.int64)
         return {key: int(group) for key, group in zip(keys, groups, strict=True)}

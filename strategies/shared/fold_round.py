@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import FrozenGroups
+from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
 from florets.strategies.core.folds import Groups, discover
 from florets.strategies.core.placement import Centres, centres
@@ -481,7 +481,7 @@ class FoldRound:
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
         directions = centres(folds, groups.labels)
         frozen = self.frozen(directions)
-        found |= {key: frozen.group_in_a_run(row)[0] for key, row in sorted(self.small.items())}
+        found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
         evidence = evidence.with_placed(len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
 
@@ -494,17 +494,19 @@ class FoldRound:
         sizes = {client.key: self._size(client) for client in clients}
         sizes = {key: size if size == self.plan.size else 0 for key, size in sizes.items()}
         for key, reply in self._ask(clients, sizes, context).ok:
-            group = frozen.group_in_a_run(reply.rows)[0] if len(reply.rows) else -1
+            group = frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1
             if group < 0:
                 unfit.add(key)
             else:
                 placed[key] = group
         return placed, unfit
 
-    def frozen(self, groups: Centres) -> FrozenGroups:
+    def frozen(self, groups: Centres) -> Frozen:
         """Return what a new client is assigned by."""
         plan = self.plan
-        return FrozenGroups(self.common, plan.folds, plan.size, plan.steps, plan.rate, self.form, self.seed, groups)
+        training = FoldTraining(plan.folds, plan.size, plan.steps, plan.rate, self.form)
+        placing = Frozen("folds", groups.directions, self.common, origin=groups.origin, scale=groups.usual)
+        return replace(placing, seed=self.seed, training=training)
 
     def _size(self, client: Client) -> int:
         return self.plan.size_of(_samples(client, self.held_out))

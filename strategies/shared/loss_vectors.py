@@ -10,7 +10,7 @@ import numpy as np
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
-from florets.strategies.base.placement import FrozenClusters
+from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
@@ -384,7 +384,7 @@ class LossVectorState(RestartState):
     """
 
     known: dict[str, FloatArray] = field(default_factory=dict)
-    frozen: FrozenClusters | None = None
+    frozen: Frozen | None = None
     outliers: Outliers = field(default_factory=Outliers)
     probes: Models | None = None
     watch: Watch = field(default_factory=Watch)
@@ -395,13 +395,7 @@ M = TypeVar("M", bound=LossVectorState)
 
 
 class LossVectors(Restarts[S, M]):
-    """A method that groups clients by their losses of K models: with probes, without outliers, watched when frozen.
-
-    Raises
-    ------
-    ValueError
-        By `check`, if the initial arrays hold fewer models than `k` and `probes` together; the probes are the last.
-    """
+    """A method that groups clients by their losses of K models: with probes, no outliers, watched when frozen."""
 
     def check(self, models: Models) -> None:
         """Raise ValueError where there are fewer models than clusters, or than clusters and probes."""
@@ -469,6 +463,6 @@ class LossVectors(Restarts[S, M]):
         freeze: dict[str, Detail] = {STABLE_FROM: self.context.server_round + 1} if froze else {}
         return {**super().details(), **self.state.watch.report(), **freeze}
 
-    def frozen_clusters(self) -> FrozenClusters | None:
+    def frozen_clusters(self) -> Frozen | None:
         """Return the clusters at the moment of stability."""
         return self.state.frozen

@@ -75,13 +75,7 @@ def head_name(models: Models, head_layers: Sequence[str]) -> str:
 
 
 def feature_width(models: Models, head_layers: Sequence[str]) -> int:
-    """Return the size D of a feature.
-
-    Raises
-    ------
-    ValueError
-        If there is no such layer, or it is not linear.
-    """
+    """Return the size D of a feature."""
     name = head_name(models, head_layers)
     for entry in models.layout.entries:
         if entry.name == f"{name}.weight" and len(entry.shape) == 2:

@@ -154,11 +154,6 @@ def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
     The start that is over is judged by the losses of this round's participants on its models (one exchange). Then the
     next start begins, with a state of its own, or the best one goes on as if it had been the only one.
 
-    Raises
-    ------
-    RoundFailed
-        If fewer loss vectors than the quorum came back.
-
     Source: Ghosh et al. 2020 (IFCA), section 6, restarts.
     Deviation: there a start is kept once it is good enough, or the best one by the true models; the number of starts
     is fixed here, and the truth is not known.

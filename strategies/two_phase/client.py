@@ -47,11 +47,6 @@ def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
     ndarray
         float32 (A, n, R); zero where an entry is no trained parameter (buffers), so that it never moves.
 
-    Raises
-    ------
-    ValueError
-        If the models have another number of values than the module.
-
     Source: mixed regression, Phase 1 (epsilon(x, y, theta)) and Remark 3.
     """
     size = sum(value.numel() for value in module.state_dict().values())
@@ -151,11 +146,6 @@ class LocalMoments:
     pairing
         ``all``: all ordered pairs of different examples. ``halves``: every pair of an example of the first half and
         one of the second, which is the product of the halves' means. ``single``: examples 0 and 1 only.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two examples, or `pairing` is another word.
 
     Source: mixed regression, Sec. III-A (one pair a client) and Alg. 3 (n_i pairs).
     Deviation: ``all`` and ``halves`` use an example in several pairs; the paper's pairs are disjoint.
@@ -372,11 +362,6 @@ def memberships(losses: NDArray[np.float64], num_examples: int, temperature: flo
 
     With the likelihood's own temperature (2 sigma^2 for squared error under noise of variance sigma^2) they are the
     posterior of the label; the smaller it is, the harder they are.
-
-    Raises
-    ------
-    ValueError
-        If the temperature is not above 0.
     """
     if temperature <= 0:
         raise ValueError(f"temperature={temperature} must be above 0.")

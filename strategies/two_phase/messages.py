@@ -70,13 +70,7 @@ class SoftUpdate(AllModelsUpdate):
 
 
 def read_soft_update(content: RecordDict, layout: Layout, sent: Bank) -> SoftUpdate:
-    """Read the update of all models that were `sent`, (K, R).
-
-    Raises
-    ------
-    MalformedMessage
-        If it is malformed, or a model changed that the client gives no weight.
-    """
+    """Read the update of all models that were `sent`, (K, R)."""
     update = read(SoftUpdate, content, layout=layout, K=len(sent))
     changed = (update.vectors != sent).any(axis=1) & (update.shares <= NEGLIGIBLE)
     if changed.any():

@@ -229,11 +229,6 @@ def find_bases(
         The anchors' estimates.
     scale
         Reference size of moments, by which outliers are rejected; it is brought up to date.
-
-    Raises
-    ------
-    RoundFailed
-        If an exchange stays below the quorum.
     """
     records = _estimate_records(context, clients, estimates, settings.noise)
     rank = min(context.models.count, estimates.shape[1])
@@ -488,13 +483,7 @@ class MomentDescent:
         return eligible
 
     def plan(self, context: Round) -> Plan[Update]:
-        """Find the subspaces, and plan the exchange in which the anchors take their step.
-
-        Raises
-        ------
-        FederationError
-            If there are too few clients for anchors, or nobody is left whose moments could be asked for.
-        """
+        """Find the subspaces, and plan the exchange in which the anchors take their step."""
         online = context.online
         if not self.state.anchors:
             self._choose_anchors(context, online)

@@ -147,11 +147,6 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
     of the round waits up to `start_timeout` for one. And where too few of them take their step in the round's last
     try, phase 1 ends, if at least K anchors were heard so far; that round leaves models and assignment as they are.
 
-    Raises
-    ------
-    ValueError
-        By `check`, if there are to be fewer anchors than models.
-
     Source: Su, Xu, Yang 2024, "Global Convergence of Federated Learning for Mixed Regression", Phase 1 and Phase 2.
     Deviation: the paper runs all T rounds of phase 1. Once no anchor moves they would repeat the same models, so the
     clients refine instead.
@@ -171,13 +166,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
         self.descent.check(models.count)
 
     def estimate_cost(self, models: Models) -> CostEstimate:
-        """Return what a round of phase 1 will cost, if every anchor still moves.
-
-        Raises
-        ------
-        FederationError
-            If they are too few for the anchors that are still to be chosen.
-        """
+        """Return what a round of phase 1 will cost, if every anchor still moves."""
         if not self.state.descent.anchors:
             self.descent.eligible(self.federation.online(), models.count)
         return estimate_cost(self.settings, self.federation.online(), models.count, models.bank.shape[1])

@@ -1,6 +1,5 @@
 """The best setting of a sweep, chosen by validation data and never by test data: `best.yaml` and the last line."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.statistics import Spread
-from florets.studies.sweep.jobs import Group, JobResult, group_jobs
+from florets.studies.sweep.jobs import MEASURE, Jobs, group_jobs
 
 BEST = "best.yaml"
 
@@ -70,28 +69,33 @@ class Best:
         return head + yaml.safe_dump(content, sort_keys=False, width=10_000, allow_unicode=True)
 
 
-def best_of(jobs: Sequence[JobResult]) -> Best | None:
+def best_of(jobs: Jobs) -> Best | None:
     """Return the setting with the best mean validation figure over its seeds; of equals the first.
 
     None with fewer than two settings, where the jobs have no validation data or different figures, and where no
     setting has a figure for each of its jobs: one that fails or diverges with one seed is not the best.
     """
-    measures = {job.measure for job in jobs if job.summary is not None}
+    measures = set(jobs.runs[MEASURE].fillna(""))
     groups = group_jobs(jobs)[1]
     if len(groups) < 2 or len(measures) != 1 or not (measure := measures.pop()):
         return None
-    figures = {}
-    for place, group in enumerate(groups):
-        if len(group.runs) == len(group.jobs) and (found := _by_seed(group, "final_validation")) is not None:
-            figures[place] = found
+    found = [None if group.jobs.failed else _by_seed(group.jobs, "final_validation") for group in groups]
+    figures = {place: spread for place, spread in enumerate(found) if spread is not None}
     if not figures:
         return None
     choose = max if HIGHER_IS_BETTER[measure] else min
     place = choose(figures, key=lambda place: figures[place].mean)
-    return Best(_overrides(groups[place]), measure, figures[place], _tests(groups[place]), len(groups))
+    best = groups[place].jobs
+    tests = {name: spread for name in _TESTED if (spread := _by_seed(best, f"final_{name}")) is not None}
+    given = best.given()[0]
+    left_out = (
+        _NOT_A_SETTING if best.keys.get("seed", best.keys.index * 0).nunique() == 1 else (*_NOT_A_SETTING, "seed")
+    )
+    overrides = {key: value for key, value in given.items() if value and key not in left_out}
+    return Best(overrides, measure, figures[place], tests, len(groups))
 
 
-def write_best(folder: Path, jobs: Sequence[JobResult]) -> str:
+def write_best(folder: Path, jobs: Jobs) -> str:
     """Write `best.yaml` into a sweep's folder and return the choice in words; without a choice return ""."""
     best = best_of(jobs)
     if best is None:
@@ -100,22 +104,10 @@ def write_best(folder: Path, jobs: Sequence[JobResult]) -> str:
     return best.words
 
 
-def _overrides(group: Group) -> dict[str, str]:
-    one_seed = len({job.overrides.get("seed") for job in group.jobs}) == 1
-    given = group.jobs[0].overrides
-    left_out = _NOT_A_SETTING if one_seed else (*_NOT_A_SETTING, "seed")
-    return {key: value for key, value in given.items() if key not in left_out}
-
-
-def _tests(group: Group) -> dict[str, Spread]:
-    found = {name: _by_seed(group, f"final_{name}") for name in _TESTED}
-    return {name: spread for name, spread in found.items() if spread is not None}
-
-
-def _by_seed(group: Group, field: str) -> Spread | None:
-    """Return a figure over a group's seeds, None where a run has none; a setting may have been proposed twice."""
-    values = {run.seed: getattr(run, field) for run in group.runs}
-    return None if None in values.values() else Spread.of(list(values.values()))
+def _by_seed(jobs: Jobs, field: str) -> Spread | None:
+    """Return a figure over the seeds, None where a run has none; a setting may have been proposed twice."""
+    values = jobs.runs.drop_duplicates("seed", keep="last")[field]
+    return None if values.isna().any() else Spread.of(values.tolist())
 
 
 def _figures(spread: Spread) -> dict[str, float | int]:

@@ -1,37 +1,37 @@
-"""Jobs of a sweep: their groups over seeds, and `summary.csv`, a row for each with its keys and figures."""
+"""Jobs of a sweep as one data frame, their groups over seeds, and `summary.csv`."""
 
 from __future__ import annotations
 
 import csv
-import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from florets.conf.problems import ConfigError
-from florets.reports.folder import whole_file
-from florets.reports.scores import HIGHER_IS_BETTER
 from florets.reports.summary import RunSummary
+from florets.reports.tables import write_csv
 from florets.strategies import TITLES
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUMMARY = "summary.csv"
 MEASURE = "validation_measure"
 """Column that names the validation figure."""
+PARTICIPATION = "participation"
+"""Column of a stored sweep, which has no folders to take it from."""
+STRATEGY = "strategy"
 
 _FIRST = "rounds"
 """The first figure: columns before it are keys."""
-_FIELDS = {field.name: field for field in fields(RunSummary)}
-_TEXTS = ("experiment", "strategy", "folder", "discovery")
+_FIELDS = [field.name for field in fields(RunSummary) if field.name != "final_metrics"]
+_TEXTS = ("experiment", STRATEGY, "folder", "discovery", "error", MEASURE)
 _LISTS = ("warnings", "left_out")
-_FIELDS_WITHOUT_DEFAULT = [name for name, field in _FIELDS.items() if field.default is MISSING]
-PARTICIPATION = "participation"
-"""Column of a stored sweep, which has no folders to take it from."""
-
-
 _SAMPLES = "strategy.fraction_train"
 
 
@@ -50,6 +50,144 @@ class JobResult:
     participation: float | None = None
     measure: str = ""
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures by column: those of the summary, and of each score such as ``accuracy.mean``."""
+        found: dict[str, Any] = {} if self.summary is None else asdict(self.summary)
+        metrics = found.pop("final_metrics", {})
+        found |= {f"{score}.{name}": value for score, of in metrics.items() for name, value in of.items()}
+        # A failed job may lack a text, and is known by it.
+        error = None if self.summary is not None else self.error or "no reason"
+        return found | {
+            "folder": self.folder,
+            PARTICIPATION: self.participation,
+            MEASURE: self.measure or None,
+            "error": error,
+        }
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs of a sweep, a row for each.
+
+    Attributes
+    ----------
+    keys
+        What the command gave for them, as texts; empty where it gave nothing.
+    figures
+        Of their runs; of failed ones nothing but the ``error``.
+    """
+
+    keys: pd.DataFrame
+    figures: pd.DataFrame
+
+    @classmethod
+    def of(cls, jobs: Sequence[JobResult]) -> Jobs:
+        """Return the jobs that a command ran."""
+        return cls._from([job.overrides for job in jobs], [job.figures for job in jobs])
+
+    @classmethod
+    def read(cls, path: Path) -> Jobs:
+        """Return the jobs of an earlier sweep, from its table or from what `report.store_sweeps` kept of it."""
+        rows = read_rows(path)
+        # Keys given by hand are in every row; those that only a summary adds are missing for failed jobs.
+        left_out = {name for name in ("experiment", STRATEGY, "seed") for row in rows if not row.get(name)}
+        try:
+            keys = [{name: row[name] for name in keys_of(row) if row[name] and name not in left_out} for row in rows]
+            own = [set(one) - set(_FIELDS) for one in keys]
+            figures = [
+                {name: _read(name, text) for name, text in row.items() if name not in names}
+                for row, names in zip(rows, own, strict=True)
+            ]
+            for one in figures:
+                folder = Path(one["folder"]) if one.get("folder") else None
+                one |= {"folder": folder, PARTICIPATION: one.get(PARTICIPATION) or participation_of(folder)}
+        except (ValueError, KeyError, TypeError, StopIteration) as error:
+            raise _unreadable(path, error) from error
+        return cls._from(keys, figures)
+
+    @classmethod
+    def _from(cls, keys: Sequence[Mapping[str, str]], figures: Sequence[Mapping[str, Any]]) -> Jobs:
+        import pandas as pd
+
+        known = [*_FIELDS, "megabytes", PARTICIPATION, MEASURE, "error"]
+        names = [*known, *dict.fromkeys(name for one in figures for name in one if name not in known)]
+        frame = pd.DataFrame(list(figures), columns=names, index=range(len(keys)), dtype=object)
+        numbers = [name for name in names if name not in (*_TEXTS, *_LISTS)]
+        frame = frame.astype(dict.fromkeys(numbers, "float64"))
+        frame["megabytes"] = (frame["bytes_down"] + frame["bytes_up"]) / 1e6
+        return cls(pd.DataFrame(list(keys), index=range(len(keys)), dtype=object).fillna(""), frame)
+
+    def __len__(self) -> int:
+        return len(self.figures)
+
+    def given(self) -> list[dict[str, str]]:
+        """Return the keys of each job."""
+        return [{str(key): str(value) for key, value in one.items()} for one in self.keys.to_dict("records")]
+
+    def take(self, places: Sequence[int]) -> Jobs:
+        """Return the jobs in some places."""
+        return Jobs(self.keys.iloc[list(places)], self.figures.iloc[list(places)])
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The figures of the jobs that are finished."""
+        return self.figures[self.figures["error"].isna()]
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return len(self) - len(self.runs)
+
+    @cached_property
+    def shown(self) -> pd.DataFrame:
+        """The keys but the seed as tables show them: a strategy always, by the name that papers give it."""
+        names = self.figures[STRATEGY].fillna(self.keys.get(STRATEGY, ""))
+        others = self.keys.drop(columns=[STRATEGY, "seed"], errors="ignore")
+        return others.assign(**{STRATEGY: [TITLES.get(name, name) for name in names]})[[STRATEGY, *others]]
+
+    def by(self, keys: Sequence[str], frame: pd.DataFrame | None = None) -> dict[tuple[str, ...], Jobs]:
+        """Return the jobs by their values of some keys, in the order of their first jobs."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        for place, values in enumerate((self.shown if frame is None else frame)[list(keys)].to_numpy().tolist()):
+            found.setdefault(tuple(values), []).append(place)
+        return {values: self.take(places) for values, places in found.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """The jobs' overrides as the command line would give them."""
+        return [" ".join(f"{k}={v}" for k, v in one.items() if v) or "(no overrides)" for one in self.given()]
+
+    def write(self, path: Path) -> None:
+        """Write the jobs, in their order."""
+        figures = self.figures.drop(columns=["megabytes", PARTICIPATION])
+        if not figures["final_validation"].notna().any():
+            figures = figures.drop(columns=[MEASURE])
+        names = [*_FIELDS, *(str(name) for name in figures if name == MEASURE or "." in str(name))]
+        rows = []
+        for keys, one in zip(self.given(), figures.to_dict("records"), strict=True):
+            row = {str(name): _cell(str(name), value) for name, value in one.items()}
+            # A failed job has no summary: its keys fill the columns of the same name (strategy, seed).
+            rows.append({**row, **{k: v for k, v in keys.items() if k not in row or row[k] in (None, "")}})
+        write_csv(path, [*(str(key) for key in self.keys if key not in names), *names, "error"], rows)
+
+
+_INTEGERS = [field.name for field in fields(RunSummary) if field.type in ("int", "int | None")]
+
+
+def _cell(name: str, value: Any) -> Any:
+    if name in _LISTS:
+        return "; ".join(value) if isinstance(value, list) else ""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return int(value) if name in _INTEGERS or name.endswith(".clients") else value
+
+
+def _read(name: str, text: str) -> Any:
+    if name in _LISTS:
+        return text.split("; ") if text else []
+    return text or None if name in _TEXTS else float(text) if text else None
+
 
 @dataclass(frozen=True)
 class Group:
@@ -57,23 +195,18 @@ class Group:
 
     strategy: str
     settings: dict[str, str]
-    jobs: list[JobResult]
+    jobs: Jobs
     sampled: str = ""
-
-    @property
-    def name(self) -> str:
-        """The strategy, and what a comparison with the others must know of it."""
-        return f"{self.strategy} ({self.sampled})" if self.sampled else self.strategy
 
     @property
     def label(self) -> str:
         """Name the group: its strategy, and what else varies within the sweep."""
-        return self.named(self.name)
+        return self._named(self.strategy)
 
     @property
     def title(self) -> str:
         """The label with the strategy's name as papers write it."""
-        return self.named(self.strategy_title)
+        return self._named(TITLES.get(self.strategy, self.strategy))
 
     @property
     def strategy_title(self) -> str:
@@ -81,17 +214,12 @@ class Group:
         title = TITLES.get(self.strategy, self.strategy)
         return f"{title} ({self.sampled})" if self.sampled else title
 
-    def named(self, name: str) -> str:
-        """Return the label with another name of the strategy."""
-        return " ".join([name, *(f"{key}={short(value)}" for key, value in self.settings.items())])
-
-    @property
-    def runs(self) -> list[RunSummary]:
-        """The summaries of the jobs that came to an end."""
-        return [job.summary for job in self.jobs if job.summary is not None]
+    def _named(self, name: str) -> str:
+        sampled = [f"({self.sampled})"] if self.sampled else []
+        return " ".join([name, *sampled, *(f"{key}={short(value)}" for key, value in self.settings.items())])
 
 
-def group_jobs(jobs: Sequence[JobResult]) -> tuple[dict[str, str], list[Group]]:
+def group_jobs(jobs: Jobs) -> tuple[dict[str, str], list[Group]]:
     """Group jobs that are equal but for the seed, in the order of their first job.
 
     Returns
@@ -99,27 +227,19 @@ def group_jobs(jobs: Sequence[JobResult]) -> tuple[dict[str, str], list[Group]]:
     (dict, list of Group)
         The overrides that all jobs have in common, and the groups; a group's ``settings`` are what varies.
     """
-    keys = list(dict.fromkeys(key for job in jobs for key in job.overrides if key != "seed"))
-    common = {
-        key: jobs[0].overrides[key]
-        for key in keys
-        if all(job.overrides.get(key) == jobs[0].overrides.get(key) for job in jobs)
-    }
-    gathered: dict[tuple[str | None, ...], list[JobResult]] = {}
-    for job in jobs:
-        gathered.setdefault(tuple(job.overrides.get(key) for key in keys), []).append(job)
+    keys = [str(key) for key in jobs.keys if key != "seed"]
+    common = {key: str(jobs.keys[key].iloc[0]) for key in keys if jobs.keys[key].nunique() == 1}
     groups = []
-    mixed = len({job.participation for job in jobs if job.participation is not None}) > 1
-    for same in gathered.values():
-        first = same[0].overrides
-        known = [job.summary.strategy for job in same if job.summary is not None]
-        strategy = known[0] if known else first.get("strategy", "default strategy")
-        varying = [key for key in keys if key not in common and key != "strategy" and key in first]
-        share = next((job.participation for job in same if job.participation is not None), 1.0)
+    for values, same in jobs.by(keys, jobs.keys).items():
+        given = {key: value for key, value in zip(keys, values, strict=True) if value}
+        varying = {key: value for key, value in given.items() if key not in (*common, STRATEGY)}
+        known, shares = same.figures[STRATEGY].dropna(), same.figures[PARTICIPATION].dropna()
+        strategy = str(known.iloc[0]) if len(known) else given.get(STRATEGY, "default strategy")
+        share = float(shares.iloc[0]) if len(shares) else 1.0
         # Given by hand the key stands in the label.
-        told = mixed and share < 1.0 and _SAMPLES not in first
+        told = jobs.figures[PARTICIPATION].nunique() > 1 and share < 1.0 and _SAMPLES not in given
         sampled = f"{100 * share:.3g} % of the clients a round" if told else ""
-        groups.append(Group(strategy, {key: first[key] for key in varying}, same, sampled))
+        groups.append(Group(strategy, varying, same, sampled))
     return common, groups
 
 
@@ -130,34 +250,6 @@ def short(value: str) -> str:
     except ValueError:
         return value
     return value if len(value) <= 8 or not math.isfinite(number) else f"{number:.6g}"
-
-
-def job_name(job: JobResult) -> str:
-    """Return a job's overrides as the command line would give them."""
-    return " ".join(f"{key}={value}" for key, value in job.overrides.items()) or "(no overrides)"
-
-
-def write_jobs(path: Path, jobs: Sequence[JobResult]) -> None:
-    """Write jobs, in their order."""
-    runs = [job.summary for job in jobs if job.summary is not None]
-    scores = {f"{name}.{figure}": None for run in runs for name, of in run.final_metrics.items() for figure in of}
-    measure = [MEASURE] if any(run.final_validation is not None for run in runs) else []
-    names = [*(name for name in _FIELDS if name != "final_metrics"), *measure, *scores]
-    keys = [key for key in dict.fromkeys(k for job in jobs for k in job.overrides) if key not in names]
-    with whole_file(path) as file:
-        writer = csv.DictWriter(file, [*keys, *names, "error"], lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        for job in jobs:
-            # A failed job has no summary: its overrides fill the columns of the same name (strategy, seed).
-            row: dict[str, object] = dict(job.overrides)
-            row["folder"] = "" if job.folder is None else str(job.folder)
-            if job.summary is not None:
-                lists = {name: "; ".join(getattr(job.summary, name)) for name in _LISTS}
-                row.update({**asdict(job.summary), **lists, MEASURE: job.measure})
-                # A column for each figure of each score.
-                metrics: dict[str, dict[str, object]] = row.pop("final_metrics")  # type: ignore[assignment]
-                row.update({f"{name}.{figure}": v for name, of in metrics.items() for figure, v in of.items()})
-            writer.writerow({**row, "error": job.error or ""})
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -177,46 +269,6 @@ def keys_of(row: Mapping[str, str]) -> list[str]:
     """Return the columns of a row that hold keys: all before the first figure."""
     names = list(row)
     return names[: next(place for place, name in enumerate(names) if name in (_FIRST, PARTICIPATION, "error"))]
-
-
-def read_jobs(path: Path) -> list[JobResult]:
-    """Return the jobs of an earlier sweep, from its table or from what `report.store_sweeps` kept of it."""
-    rows = read_rows(path)
-    # Keys given by hand are in every row; those that only a summary adds are missing for failed jobs.
-    left_out = {name for name in ("experiment", "strategy", "seed") for row in rows if not row.get(name)}
-    try:
-        return [_job(row, left_out) for row in rows]
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
-        raise _unreadable(path, error) from error
-
-
-def _job(row: Mapping[str, str], left_out: Collection[str]) -> JobResult:
-    overrides = {name: row[name] for name in keys_of(row) if row[name] and name not in left_out}
-    folder = Path(row["folder"]) if row.get("folder") else None
-    share = float(row[PARTICIPATION]) if row.get(PARTICIPATION) else participation_of(folder)
-    if row.get("error"):
-        return JobResult(overrides, folder, None, row["error"], share)
-    metrics: dict[str, dict[str, Any]] = {}
-    for name, text in row.items():
-        score, dot, figure = name.partition(".")
-        if dot and score in HIGHER_IS_BETTER and name not in overrides:
-            metrics.setdefault(score, {})[figure] = _number(text)
-    values: dict[str, Any] = dict.fromkeys(_TEXTS, "") | dict.fromkeys(_FIELDS_WITHOUT_DEFAULT)
-    for name, field in _FIELDS.items():
-        if name in _TEXTS:
-            values[name] = row.get(name, "")
-        elif name in _LISTS:
-            values[name] = row[name].split("; ") if row.get(name) else []
-        elif name in row:
-            value = _number(row[name])
-            # An empty cell of what has a value in every run is its default.
-            values[name] = field.default if value is None and field.default is not MISSING else value
-    summary = RunSummary(**values | {"final_metrics": metrics})
-    return JobResult(overrides, folder, summary, None, share, row.get(MEASURE, ""))
-
-
-def _number(text: str) -> Any:
-    return json.loads(text) if text else None
 
 
 def participation_of(run: Path | None) -> float | None:

@@ -1,8 +1,8 @@
 """`florets -m`: Hydra's sweepers and launchers run the jobs; one that fails does not take the others along."""
 
 import itertools
-import json
 import os
+import pickle
 import sys
 import tempfile
 import time
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -35,7 +34,7 @@ from florets.server_app.own_code import changed_files, changed_words, code_on_di
 from florets.server_app.tracker import part_of
 from florets.server_app.tracker_stores import end_sweep
 from florets.studies.sweep.best import write_best
-from florets.studies.sweep.jobs import JobResult
+from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.keys import check_jobs, count_jobs, decode, direction, encode, read_sweep, values_of
 from florets.studies.sweep.report import write_sweep
 from florets.task import given
@@ -93,20 +92,26 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
     """
     title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
-    _record(sweep, number, overrides, None, None, "its process ended early: killed, or out of memory")
+    job = JobResult(
+        dict(text.split("=", 1) for text in overrides),
+        None,
+        None,
+        "its process ended early: killed, or out of memory",
+    )
+    _record(sweep, number, job)
     if alone:
         say(title)
-    folder, summary, failure, participation, measure = None, None, None, None, ""
     kept = ""
     try:
         _take_over(sweep, alone)
         config = jobs.prepare(overrides, sweep.caller)
-        participation, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
         folder = results_folder(config, overrides)
+        share, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
+        job = replace(job, folder=folder, participation=share, measure=measure)
         summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
-        folder = Path(summary.folder)
+        job = replace(job, folder=Path(summary.folder), summary=summary, error=None)
     except KeyboardInterrupt:
-        _record(sweep, number, overrides, folder, None, "interrupted")
+        _record(sweep, number, replace(job, error=_INTERRUPTED))
         raise
     except Exception as error:  # whatever ends a job, the others go on and the summary names it
         failure = jobs.explain(error)
@@ -115,12 +120,13 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
-    _record(sweep, number, overrides, folder, summary, failure, participation, measure)
-    outcome = f"failed: {failure}" if summary is None else jobs.headline(summary)
+        job = replace(job, error=failure)
+    _record(sweep, number, job)
+    outcome = f"failed: {job.error}" if job.summary is None else jobs.headline(job.summary)
     if kept:
         outcome += f"; {kept}"
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
-    return None if summary is None else summary.final_validation
+    return None if job.summary is None else job.summary.final_validation
 
 
 def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path) -> tuple[RunSummary, str]:
@@ -137,44 +143,16 @@ def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path
         return go_on(config, overrides, folder, sweep.engine)[0], told
 
 
-def _record(
-    sweep: Sweep,
-    number: int,
-    overrides: Sequence[str],
-    folder: Path | None,
-    summary: RunSummary | None,
-    error: str | None,
-    participation: float | None = None,
-    measure: str = "",
-) -> None:
-    content = {
-        "overrides": dict(text.split("=", 1) for text in overrides),
-        "folder": str(folder) if folder is not None and folder.is_dir() else None,
-        "summary": None if summary is None else summary.to_json(),
-        "error": error,
-        "participation": participation,
-        "measure": measure,
-    }
-    (sweep.records / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
+def _record(sweep: Sweep, number: int, job: JobResult) -> None:
+    if job.folder is not None and not job.folder.is_dir():
+        job = replace(job, folder=None)
+    (sweep.records / f"{number}.pickle").write_bytes(pickle.dumps(job))
 
 
 def read_records(records: Path) -> list[JobResult]:
-    """Return the jobs that were started, in the sweep's order."""
-    results = []
-    for path in sorted(records.glob("*.json"), key=lambda path: int(path.stem)):
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        summary, folder = content["summary"], content["folder"]
-        results.append(
-            JobResult(
-                overrides=content["overrides"],
-                folder=None if folder is None else Path(folder),
-                summary=None if summary is None else RunSummary.from_json(summary),
-                error=content["error"],
-                participation=content["participation"],
-                measure=content["measure"],
-            )
-        )
-    return results
+    """Return the jobs that were started, in the sweep's order; the folder is the command's own."""
+    paths = sorted(records.glob("*.pickle"), key=lambda path: int(path.stem))
+    return [pickle.loads(path.read_bytes()) for path in paths]
 
 
 _INTERRUPTED = "interrupted"
@@ -232,8 +210,8 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
             ended_early = jobs.explain(error)
         results = read_records(sweep.records)
     if results:
-        table = write_sweep(folder, results)
-        chosen = write_best(folder, results)
+        table = write_sweep(folder, Jobs.of(results))
+        chosen = write_best(folder, Jobs.of(results))
         end_sweep(folder, ended_early == _INTERRUPTED)
         say(f"\n{table}\nResults of the sweep: {folder}")
     if ended_early:

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
-from florets.reports.folder import naming, whole_file, write_whole
+from florets.reports.folder import naming, write_whole
 from florets.reports.scores import HIGHER_IS_BETTER, WORST
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
-from florets.reports.summary import RoundLine, RunSummary, read_lines
-from florets.reports.tables import Cell, ResultTable, markdown_table, tabular
+from florets.reports.summary import RoundLine, read_lines
+from florets.reports.tables import Cell, ResultTable, markdown_table, tabular, write_csv
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.jobs import (
+    MEASURE,
     PARTICIPATION,
+    STRATEGY,
     SUMMARY,
     Group,
-    JobResult,
+    Jobs,
     group_jobs,
-    job_name,
     keys_of,
     participation_of,
     read_rows,
     short,
-    write_jobs,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TRUTH = {
     "final_model_error": "model error",
@@ -38,7 +41,7 @@ TRUTH = {
 }
 """Columns of nearness to the truth."""
 
-VALIDATION = "validation"
+VALIDATION, _OF_VALIDATION = "validation", "final_validation"
 _OF_PERCENT = ("accuracy", "balanced_accuracy")
 
 
@@ -70,38 +73,36 @@ class SweepMeasure:
     always_says: bool = False
     over_clients: bool = False
 
-    def of(self, run: RunSummary) -> float | None:
-        """Return a run's value, None where it has none or one that is not finite."""
-        value = getattr(run, self.field)
-        return None if value is None or not math.isfinite(value) else self.factor * value
+    def values(self, jobs: Jobs) -> pd.Series[float]:
+        """Return the values of the finished jobs, NaN where one has none or one that is not finite."""
+        values = jobs.runs[self.field].astype("float64") * self.factor
+        return values.where(values.abs() < math.inf)
 
-    def by_seed(self, group: Group) -> dict[int, float]:
-        """Return the values that the runs of a group have, by seed."""
-        return {run.seed: value for run in group.runs if (value := self.of(run)) is not None}
+    def by_seed(self, jobs: Jobs) -> dict[int, float]:
+        """Return the values that jobs have, by seed."""
+        values = self.values(jobs).dropna()
+        return dict(zip(jobs.runs["seed"][values.index].astype(int), values, strict=True))
 
-    def spread(self, group: Group) -> Spread:
-        """Return the mean over a group's runs with its interval."""
-        return Spread.of(list(self.by_seed(group).values()), self.bounds)
+    def spread(self, jobs: Jobs) -> Spread:
+        """Return the mean over jobs with its interval."""
+        return Spread.of(list(self.by_seed(jobs).values()), self.bounds)
 
-    def cell(self, group: Group) -> Cell:
-        """Return the mean over a group's runs as a table shows it."""
-        values = [self.of(run) for run in group.runs]
+    def cell(self, jobs: Jobs) -> Cell:
+        """Return the mean over jobs as a table shows it."""
+        values, unplaced = self.values(jobs), jobs.runs["final_unplaced"]
         text = mean_std(values, self.form, len(values) if self.says_missing else None, self.always_says)
-        unplaced = [run.final_unplaced for run in group.runs]
-        if self.over_clients and any(unplaced):
+        if self.over_clients and unplaced.any():
             text += f", {mean_std(unplaced, '{:.1f}')} clients not tested"
-        return Cell(text, Spread.of([value for value in values if value is not None]).mean)
+        return Cell(text, float(values.mean()) if len(values) else math.nan)
 
 
-def mean_std(
-    values: Sequence[float | None], form: str = "{:.2f}", of: int | None = None, always: bool = False
-) -> str:
-    """Return "mean ± sample std" of the values that are not None; of a single one the value, of none "-".
+def mean_std(values: Iterable[float], form: str = "{:.2f}", of: int | None = None, always: bool = False) -> str:
+    """Return "mean ± sample std" of the values that are not NaN; of a single one the value, of none "-".
 
     Where some of ``of`` runs have no value (never recovered, say), and with ``always`` in any case, the text says how
     many have one.
     """
-    known = [value for value in values if value is not None]
+    known = [value for value in values if not math.isnan(value)]
     if not known:
         return "-" if of is None or not always else f"- (0 of {of})"
     spread = Spread.of(known)
@@ -111,70 +112,60 @@ def mean_std(
     return text if of is None or (len(known) == of and not always) else f"{text} ({len(known)} of {of})"
 
 
-def measures_of(jobs: Sequence[JobResult]) -> dict[str, SweepMeasure]:
+_ACCURACY: dict[str, Any] = {"factor": 100.0, "higher": True, "bounds": PERCENT}
+_NUMBER: dict[str, Any] = {"form": "{:.4g}", "higher": False}
+_COST: dict[str, Any] = {"form": "{:.1f}", "says_missing": False}
+
+
+def measures_of(jobs: Jobs) -> dict[str, SweepMeasure]:
     """Return the figures of which some run has a value, by name, in the order of a table's columns."""
-    runs = [job.summary for job in jobs if job.summary is not None]
-
-    def known(name: str) -> bool:
-        return any(getattr(run, name) is not None for run in runs)
-
-    found: dict[str, SweepMeasure] = {}
-    accuracy = known("final_accuracy")
-    percent = SweepMeasure("accuracy %", "final_accuracy", factor=100, higher=True, bounds=PERCENT)
-    if accuracy:
-        found["accuracy"] = replace(percent, over_clients=True)
-    if known("final_worst_tenth"):
-        found["worst_tenth"] = replace(percent, title="worst 10 % of clients", field="final_worst_tenth")
-    loss = SweepMeasure("loss", "final_loss", "{:.4g}", higher=False)
+    runs, names = jobs.runs, set(jobs.runs[MEASURE].dropna())
+    known = {name for name in runs if runs[name].notna().any()}
     # Next to an accuracy, a loss says little: it is shown where some run has nothing else.
-    if any(run.final_accuracy is None for run in runs):
-        found["loss"] = replace(loss, over_clients=True)
-    if known("final_validation"):
-        found[VALIDATION] = _validation({job.measure for job in jobs if job.measure})
-    if known("final_tuned_loss"):
-        found["tuned"] = (
-            replace(percent, title="fine-tuned %", field="final_tuned_accuracy", form="{:.1f}")
-            if accuracy
-            else replace(loss, title="fine-tuned loss", field="final_tuned_loss")
-        )
-    for name, title in TRUTH.items():
-        if known(name):
-            found[name.removeprefix("final_")] = SweepMeasure(title, name, "{:.4g}", higher=False)
-    ari = SweepMeasure("ARI", "final_ari", higher=True, bounds=ARI)
-    found |= {
-        "ari": ari,
-        "ari_at_10": replace(ari, title="ARI at 10", field="ari_at_10"),
+    if runs["final_accuracy"].notna().all():
+        known.discard("final_loss")
+    if "final_accuracy" in known:
+        tuned = SweepMeasure("fine-tuned %", "final_tuned_accuracy", **{**_ACCURACY, "form": "{:.1f}"})
+    else:
+        tuned = SweepMeasure("fine-tuned loss", "final_tuned_loss", **_NUMBER)
+    found = {
+        "accuracy": SweepMeasure("accuracy %", "final_accuracy", over_clients=True, **_ACCURACY),
+        "worst_tenth": SweepMeasure("worst 10 % of clients", f"accuracy.{WORST}", **_ACCURACY),
+        "loss": SweepMeasure("loss", "final_loss", over_clients=True, **_NUMBER),
+        "validation": _validation(*names) if len(names) == 1 else SweepMeasure(VALIDATION, _OF_VALIDATION, "{:.4g}"),
+        "tuned": tuned,
+        **{name.removeprefix("final_"): SweepMeasure(title, name, **_NUMBER) for name, title in TRUTH.items()},
+        "ari": SweepMeasure("ARI", "final_ari", higher=True, bounds=ARI),
+        "ari_at_10": SweepMeasure("ARI at 10", "ari_at_10", higher=True, bounds=ARI),
         "rounds_to_ari_90": SweepMeasure(
             "ARI ≥ 0.9 from", "first_round_ari_90", "{:.1f}", higher=False, always_says=True
         ),
         "stable_from": SweepMeasure("stable from", "round_of_stability", "{:.1f}"),
-        "megabytes": SweepMeasure("MB", "megabytes", "{:.1f}", higher=False, says_missing=False),
-    }
-    if any(run.client_seconds for run in runs):
-        found["client_seconds"] = SweepMeasure("client s", "client_seconds", "{:.1f}", says_missing=False)
-    if any(run.gradient_passes for run in runs):
-        found["gradient_passes"] = SweepMeasure(
+        "megabytes": SweepMeasure("MB", "megabytes", higher=False, **_COST),
+        "client_seconds": SweepMeasure("client s", "client_seconds", **_COST),
+        "gradient_passes": SweepMeasure(
             "1,000 gradient passes", "gradient_passes", "{:,.0f}", 1e-3, higher=False, says_missing=False
-        )
-    return found | {"seconds": SweepMeasure("seconds", "seconds", "{:.1f}", says_missing=False)}
+        ),
+        "seconds": SweepMeasure("seconds", "seconds", **_COST),
+    }
+    # Of runs of which nothing was counted these are 0.
+    known -= {name for name in ("client_seconds", "gradient_passes") if not runs[name].any()}
+    always = ("ari", "ari_at_10", "rounds_to_ari_90", "stable_from", "megabytes", "seconds")
+    return {name: measure for name, measure in found.items() if measure.field in known or name in always}
 
 
-def main_measure(jobs: Sequence[JobResult]) -> SweepMeasure:
+def main_measure(jobs: Jobs) -> SweepMeasure:
     """Return what runs are compared by: the accuracy where all have one, else the loss."""
-    runs = [job.summary for job in jobs if job.summary is not None]
-    if all(run.final_accuracy is not None for run in runs):
-        return SweepMeasure("accuracy %", "final_accuracy", factor=100, higher=True, bounds=PERCENT)
-    return SweepMeasure("loss", "final_loss", "{:.4g}", higher=False)
+    if jobs.runs["final_accuracy"].notna().all():
+        return SweepMeasure("accuracy %", "final_accuracy", **_ACCURACY)
+    return SweepMeasure("loss", "final_loss", **_NUMBER)
 
 
-def _validation(names: set[str]) -> SweepMeasure:
-    if len(names) != 1:
-        return SweepMeasure(VALIDATION, "final_validation", "{:.4g}")
-    (name,) = names
-    higher, title = HIGHER_IS_BETTER[name], f"{VALIDATION} {name.replace('_', ' ')}"
+def _validation(name: str) -> SweepMeasure:
+    title = f"{VALIDATION} {name.replace('_', ' ')}"
     if name in _OF_PERCENT:
-        return SweepMeasure(f"{title} %", "final_validation", factor=100, higher=higher, bounds=PERCENT)
-    return SweepMeasure(title, "final_validation", "{:.4g}", higher=higher)
+        return SweepMeasure(f"{title} %", _OF_VALIDATION, **_ACCURACY)
+    return SweepMeasure(title, _OF_VALIDATION, "{:.4g}", higher=HIGHER_IS_BETTER[name])
 
 
 def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compared]:
@@ -182,17 +173,17 @@ def compared(groups: Sequence[Group], measure: SweepMeasure) -> Sequence[Compare
 
     With a single strategy, all are compared with the first group.
     """
-    shown = [group for group in groups if group.runs]
+    shown = [group for group in groups if len(group.jobs.runs)]
     by_settings = len({group.strategy for group in shown}) > 1
     against = {}
     for group in shown:
         first = next(other for other in shown if not by_settings or other.settings == group.settings)
         if first is not group:
             against[group.label] = first.label
-    return compare({group.label: measure.by_seed(group) for group in shown}, against, measure.bounds)
+    return compare({group.label: measure.by_seed(group.jobs) for group in shown}, against, measure.bounds)
 
 
-def comparison(groups: Sequence[Group], titles: bool = False) -> list[list[str]]:
+def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> list[list[str]]:
     """Return the groups' means with intervals and their differences from the first, the first row its head.
 
     By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
@@ -202,9 +193,9 @@ def comparison(groups: Sequence[Group], titles: bool = False) -> list[list[str]]
     titles
         Whether strategies have the names that papers give them.
     """
-    if not any(len(group.runs) > 1 for group in groups):
+    if not any(len(group.jobs.runs) > 1 for group in groups):
         return []
-    measure = main_measure([job for group in groups for job in group.jobs])
+    measure = main_measure(jobs)
 
     def form(value: float, sign: str = "-") -> str:
         return f"{value:{sign}.2f}" if measure.bounds else f"{value:{sign}.4g}"
@@ -262,13 +253,10 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
             if not (known["error"] and job in jobs and not jobs[job]["error"]):
                 jobs[job] = keys | known
     own = (*_STORED, PARTICIPATION, "error")
-    names = list(dict.fromkeys(name for job in jobs.values() for name in job if name not in own))
+    names = dict.fromkeys(name for job in jobs.values() for name in job if name not in own)
     used = [name for name in own if any(job[name] for job in jobs.values())]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        writer = csv.DictWriter(file, [*names, *used], lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(jobs.values())
+    write_csv(path, [*names, *used], list(jobs.values()))
     return len(jobs)
 
 
@@ -277,7 +265,7 @@ def _six_digits(text: str) -> str:
     return text if not text or text.lstrip("-").isdecimal() else json.dumps(float(f"{float(text):.6g}"))
 
 
-def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[str, str]) -> str:
+def sweep_text(jobs: Jobs, names: Sequence[str], where: Mapping[str, str]) -> str:
     """Return what a sweep's jobs have in common and their means, as Markdown.
 
     Parameters
@@ -285,53 +273,51 @@ def sweep_text(jobs: Sequence[JobResult], names: Sequence[str], where: Mapping[s
     where : mapping of str to str
         Keys and values of the jobs that are shown; all by default.
     """
-    shown = [job for job in jobs if all(job.overrides.get(key) == value for key, value in where.items())]
-    if not shown:
+    given = jobs.given()
+    shown = jobs.take([n for n, one in enumerate(given) if all(one.get(key) == v for key, v in where.items())])
+    if not len(shown):
         raise ValueError(f"where={','.join(f'{key}:{value}' for key, value in where.items())}: no job has these.")
     common, groups = group_jobs(shown)
     keys = [f"`{key}={value}`" for key, value in common.items()]
-    seeds = sorted({int(job.overrides["seed"]) for job in shown if "seed" in job.overrides})
-    failed = sum(job.summary is None for job in shown)
-    told = f"{counted(len(shown), 'run')}" + (f", {failed} failed" if failed else "")
+    seeds = sorted({int(seed) for seed in shown.keys.get("seed", ()) if seed})
+    told = f"{counted(len(shown), 'run')}" + (f", {shown.failed} failed" if shown.failed else "")
     parts = [f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."]
-    return "\n\n".join([*parts, markdown_table(means(groups, names).texts)])
+    return "\n\n".join([*parts, markdown_table(means(shown, groups, names).texts)])
 
 
 MOST_LINES = 8
 """More curves than this cannot be distinguished in one figure."""
 
 
-def summary_markdown(jobs: Sequence[JobResult]) -> str:
+def summary_markdown(jobs: Jobs) -> str:
     """Return the sweep's summary: what its jobs share, the table of means, and the failures."""
     common, groups = group_jobs(jobs)
-    failed = [job for job in jobs if job.summary is None]
     parts = []
     # The strategy has its column in the table, be it the same for all; where and how it is shown says nothing.
-    shared = [f"{key}={value}" for key, value in common.items() if key not in ("strategy", "results_dir", "quiet")]
+    shared = [f"{key}={value}" for key, value in common.items() if key not in (STRATEGY, "results_dir", "quiet")]
     if shared:
         parts.append("Sweep with " + ", ".join(shared))
-    if any(group.runs for group in groups):
-        parts.append(markdown_table(means(groups).texts))
+    if len(jobs.runs):
+        parts.append(markdown_table(means(jobs, groups).texts))
         parts.append(
             "Mean ± sample standard deviation over runs that differ only in their seed; "
             "'(2 of 3)': only these have a value."
         )
-        if compared := comparison(groups):
+        if compared := comparison(jobs, groups):
             parts += [markdown_table(compared), LEGEND]
-    warned = [(job_name(job), text) for job in jobs if job.summary is not None for text in job.summary.warnings]
+    rows = list(zip(jobs.names, jobs.figures["warnings"], jobs.figures["error"], strict=True))
+    warned = [f"- {name}: {text}" for name, texts, error in rows if error is None for text in texts]
     if warned:
-        parts.append("Warnings:")
-        parts.append("\n".join(f"- {name}: {text}" for name, text in warned))
-    if failed:
-        parts.append(f"{len(failed)} of {counted(len(jobs), 'job')} failed:")
-        parts.append(
-            "\n".join(f"- {job_name(job)}: {' '.join((job.error or 'no reason').split())}" for job in failed)
-        )
+        parts += ["Warnings:", "\n".join(warned)]
+    if jobs.failed:
+        parts.append(f"{jobs.failed} of {counted(len(jobs), 'job')} failed:")
+        failed = [f"- {name}: {' '.join(error.split())}" for name, _, error in rows if error is not None]
+        parts.append("\n".join(failed))
     return "\n\n".join(parts or ["The sweep had no jobs."]) + "\n"
 
 
 def means(
-    groups: Sequence[Group], names: Sequence[str] = (), *, titles: bool = False, marks: bool = False
+    jobs: Jobs, groups: Sequence[Group], names: Sequence[str] = (), *, titles: bool = False, marks: bool = False
 ) -> ResultTable:
     """Return the table of means.
 
@@ -344,42 +330,40 @@ def means(
     marks : bool
         Whether the best of each column is marked.
     """
-    shown = [group for group in groups if group.runs]
-    jobs = [job for group in groups for job in group.jobs]
+    shown = [group for group in groups if len(group.jobs.runs)]
     measures = measures_of(jobs)
-    columns: dict[str, tuple[str, Callable[[Group], Cell]]] = {"runs": ("runs", _num_runs)}
-    if len({run.rounds for group in shown for run in group.runs}) > 1:
+    columns: dict[str, tuple[str, Callable[[Jobs], Cell]]] = {"runs": ("runs", _num_runs)}
+    if jobs.runs["rounds"].nunique() > 1:
         columns["rounds"] = ("rounds", _rounds)
     columns |= {name: (measure.title, measure.cell) for name, measure in measures.items()}
     if unknown := [name for name in names if name not in columns]:
         raise ValueError(f"{', '.join(unknown)}: the sweep has no such column. It has: {', '.join(columns)}.")
     chosen = list(names or columns)
     table = ResultTable(
-        "strategy",
+        STRATEGY,
         tuple(group.title if titles else group.label for group in shown),
         tuple(columns[name][0] for name in chosen),
-        tuple(tuple(columns[name][1](group) for name in chosen) for group in shown),
+        tuple(tuple(columns[name][1](group.jobs) for name in chosen) for group in shown),
     )
     return table.marked([measures[name].higher if name in measures else None for name in chosen]) if marks else table
 
 
-def _rounds(group: Group) -> Cell:
-    rounds = {run.rounds for run in group.runs}
-    return Cell(str(*rounds) if len(rounds) == 1 else mean_std([run.rounds for run in group.runs], "{:.1f}"))
+def _rounds(jobs: Jobs) -> Cell:
+    rounds = jobs.runs["rounds"]
+    return Cell(f"{rounds.iloc[0]:.0f}" if rounds.nunique() == 1 else mean_std(rounds, "{:.1f}"))
 
 
-def _num_runs(group: Group) -> Cell:
-    runs, jobs = len(group.runs), len(group.jobs)
-    return Cell(f"{runs}" if runs == jobs else f"{runs} of {jobs}")
+def _num_runs(jobs: Jobs) -> Cell:
+    return Cell(f"{len(jobs.runs)} of {len(jobs)}" if jobs.failed else f"{len(jobs)}")
 
 
-def summary_latex(jobs: Sequence[JobResult]) -> str:
+def summary_latex(jobs: Jobs) -> str:
     """Return the tables of the sweep's summary as LaTeX, to be included in a page of one's own."""
     groups = group_jobs(jobs)[1]
     lines = ["% Mean and sample standard deviation over runs that differ only in their seed"]
-    if any(group.runs for group in groups):
-        lines.append(means(groups, titles=True, marks=True).latex().rstrip())
-    if compared := comparison(groups, titles=True):
+    if len(jobs.runs):
+        lines.append(means(jobs, groups, titles=True, marks=True).latex().rstrip())
+    if compared := comparison(jobs, groups, titles=True):
         lines += ["", f"% {LEGEND}", *tabular(compared)]
     return "\n".join(lines) + "\n"
 
@@ -387,7 +371,7 @@ def summary_latex(jobs: Sequence[JobResult]) -> str:
 def _draw(folder: Path, groups: Sequence[Group]) -> None:
     from florets.reports.run_figures import sweep_figure  # matplotlib takes a second that only the end needs
 
-    drawn = [(group, lines) for group in groups if (lines := lines_of(group))]
+    drawn = [(group, lines) for group in groups if (lines := lines_of(group.jobs))]
     figures: dict[str, dict[str, Sequence[Sequence[RoundLine]]]] = {}
     for group, runs in drawn:
         # Few groups share one figure; of many, each setting gets one that compares its strategies.
@@ -402,26 +386,26 @@ def _draw(folder: Path, groups: Sequence[Group]) -> None:
             figure.save(folder / name)
 
 
-def lines_of(group: Group) -> list[list[RoundLine]]:
-    """Return the rounds of a group's runs; nothing where one's folder is gone."""
-    folders = [Path(run.folder) for run in group.runs]
+def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
+    """Return the rounds of finished jobs; nothing where the folder of one is gone."""
+    folders = [Path(folder or "") for folder in jobs.runs["folder"]]
     if not all((folder / "rounds.jsonl").is_file() for folder in folders):
         return []
     return [read_lines(folder) for folder in folders]
 
 
-def write_sweep(folder: Path, jobs: list[JobResult]) -> str:
+def write_sweep(folder: Path, jobs: Jobs) -> str:
     """Write ``summary.csv``, ``summary.md``, ``summary.tex`` and the curves of a sweep; return the Markdown.
 
     Parameters
     ----------
     folder : Path
         The sweep's own folder; made where it is missing.
-    jobs : list of JobResult
+    jobs : Jobs
         This command's jobs, in their order; failed ones are listed below the table.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_jobs(folder / SUMMARY, jobs)
+    jobs.write(folder / SUMMARY)
     text = summary_markdown(jobs)
     write_whole(folder / "summary.md", text)
     write_whole(folder / "summary.tex", summary_latex(jobs))

@@ -9,7 +9,7 @@ import pytest
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.papers.page import _natural, overview_block
+from florets.papers.page import overview_block
 from florets.papers.references import UNDECIDED
 from tests import fake_cells
 from tests.reproduce_item import ITEM
@@ -50,17 +50,6 @@ def test_a_pages_tables_are_made_of_finished_cells_alone(
     # What nobody has run keeps what stands there.
     assert "num_rounds=9 -->\nkept\n<!-- end of reproduce -->" in text
     assert "no cell is finished; left as it was" in capsys.readouterr().out
-
-
-def test_a_page_gives_no_method_the_runs_of_another(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    page = item.parent / "page.md"
-    page.write_text("<!-- reproduce item.yaml rows=four measures=accuracy -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml", "columns=clove"]) == 0
-    for _ in range(2):
-        assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert "| 4 rotations | 91.0 ± 1.0 | not run |" in " ".join(page.read_text().split())
-    assert main(["reproduce", "item.yaml", "columns=fedavg", "stored=page", "results_dir=elsewhere"]) == 0
-    assert {strategy for strategy, _, _ in ran} == {"clove", "fedavg"}
 
 
 def test_a_page_tells_once_in_what_an_item_is_not_the_papers(item: Path, ran: list[tuple[str, int, int]]) -> None:
@@ -131,13 +120,6 @@ def test_stored_cells_outlive_an_edit_of_their_item(item: Path, ran: list[tuple[
     page.write_text("<!-- reproduce item.yaml -->\n<!-- end of reproduce -->\n")
     assert main(["reproduce", "--results-page", "page.md", "results_dir=none"]) == 0
     assert page.read_text() == first
-
-
-def test_a_block_shows_the_seeds_that_it_asks_for(item: Path, ran: list[tuple[str, int, int]]) -> None:
-    (item.parent / "page.md").write_text("<!-- reproduce item.yaml seeds=1 -->\n<!-- end of reproduce -->\n")
-    assert main(["reproduce", "item.yaml"]) == 0
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert "`florets reproduce item.yaml seeds=1`: 3 cells: 3 finished." in (item.parent / "page.md").read_text()
 
 
 def test_two_files_of_one_name_are_not_one_item_of_a_page(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,12 +293,6 @@ def test_every_item_has_a_line_with_its_state_and_its_verdicts(page: Path) -> No
     assert page.read_text() == before
 
 
-def test_an_overview_without_words_has_all_items(page: Path) -> None:
-    page.write_text(OVERVIEW.replace("<!-- overview ours -->", "<!-- overview -->"))
-    assert main(["reproduce", "--results-page", "page.md"]) == 0
-    assert lines(page)[0][0] == "other/figure_1"
-
-
 def test_a_paper_that_is_not_there_is_named(page: Path) -> None:
     with pytest.raises(ConfigError, match=r"outs: no item's name begins so\. Did you mean ours\?"):
         overview_block(["outs"], OVERVIEW, lambda words: pytest.fail("no table is asked for"))
@@ -349,11 +325,6 @@ def test_a_damaged_run_is_named_where_curves_are_drawn_of_it(page: Path, capsys:
     rounds.write_text(rounds.read_text()[:-9])
     assert main(["reproduce", "ours/table_2", "--table"]) == 2
     assert f"{rounds}: cannot be read" in capsys.readouterr().err
-
-
-def test_numbers_in_names_count_as_numbers() -> None:
-    names = ["a/figure_10", "a/table_1_cifar10", "a/figure_2", "a/table_1", "b/x"]
-    assert sorted(names, key=_natural) == ["a/figure_2", "a/figure_10", "a/table_1", "a/table_1_cifar10", "b/x"]
 
 
 def test_a_run_that_two_items_share_is_taken_from_either_ones_stored_cells(page: Path) -> None:
