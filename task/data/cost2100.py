@@ -22,22 +22,15 @@ def cost2100(
     """Load COST2100: 100,000 train and 20,000 test states (n, 2, 32, 32) of either scene, real and imaginary parts.
 
     A sample's group, and its label, is its scene: 0 indoors, 1 outdoors; the partition ``by_class`` gives each
-    cluster one. The files lie in ``<data_dir>/COST2100``. `seed` and `num_clusters` are not used.
+    cluster one. The files lie in ``<data_dir>/COST2100``.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``COST2100/``.
     normalise
         Whether each state, which the files hold around 0.5, is moved to 0 and scaled to a mean square of 1: the loss
         ``reconstruction`` of a state is then its normalised squared error, and 10 log10 of the mean the NMSE in dB.
     most_samples
         The first so many states of each file; None: all.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
 
     Source: CFL-GP, App. F.6 (CD1), whose NMSE is a quotient of squared norms.
     Deviation: there models see states as they are, and are trained by their squared error and tested by the NMSE;

@@ -41,11 +41,6 @@ def mnist(
         Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
     pooled
         Whether all 70,000 are one pool, which a partition such as ``rotation_blocks`` splits on each client.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged, or `side` is no divisor of 28.
     """
     return _dataset("MNIST", data_dir, side, standardise, pooled)
 
@@ -59,13 +54,7 @@ def fashion_mnist(
     standardise: bool = False,
     pooled: bool = False,
 ) -> Dataset:
-    """Load Fashion-MNIST, in the form of `mnist` and with its options, from ``<data_dir>/FashionMNIST/raw``.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged, or `side` is no divisor of 28.
-    """
+    """Load Fashion-MNIST, in the form of `mnist` and with its options, from ``<data_dir>/FashionMNIST/raw``."""
     return _dataset("FashionMNIST", data_dir, side, standardise, pooled)
 
 
@@ -84,15 +73,10 @@ def mnist_and_fashion(
 
     Parameters
     ----------
-    data_dir, seed, num_clusters, side, standardise
+    side, standardise
         See `mnist`; either set is standardised by itself.
     shared_labels
         Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged, or `side` is no divisor of 28.
     """
     digits, clothes = (_dataset(name, data_dir, side, standardise, False) for name in ("MNIST", "FashionMNIST"))
     first = 0 if shared_labels else digits.num_outputs
@@ -157,7 +141,7 @@ def digits(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load scikit-learn's digits, pixels in [0, 1], as images (n, 1, 8, 8).
 
     scikit-learn gives no split of its own. Of each class 20 % (rounded) of the images are the test set, drawn
-    once with a fixed seed: 1,438 train and 359 test images. `data_dir`, `seed`, `num_clusters` are not used.
+    once with a fixed seed: 1,438 train and 359 test images.
     """
     # Copies: an owner of data may change them.
     x_train, y_train, x_test, y_test = (array.copy() for array in _split())
@@ -255,22 +239,13 @@ def emnist(
     """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
 
     The split ``byclass`` has 697,932 train and 116,323 test images. The files are torchvision's, under
-    ``<data_dir>/EMNIST/raw``, gzipped or not. `seed` and `num_clusters` are not used.
+    ``<data_dir>/EMNIST/raw``, gzipped or not.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``EMNIST/raw/``.
     split
         ``byclass``: 10 digits, 26 capitals, 26 small letters. ``bymerge``, ``balanced``: capitals and small letters
         of one shape are one class, 47 in all. ``letters``: 26, labels from 0. ``digits``, ``mnist``: 10.
-    pooled
-        Whether all images are one pool; see `florets.task.data.handwriting`.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged.
 
     Notes
     -----
@@ -306,15 +281,8 @@ def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bo
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``femnist/``.
     standardise
         Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form.
 
     Source: LEAF's FEMNIST, as CLoVE, App. D.1.4, takes it.
     """

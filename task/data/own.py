@@ -96,10 +96,6 @@ def own(
     ----------
     data_dir
         The folder, or the table.
-    seed
-        Seed of the run: draws the split of an undivided set.
-    num_clusters
-        Not used.
     classes
         Names of the classes: label 0 is the first; numbers stand for names as well. Archives without it have integers
         from 0 as targets.
@@ -121,12 +117,6 @@ def own(
         is none.
     table
         What the run declares of tables and, once the sites have agreed, how they are prepared: `task.table`.
-
-    Raises
-    ------
-    ValueError
-        If there is no data set, more than one, it does not have the form that the options say, or a link leads out of
-        the folder.
     """
     files = find_files(data_dir)
     if not 0 < test_share < 1:

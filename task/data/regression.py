@@ -103,10 +103,6 @@ def linear(
 
     Parameters
     ----------
-    data_dir
-        Not used.
-    seed
-        Draws models and samples; each cluster has a generator of its own.
     num_clusters
         K. A sample's group is its true model, so the partition ``by_class`` gives each cluster one model.
     d
@@ -128,11 +124,6 @@ def linear(
         The map phi, see `florets.task.data.regression.feature_map`; the data set holds phi(x), of R entries.
     covariance_spread
         Condition number of the covariance S of x, which each cluster draws for itself; 1: S = I for all.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, or so many models of such distances are not found.
 
     Notes
     -----
@@ -240,10 +231,6 @@ def lines(
 
     Parameters
     ----------
-    data_dir
-        Not used.
-    seed
-        Draws the samples; each line has a generator of its own.
     num_clusters
         K: three lines have the angles -gap, 0 and gap. A sample's group is its line, so the partition ``by_class``
         gives each cluster one line.
@@ -253,11 +240,6 @@ def lines(
         Standard deviation of y around its line: squared, the least mean squared error that a model can have.
     train_per_line, test_per_line
         Samples of each line.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range.
 
     Source: CFL-GP, Sec. 5.1 and App. F.4; the numbers of samples are those of its published code.
     Deviation: there, train and test samples, and the x of all lines, come from equal seeds; here all are independent.

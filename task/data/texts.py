@@ -69,12 +69,10 @@ def ag_news(
     """Load AG News: 120,000 train and 7,600 test texts as tokens (n, length), in 4 classes of equal size.
 
     The files lie in ``<data_dir>/ag_news_csv``. Title and description are one text. Token 0 pads, token 1 stands for
-    all words out of the vocabulary. `seed` and `num_clusters` are not used.
+    all words out of the vocabulary.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``ag_news_csv/``.
     words
         Size of the vocabulary: the most frequent words of the training texts. The model ``text_cnn`` needs 2 more
         entries for the tokens that are no words.
@@ -82,11 +80,6 @@ def ag_news(
         Tokens of a text; longer ones are cut, shorter ones padded at their end.
     train_file
         Name of the file of training texts, where another one than ``train.csv`` is meant, such as a part of it.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
 
     Source: CLoVE's published code: words by a regular expression, 20,000 of them, 200 a text.
     """
@@ -156,25 +149,16 @@ def amazon_reviews(
     """Load reviews of books, DVDs, electronics and kitchenware as log(1 + count) of words, labels 0 (bad), 1 (good).
 
     A sample's group is its kind of product, so the partition ``by_class`` gives each cluster one. The files lie in
-    ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives). `num_clusters` is not used.
+    ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives).
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``amazon_reviews/``.
-    seed
-        Draws the test samples.
     words
         Inputs: the most frequent words of all kinds' training reviews.
     test_share
         Fraction of each kind's reviews that is the test set.
     phrases
         Whether pairs of words of the processed files (``word_word``) count as words too.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
 
     Notes
     -----

@@ -123,18 +123,12 @@ _COARSE_OF_FINE = np.array([
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
-    With `pooled` all 60,000 are one pool; see `florets.task.data.handwriting`.
+    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``.
 
     These files, and those of CIFAR-100, are pickles, the only ones that the project reads. torchvision first checks
     each against its published MD5, for which no second preimage is known.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged.
     """
     data = _dataset("CIFAR10", data_dir, "cifar-10-batches-py", 10)
     return pool(data) if pooled else data
@@ -154,13 +148,6 @@ def cifar100(
     ----------
     labels
         ``fine``: the 100 classes. ``coarse``: their 20 superclasses.
-    pooled
-        See `cifar10`.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged.
     """
     data = _dataset("CIFAR100", data_dir, "cifar-100-python", 100)
     if labels == "coarse":
@@ -185,13 +172,7 @@ _SVHN_REMEDY = (
 def svhn(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load SVHN's cropped digits: 73,257 train and 26,032 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files are the published ones, in ``<data_dir>/svhn``. `seed` and `num_clusters` are not used. With `pooled`
-    all are one pool; see `florets.task.data.handwriting`.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form.
+    The files are the published ones, in ``<data_dir>/svhn``.
     """
     folder = folder_of("svhn", data_dir, ("svhn", "SVHN"), _SVHN_LAYOUT, _SVHN_REMEDY)
     (x_train, y_train), (x_test, y_test) = (_read_svhn(folder / f"{part}_32x32.mat") for part in ("train", "test"))
@@ -221,21 +202,12 @@ def tiny_imagenet(
     """Load Tiny ImageNet: 100,000 train and 10,000 test images (n, 3, 64, 64), pixels in [0, 1].
 
     The files lie in ``<data_dir>/tiny-imagenet-200``. Classes are in the order of their folders' names. The test set
-    is the validation images: those of the published test set have no labels. `seed` and `num_clusters` are not used.
+    is the validation images: those of the published test set have no labels.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``tiny-imagenet-200/``.
     image_size
         Pixels in height and width; images of another size are resized.
-    pooled
-        Whether all images are one pool; see `florets.task.data.handwriting`.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
     """
     options = ImageOptions(image_size)
     folder = folder_of(

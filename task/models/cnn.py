@@ -23,20 +23,11 @@ def cnn(
 
     Parameters
     ----------
-    input_shape
-        (channels, height, width)
-    num_outputs
-        Number of classes.
     channels
         Output channels of each convolution; [6, 16] by default.
     kernel, padding
         Of every convolution. The defaults, 5 and 0, give the published network of 5,142 parameters on MNIST;
         ``kernel=3 padding=1`` suits the 8 x 8 digits.
-
-    Raises
-    ------
-    ValueError
-        If the inputs are no images, or too small for the convolutions.
 
     Source: CLoVE, App. C; GenConvNet of the published code.
     """
@@ -113,10 +104,6 @@ def cifar_cnn(
 
     Parameters
     ----------
-    input_shape
-        (channels, height, width)
-    num_outputs
-        Number of classes.
     channels
         Output channels of each convolution; [64, 128, 256, 512] by default.
     hidden
@@ -124,11 +111,6 @@ def cifar_cnn(
         CIFAR-10.
     dropout
         Fraction of their outputs that a training step leaves out, in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        If the inputs are no images, too small for the pooling, or an option is out of its range.
 
     Source: CLoVE, App. C; Cifar10CNN of the published code.
     """
@@ -166,19 +148,10 @@ def resnet18(input_shape: tuple[int, ...], num_outputs: int, large_images: bool 
 
     Parameters
     ----------
-    input_shape
-        (channels, height, width)
-    num_outputs
-        Number of classes.
     large_images
         False: a first convolution of 3 x 3 that keeps the size, for images of 28 to 64 pixels; 11,173,962 parameters
         on CIFAR-10. True: the first convolution of 7 x 7 and the pooling of the original, which quarter it;
         11,181,642.
-
-    Raises
-    ------
-    ValueError
-        If the inputs are no images.
 
     Source: He et al., Deep Residual Learning, Table 1 (18 layers); CFL-GP, App. F.7, whose released code has the
     original's first layers on CIFAR-10: ``large_images=true``.
@@ -258,8 +231,6 @@ def text_cnn(
     ----------
     input_shape
         (length,): tokens of one text, integers from 0 of which 0 pads.
-    num_outputs
-        Number of classes.
     tokens
         Different tokens that there may be: the words of data ``ag_news`` and 2.
     embedding
@@ -270,11 +241,6 @@ def text_cnn(
         Tokens that a convolution looks at, one entry for each of them; [3, 4, 5] by default.
     dropout
         Fraction of the features that a training step leaves out, in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        If the inputs are no texts, or shorter than a convolution, or an option is out of its range.
 
     Source: CLoVE, App. C; TextCNN of the published code.
     Deviation: that code has as many outputs as clusters (6) where the texts have 4 labels, a logarithm of softmax

@@ -60,12 +60,6 @@ def composed(
 
     Parameters
     ----------
-    data
-        Its groups are the labels: class labels, or the true model of each sample.
-    num_clients, num_clusters
-        Clients are numbered cluster by cluster. The number of clusters is that of all combinations.
-    rng
-        Draws all.
     clients_per_cluster
         Number of clients of each cluster; None: spread evenly.
     angles
@@ -104,11 +98,6 @@ def composed(
         Test samples of each client; None: in the data set's proportion of test to train samples, but at least 10,
         where there are as many of its labels. They have the proportions of its train labels and are drawn anew for
         each client: two may be tested on one sample.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, the number of clusters is another, or the samples do not reach.
 
     Source: `alpha`: Hsu, Qi, Brown 2019 (arXiv 1909.06335). `labels_per_client`: McMahan et al. 2017
     (arXiv 1602.05629). `size_alpha`: Li et al. 2021 (arXiv 2102.02079), quantity skew.

@@ -29,10 +29,6 @@ def concept_shift(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `partitions.label_skew.label_skew_1`. The paper has 1,000 train and 400 test samples a client.
-    rng
-        Draws the samples, and swaps where they are not given.
     swaps
         For each cluster the pairs of labels that trade places, each label at most once. By default the published
         ones for up to 4 clusters of 10 classes, else two random pairs among the first ten classes, no two clusters
@@ -41,12 +37,7 @@ def concept_shift(
         Samples of each class in a cluster; fewer where K clusters, which share no sample, would need more than the
         smallest class has.
 
-    Raises
-    ------
-    ValueError
-        If the data have no class labels, or the swaps do not fit.
-
-    Source: CLoVE, Sec. 5, "Concept shift".
+    Source: CLoVE, Sec. 5, "Concept shift" (1,000 train and 400 test samples a client).
     """
     if data.y_train.dtype != np.int64:
         raise ValueError("partition concept_shift needs class labels, but the data set's targets are values.")

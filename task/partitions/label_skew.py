@@ -199,28 +199,14 @@ def label_skew_1(
 
     Parameters
     ----------
-    data
-        Its groups are the classes.
-    num_clients, num_clusters
-        Clients are spread evenly over the clusters and numbered cluster by cluster.
-    rng
-        Shuffles each cluster's samples.
     labels_per_cluster
         Classes a cluster.
-    samples_per_client, test_samples_per_client
-        At most so many samples a client; None: all (for test: the same bound as for train).
-        The paper has 500.
-
-    Raises
-    ------
-    ValueError
-        If there are too few classes.
 
     Notes
     -----
     The paper's Dirichlet draw has no effect here: each class has one owner.
 
-    Source: CLoVE, Sec. 5, "Label skew 1".
+    Source: CLoVE, Sec. 5, "Label skew 1" (500 samples a client).
     """
     train, test = rows_by_group(data)
     if labels_per_cluster < 1 or labels_per_cluster * num_clusters > len(train):
@@ -260,21 +246,12 @@ def label_skew_2(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `label_skew_1`.
-    rng
-        Draws the label sets, the proportions and the samples.
     labels_per_cluster, shared_labels
         Classes a cluster, and in common.
     label_sets
         The classes of each cluster, where they are not to be drawn; the two options above are then not used.
     alpha, reserve, min_share, test_shares
         See `florets.task.partitions.label_skew.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
-
-    Raises
-    ------
-    ValueError
-        If no such label sets are found, or an option is out of its range.
 
     Notes
     -----
@@ -328,17 +305,8 @@ def label_skew_3(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `label_skew_1`.
-    rng
-        Draws the proportions and the samples.
     alpha, reserve, min_share, test_shares
         See `florets.task.partitions.label_skew.divide`. The default minimum is the published 6,000 of MNIST's 60,000.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than classes + 1, or an option is out of its range.
 
     Notes
     -----
@@ -373,19 +341,10 @@ def label_skew_4(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `florets.task.partitions.label_skew.label_skew_1`. There are as many clusters as classes, or fewer.
-    rng
-        Draws the samples.
     own_share
         Share of the dominant class, between 0 and 1.
     used_share
         A cluster's size, as a share of the smallest class, above 0 and at most 1.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than classes, or an option is out of its range.
 
     Notes
     -----

@@ -27,12 +27,6 @@ def rotation(
 
     Parameters
     ----------
-    data
-        Images (n, ..., height, width).
-    num_clients, num_clusters
-        Clients are spread evenly over the clusters and numbered cluster by cluster.
-    rng
-        Draws the split.
     angles
         One a cluster; by default the full turn in even steps, 0/90/180/270 for 4 clusters.
         Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0.
@@ -40,13 +34,6 @@ def rotation(
         Which samples a cluster holds. ``shared``: all of them, cut among its clients in the same way in every
         cluster, so that clusters differ by the turn alone. ``independent``: all, cut by a shuffle of its own.
         ``disjoint``: a part of its own, so that no image appears in two clusters.
-    samples_per_client, test_samples_per_client
-        At most so many samples a client; None: all (for test: the same bound as for train).
-
-    Raises
-    ------
-    ValueError
-        If the data are no images, the angles do not fit, or quarter turns meet images that are not square.
 
     Notes
     -----
@@ -143,25 +130,16 @@ def rotation_blocks(
 
     Parameters
     ----------
-    data
-        A pool (``task.data_options.pooled=true``) of images (n, ..., height, width).
     num_clients
         C: client c has angle number floor(A c / C) of A.
     num_clusters
         K, a divisor of A: neighbouring angles are one true cluster, A / K of them.
-    rng
-        Draws each client's test samples.
     angles
         Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact.
     test_share
         Share of each client's samples that are its test set.
     interpolation
         Of angles that are no multiples of 90.
-
-    Raises
-    ------
-    ValueError
-        If the data are no pool of square images, or the angles or the share do not fit.
 
     Source: CFL-GP, Sec. 5.2 and App. F.5, with 8 angles in 4 clusters, or 4 angles.
     Deviation: no client's samples reach over two blocks, as a few do in its published code where blocks do not divide
@@ -220,23 +198,12 @@ def rotation_mixture(
 
     Parameters
     ----------
-    data
-        A pool (``task.data_options.pooled=true``) of images (n, ..., height, width).
-    num_clients
-        C, dealt to the three groups as evenly as possible.
     num_clusters
         3: the mixture is the last cluster.
-    rng
-        Shuffles the pool, turns the mixture's images, and draws each client's test samples.
     kappa
         Probability that an image of the mixture is left as it is; the nearer to 0 or 1, the harder to tell apart.
     test_share
         Share of each client's samples that are its test set.
-
-    Raises
-    ------
-    ValueError
-        If the data are no pool of images, there are not three clusters, or an option is out of its range.
 
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """
@@ -288,12 +255,8 @@ def rotated_anchors(
 
     Parameters
     ----------
-    data
-        Images (n, ..., height, width).
     num_clients, num_clusters
         K clients are anchors, one a cluster; the others are spread evenly over the clusters, cluster by cluster.
-    rng
-        Draws the images.
     anchor_samples, samples_per_client
         Train images of an anchor and of every other client. No image is dealt twice.
     angles
@@ -302,11 +265,6 @@ def rotated_anchors(
     test_samples_per_client
         Test images of every client that is no anchor, drawn anew for each. An anchor has the whole test set, so that
         tests on a cluster's clients are tests on all of the cluster's images.
-
-    Raises
-    ------
-    ValueError
-        If the data are no images or too few, or the angles do not fit.
 
     Source: mixed regression, Sec. V (MNIST): two images a client, rotated by its cluster's angle.
     """
