@@ -182,11 +182,6 @@ def trades(clusters: Sequence[int], fraction: float, rng: np.random.Generator) -
     -------
     dict
         By client that moves: the client of another cluster whose data it gets. Each one's go to one other.
-
-    Raises
-    ------
-    ValueError
-        If no two clients of different clusters would move.
     """
     members: dict[int, list[int]] = {}
     for client in rng.permutation(len(clusters)).tolist():

@@ -2,8 +2,7 @@
 
 Their options share names: `pooled` makes one pool of all samples, which a partition such as ``rotation_blocks``
 splits on each client; `standardise` takes off the mean of all train pixels, and divides by their standard deviation.
-Files that are missing, damaged or of another form, and options out of range, raise ValueError, which names the remedy.
-Parameters of the three that each function takes are named where they are used.
+Files that are missing, damaged or of another form, and options out of range, raise ValueError with the remedy.
 """
 
 from florets.task.data.cost2100 import cost2100

@@ -22,11 +22,6 @@ def folder_of(data: str, data_dir: Path | None, folders: tuple[str, ...], layout
         The files that it holds, for the message.
     remedy
         Where they come from.
-
-    Raises
-    ------
-    ValueError
-        If no folder is given, or none of them exists.
     """
     names = " or ".join(f"{name}/" for name in folders)
     expected = f"Give the folder that holds {names} as data_dir=<folder>. Expected in it: {layout}. {remedy}"
@@ -88,13 +83,7 @@ def inside(data_dir: Path, path: Path) -> Path:
 
 
 def links_inside(data_dir: Path, folder: Path) -> None:
-    """Refuse a folder in `data_dir` in which, at any depth, a link leads out of `data_dir`.
-
-    Raises
-    ------
-    ValueError
-        As `inside`, of the first such link.
-    """
+    """Refuse a folder in `data_dir` in which, at any depth, a link leads out of `data_dir`."""
     for place, folders, files in os.walk(inside(data_dir, folder)):
         for name in sorted([*folders, *files]):
             if os.path.islink(path := os.path.join(place, name)):
@@ -118,13 +107,7 @@ def file_name(key: str, name: str) -> str:
 
 
 def read_mat(data: str, path: Path, names: tuple[str, ...], layout: str, remedy: str) -> list[Any]:
-    """Return arrays of a file of MATLAB's version 7 or before; see `florets.task.data.files.reading`.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, or does not hold all of `names`.
-    """
+    """Return arrays of a file of MATLAB's version 7 or before; see `florets.task.data.files.reading`."""
     from scipy.io import loadmat  # few data sets need it
     from scipy.io.matlab import MatReadError
 

@@ -188,11 +188,6 @@ def read_idx_set(data: str, data_dir: Path | None, folder: str, prefixes: tuple[
     -------
     tuple
         Train images uint8 (n, rows, columns), train labels int64 (n,), test images, test labels.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or damaged, or numbers of images and labels differ.
     """
     where = folder_of(data, data_dir, (folder,), _IDX_LAYOUT, remedy)
     arrays: list[NDArray[np.uint8]] = []

@@ -57,11 +57,6 @@ def read_labelled(path: Path, form: Form) -> Samples:
         An archive with x and y, or a folder of images ``<class>/``.
     form
         How to read them.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, or it does not have the form that is said.
     """
     if _kind(path) == ".npz":
         return read_npz(path, form.classes, form.regression)
@@ -84,11 +79,6 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
         An archive with x, or a folder of images.
     form
         How to read them.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, or it does not have the form that is said.
     """
     if _kind(path) == "":
         return _images(path, form)
@@ -98,13 +88,7 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
 
 
 def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
-    """Return inputs of a file (for the message) in the shape that the models take, brought into it where they fit.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit, see `florets.task.data.samples.fits_shape`.
-    """
+    """Return inputs of a file (for the message) in the shape that the models take, brought into it where they fit."""
     if not fits_shape(x.shape[1:], input_shape):
         raise ValueError(
             f"{path}: the inputs have shape {x.shape[1:]}, but the run's models take {input_shape}: bring the data "

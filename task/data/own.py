@@ -174,11 +174,6 @@ def describe(data_dir: Path | None, options: Mapping[str, Any], table: Mapping[s
         The options of `own`.
     table
         What the run declares of tables.
-
-    Raises
-    ------
-    ValueError
-        As `own` does.
     """
     files = find_files(data_dir)
     if files.is_table:
@@ -219,13 +214,7 @@ def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] 
 
 
 def find_files(data: Path | None) -> Files:
-    """Return the files of the data set that a folder holds, or that is this file.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or more than one.
-    """
+    """Return the files of the one data set that a folder holds, or that is this file; else raise ValueError."""
     if data is not None and data.is_file() and is_table(data):
         return Files((inside(data.parent, data),))
     if data is None or not data.is_dir():

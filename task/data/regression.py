@@ -187,11 +187,6 @@ def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generato
 
     Deviation: the published code adds a random vector of length delta and normalises, which all but always lands a
     little too near when delta is small, so that it draws thousands of times; the distances come out alike.
-
-    Raises
-    ------
-    ValueError
-        If a vector is not found.
     """
     first = rng.standard_normal(d)
     models = [first / np.linalg.norm(first)]

@@ -49,11 +49,6 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
         Numbers (n, ...). Bytes are pixels: 0 to 255 become 0 to 1.
     y
         From `targets`.
-
-    Raises
-    ------
-    ValueError
-        If there are no samples, their numbers differ, or a number is not finite.
     """
     if x.ndim < 2 or len(x) == 0 or len(x) != len(y):
         raise ValueError(
@@ -96,11 +91,6 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         written as a float (1.0 is the class 1), and true and false in any case.
     regression
         The targets are values.
-
-    Raises
-    ------
-    ValueError
-        If a target is neither a class nor a label, or no number.
     """
     if values.ndim != 1:
         raise ValueError(f"{path}: the targets have shape {values.shape}, but must be one number or name a sample.")
@@ -156,11 +146,6 @@ def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner:
         See `targets`.
     owner
         Name of a further array (n,) that says whose each sample is; None: there is none.
-
-    Raises
-    ------
-    ValueError
-        If the file is no such archive, or does not tell one owner a sample; see also `targets` and `samples`.
     """
     x, y, *owners = read_arrays(path, ("x", "y", *([owner] if owner else [])))
     found = samples(path, x, targets(path, y, classes, regression))

@@ -18,13 +18,7 @@ from florets.task.registry import register_data
 
 
 def torchvision_datasets() -> ModuleType:
-    """Import ``torchvision.datasets``, even where torchvision's compiled operators do not fit the torch beside them.
-
-    Raises
-    ------
-    ValueError
-        If torchvision cannot be imported for another reason.
-    """
+    """Import ``torchvision.datasets``, even where its compiled operators do not fit the torch that is installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -48,11 +42,6 @@ def check_folder(class_name: str, data_dir: Path | None, folder: str) -> tuple[P
         Folder in which `folder` lies.
     folder
         Where torchvision keeps the set's files.
-
-    Raises
-    ------
-    ValueError
-        If it is not there.
     """
     remedy = (
         f"Give the folder that holds {folder}/ as data_dir=<folder>; torchvision's "
@@ -81,11 +70,6 @@ def read(
     -------
     tuple
         Train images uint8 (n, ...), train labels int64 (n,), test images, test labels.
-
-    Raises
-    ------
-    ValueError
-        If no folder is given, or the files are missing or damaged.
     """
     whole, remedy = check_folder(class_name, data_dir, folder)
     make: Callable[..., Any] = getattr(torchvision_datasets(), class_name)

@@ -37,11 +37,6 @@ def overlapping_label_sets(
     -------
     list of tuple of int
         Sets, each sorted.
-
-    Raises
-    ------
-    ValueError
-        If no such family is found within a bounded number of steps.
     """
     labels = rng.permutation(num_labels)[:MOST_LABELS]
     every = [frozenset(int(label) for label in chosen) for chosen in combinations(labels, labels_per_set)]
@@ -103,11 +98,6 @@ def divide(
     test_shares
         ``same``: a cluster's test samples have the shares of its train samples. ``fresh``: theirs are drawn anew,
         with the same minimum.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, or the minimum cannot be kept even by an even split.
 
     Notes
     -----

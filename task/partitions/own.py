@@ -25,11 +25,6 @@ class Agreement:
         Shape of one input.
     num_outputs
         Number of classes, or of values that a model predicts.
-
-    Raises
-    ------
-    ValueError
-        If a number is not at least 1.
     """
 
     input_shape: tuple[int, ...]

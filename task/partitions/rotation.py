@@ -66,13 +66,7 @@ def rotation(
 
 
 def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partition: str) -> list[Transform | None]:
-    """Return each cluster's turn, None where nothing turns.
-
-    Raises
-    ------
-    ValueError
-        If the data are no images, there is not one angle a cluster, or images that are not square make quarter turns.
-    """
+    """Return each cluster's turn, None where nothing turns."""
     check_images(data, partition)
     if len(angles) != num_clusters:
         raise ValueError(

@@ -102,11 +102,6 @@ def deal_clusters(
         Likewise for test samples; None: the same bound as for train (as the published code does).
     transforms
         What is done to the data of each cluster.
-
-    Raises
-    ------
-    ValueError
-        If a client would have no train or no test sample.
     """
     counts = spread(num_clients, len(train_rows))
     check_reach(train_rows, test_rows, num_clients)
@@ -202,13 +197,7 @@ def _rows(shard: Shard, part: str) -> IntArray:
 
 
 def rows_by_group(data: Dataset) -> tuple[list[IntArray], list[IntArray]]:
-    """Return, for each group from 0 to the largest, its rows of the train set and of the test set.
-
-    Raises
-    ------
-    ValueError
-        If a group number is negative, or a group has no train or no test sample.
-    """
+    """Return, for each group from 0 to the largest, its rows of the train set and of the test set."""
     lowest = min(data.group_train.min(), data.group_test.min())
     if lowest < 0:
         raise ValueError(f"group {lowest} is negative: groups (classes) are numbered from 0.")
