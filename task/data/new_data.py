@@ -25,19 +25,11 @@ _FORMS = "a table (such as .csv), a NumPy archive (.npz) or a folder of images"
 
 
 @dataclass(frozen=True)
-class Form:
+class Form(ImageOptions):
     """How files are to be read; `florets.task.data.own.own` says what each option means."""
 
     classes: Sequence[str] | None = None
     regression: bool = False
-    image_size: int | None = None
-    grayscale: bool = False
-    depth: int | None = None
-
-    @property
-    def images(self) -> ImageOptions:
-        """How images are to be read."""
-        return ImageOptions(self.image_size, self.grayscale, self.depth)
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ def read_labelled(path: Path, form: Form) -> Samples:
         raise ValueError(
             f"the data {path} is a folder, but a regression's targets are values: give a table or a .npz file."
         )
-    return read_images(path, form.classes, form.images)
+    return read_images(path, form.classes, form)
 
 
 def read_inputs(path: Path, form: Form) -> NewInputs:
@@ -123,7 +115,7 @@ def _images(path: Path, form: Form) -> NewInputs:
         _refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
     x = samples(
-        path, read_pixels([(file, str(file)) for file in files], form.images)[0], np.zeros(len(files), dtype=np.int64)
+        path, read_pixels([(file, str(file)) for file in files], form)[0], np.zeros(len(files), dtype=np.int64)
     ).x
     return NewInputs(x, tuple(file.name for file in files))
 

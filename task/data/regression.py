@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import register_data
+from florets.task.registry import check_ranges, register_data
 
 Features = Literal["identity", "polynomial", "random"]
 Float64 = NDArray[np.float64]
@@ -132,7 +132,8 @@ def linear(
 
     Source: CLoVE, App. D.1.1; mixed regression, Sec. III and V; IFCA, synthetic data.
     """
-    for name, value, holds, rule in (
+    check_ranges(
+        "data",
         ("d", d, d >= 2, "at least 2"),
         ("delta", delta, 0 < delta <= 2, "above 0 and at most 2, the diameter of the unit sphere"),
         ("noise", noise, noise >= 0, "at least 0"),
@@ -142,9 +143,7 @@ def linear(
         ("degree", degree, 1 <= degree <= MOST_DEGREES, f"from 1 to {MOST_DEGREES}"),
         ("num_features", num_features, num_features >= 2, "at least 2"),
         ("covariance_spread", covariance_spread, covariance_spread >= 1, "at least 1"),
-    ):
-        if not holds:
-            raise ValueError(f"task.data_options.{name}={value} must be {rule}.")
+    )
     width = num_features_of(features, d, degree, num_features)
     drawn = generator(seed, 0, Purpose.DATA)
     if true_models == "sphere":
@@ -240,14 +239,13 @@ def lines(
     Deviation: there, train and test samples, and the x of all lines, come from equal seeds; here all are independent.
     """
     outermost = gap_degrees * (num_clusters - 1) / 2
-    for name, value, holds, rule in (
+    check_ranges(
+        "data",
         ("gap_degrees", gap_degrees, gap_degrees > 0 and outermost < 90, "above 0, with all lines within 90 degrees"),
         ("noise", noise, noise >= 0, "at least 0"),
         ("train_per_line", train_per_line, train_per_line >= 1, "at least 1"),
         ("test_per_line", test_per_line, test_per_line >= 1, "at least 1"),
-    ):
-        if not holds:
-            raise ValueError(f"task.data_options.{name}={value} must be {rule}.")
+    )
     number = train_per_line + test_per_line
     x, y = np.empty((num_clusters, number), dtype=np.float32), np.empty((num_clusters, number), dtype=np.float32)
     for line in range(num_clusters):

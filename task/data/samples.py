@@ -4,7 +4,6 @@ Errors say where a value stands, counted from 0, and not what it is: on a real n
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +14,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import FloatArray, TargetArray
-
-_INTEGRAL = re.compile(r"(-?[0-9]+)\.0*")
+from florets.task.data.tables.names import class_name
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
         # Exact names come first: where one is 01 and another 1, they are two.
-        label_of = {**{_plain(name): label for name, label in label_of.items()}, **label_of}
-        texts = [text if text in label_of else _plain(text) for text in map(str, values.tolist())]
+        label_of = {**{class_name(name): label for name, label in label_of.items()}, **label_of}
+        texts = [text if text in label_of else class_name(text) for text in map(str, values.tolist())]
         unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
         if unknown is not None:
             raise ValueError(
@@ -125,14 +123,6 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
             f"task.data_options.regression=true for values, or task.data_options.classes for names."
         )
     return numbers.astype(np.int64)
-
-
-def _plain(text: str) -> str:
-    """Return a class's name in the one form of those that numbers and truth values have in files."""
-    found = _INTEGRAL.fullmatch(text)
-    if found:
-        return found[1]
-    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner: str | None = None) -> Samples:

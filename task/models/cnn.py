@@ -31,8 +31,7 @@ def cnn(
 
     Source: CLoVE, App. C; GenConvNet of the published code.
     """
-    if len(input_shape) != 3:
-        raise ValueError(f"model cnn needs images (channels, height, width), but one input has shape {input_shape}.")
+    _check_images("cnn", input_shape)
     widths = [6, 16] if channels is None else channels
     if not widths or min(*widths, kernel) < 1 or padding < 0:
         raise ValueError(
@@ -48,6 +47,13 @@ def cnn(
                 f"{layer + 1}. Lower task.model_options.kernel or raise .padding, e.g. kernel=3 padding=1."
             )
     return ConvNet([input_shape[0], *widths], kernel, padding, widths[-1] * height * width, num_outputs)
+
+
+def _check_images(model: str, input_shape: tuple[int, ...]) -> None:
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"model {model} needs images (channels, height, width), but one input has shape {input_shape}."
+        )
 
 
 class ConvNet(nn.Module):
@@ -114,10 +120,7 @@ def cifar_cnn(
 
     Source: CLoVE, App. C; Cifar10CNN of the published code.
     """
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"model cifar_cnn needs images (channels, height, width), but one input has shape {input_shape}."
-        )
+    _check_images("cifar_cnn", input_shape)
     widths = [64, 128, 256, 512] if channels is None else channels
     dense = [1024, 512] if hidden is None else hidden
     if not widths or min(*widths, 1, *dense) < 1 or not 0 <= dropout < 1:
@@ -156,10 +159,7 @@ def resnet18(input_shape: tuple[int, ...], num_outputs: int, large_images: bool 
     Source: He et al., Deep Residual Learning, Table 1 (18 layers); CFL-GP, App. F.7, whose released code has the
     original's first layers on CIFAR-10: ``large_images=true``.
     """
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"model resnet18 needs images (channels, height, width), but one input has shape {input_shape}."
-        )
+    _check_images("resnet18", input_shape)
     return ResNet(input_shape[0], num_outputs, large_images)
 
 

@@ -1,13 +1,12 @@
 """Concept shift: clusters see like images, but name some of them differently."""
 
-from functools import partial
 from itertools import combinations
 
 import numpy as np
 
-from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
-from florets.task.registry import register_partition
+from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.shard import Renamed, Shard, deal_clusters, rows_by_group
+from florets.task.registry import check_ranges, register_partition
 
 # Label swaps of the published code, two a cluster.
 PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]
@@ -44,17 +43,14 @@ def concept_shift(
     train, test = rows_by_group(data)
     chosen = _default_swaps(len(train), num_clusters, rng) if swaps is None else swaps
     _check_swaps(chosen, num_clusters, len(train))
-    if min(train_per_label, test_per_label) < 1:
-        raise ValueError(
-            f"task.partition_options train_per_label={train_per_label} and test_per_label={test_per_label} must be "
-            f"at least 1."
-        )
+    given = {"train_per_label": train_per_label, "test_per_label": test_per_label}
+    check_ranges("partition", *((name, value, value >= 1, "at least 1") for name, value in given.items()))
     transforms = []
     for pairs in chosen:
         renamed = np.arange(len(train))
         for a, b in pairs:
             renamed[a], renamed[b] = b, a
-        transforms.append(partial(_renamed, renamed=renamed))
+        transforms.append(Renamed(renamed))
     return deal_clusters(
         _even(train, num_clusters, train_per_label, rng),
         _even(test, num_clusters, test_per_label, rng),
@@ -64,10 +60,6 @@ def concept_shift(
         test_samples_per_client,
         transforms,
     )
-
-
-def _renamed(x: FloatArray, y: TargetArray, renamed: IntArray) -> tuple[FloatArray, TargetArray]:
-    return x, renamed[y]
 
 
 def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.random.Generator) -> list[IntArray]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from florets.task.partitions.shard import Shard, Transform, check_bounds, check_reach, deal, deal_clusters, spread
-from florets.task.registry import register_partition
+from florets.task.partitions.shard import Shard, Transform, check_bounds, deal_clusters, spread
+from florets.task.registry import check_ranges, register_partition
 
 
 @register_partition("rotation")
@@ -42,27 +42,20 @@ def rotation(
 
     Source: CLoVE, Sec. 5, "Feature skew"; IFCA, Sec. 6.2 (rotated MNIST).
     """
-    turns = [360.0 * k / num_clusters for k in range(num_clusters)] if angles is None else list(angles)
+    turns = _full_turn(num_clusters) if angles is None else list(angles)
     transforms = turns_of(data, turns, num_clusters, "rotation")
     train_rows = [np.arange(len(data.x_train))] * num_clusters
     test_rows = [np.arange(len(data.x_test))] * num_clusters
-    if split == "shared":
-        check_bounds(samples_per_client, test_samples_per_client)
-        most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
-        counts = spread(num_clients, num_clusters)
-        check_reach(train_rows, test_rows, num_clients)
-        order, test_order = rng.permutation(len(data.x_train)), rng.permutation(len(data.x_test))
-        shards = []
-        for cluster, count in enumerate(counts):
-            parts = zip(deal(order, count, samples_per_client), deal(test_order, count, most_test), strict=True)
-            shards += [Shard(cluster, train, test, transforms[cluster]) for train, test in parts]
-        return shards
     if split == "disjoint":
         train_rows = np.array_split(rng.permutation(len(data.x_train)), num_clusters)
         test_rows = np.array_split(rng.permutation(len(data.x_test)), num_clusters)
-    return deal_clusters(
-        train_rows, test_rows, num_clients, rng, samples_per_client, test_samples_per_client, transforms
-    )
+    bounds = samples_per_client, test_samples_per_client
+    return deal_clusters(train_rows, test_rows, num_clients, rng, *bounds, transforms, alike=split == "shared")
+
+
+def _full_turn(num_clusters: int) -> list[float]:
+    """Return one angle a cluster, in even steps."""
+    return [360.0 * k / num_clusters for k in range(num_clusters)]
 
 
 def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partition: str) -> list[Transform | None]:
@@ -139,7 +132,7 @@ def rotation_blocks(
     Deviation: no client's samples reach over two blocks, as a few do in its published code where blocks do not divide
     evenly.
     """
-    turns = [360.0 * k / num_clusters for k in range(num_clusters)] if angles is None else list(angles)
+    turns = _full_turn(num_clusters) if angles is None else list(angles)
     _check_blocks(data, num_clients, num_clusters, turns, test_share)
     angle_of = np.arange(num_clients) * len(turns) // num_clients
     blocks = np.array_split(np.arange(len(data.x_train)), len(turns))
@@ -155,11 +148,7 @@ def rotation_blocks(
 
 
 def _check_blocks(data: Dataset, num_clients: int, num_clusters: int, turns: list[float], test_share: float) -> None:
-    if not data.pooled:
-        raise ValueError(
-            "partition rotation_blocks splits a pool into train and test samples itself: add "
-            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
-        )
+    _check_pool(data, "rotation_blocks")
     if len(data.input_shape) < 2 or data.input_shape[-1] != data.input_shape[-2]:
         raise ValueError(
             f"partition rotation_blocks needs square images, but one input has shape {data.input_shape}: choose "
@@ -172,8 +161,15 @@ def _check_blocks(data: Dataset, num_clients: int, num_clusters: int, turns: lis
         )
     if num_clients < len(turns):
         raise ValueError(f"num_clients={num_clients} is less than the {len(turns)} angles: each needs a client.")
-    if not 0 < test_share < 1:
-        raise ValueError(f"task.partition_options.test_share={test_share} must be between 0 and 1.")
+    check_ranges("partition", ("test_share", test_share, 0 < test_share < 1, "between 0 and 1"))
+
+
+def _check_pool(data: Dataset, partition: str) -> None:
+    if not data.pooled:
+        raise ValueError(
+            f"partition {partition} splits a pool into train and test samples itself: add "
+            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
+        )
 
 
 _TURNS = 3
@@ -201,17 +197,12 @@ def rotation_mixture(
 
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """
-    if not data.pooled:
-        raise ValueError(
-            "partition rotation_mixture splits a pool into train and test samples itself: add "
-            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
-        )
+    _check_pool(data, "rotation_mixture")
     check_images(data, "rotation_mixture")
     if num_clusters != _TURNS:
         raise ValueError(f"task.num_clusters={num_clusters}: partition rotation_mixture has {_TURNS} clusters.")
-    for name, value in (("kappa", kappa), ("test_share", test_share)):
-        if not 0 < value < 1:
-            raise ValueError(f"task.partition_options.{name}={value} must be between 0 and 1.")
+    given = {"kappa": kappa, "test_share": test_share}
+    check_ranges("partition", *((name, value, 0 < value < 1, "between 0 and 1") for name, value in given.items()))
     upside_down = partial(turned, angle=180.0)
     shards = []
     parts = np.array_split(rng.permutation(len(data.x_train)), _TURNS)
@@ -263,12 +254,10 @@ def rotated_anchors(
     Source: mixed regression, Sec. V (MNIST): two images a client, rotated by its cluster's angle.
     """
     if angles is None:
-        step = 90.0 if num_clusters <= 4 else 360.0 / num_clusters
-        angles = [step * k for k in range(num_clusters)]
+        angles = _full_turn(max(num_clusters, 4))[:num_clusters]
     transforms = turns_of(data, angles, num_clusters, "rotated_anchors")
     check_bounds(samples_per_client, test_samples_per_client)
-    if anchor_samples < 1:
-        raise ValueError(f"task.partition_options.anchor_samples={anchor_samples} must be at least 1.")
+    check_ranges("partition", ("anchor_samples", anchor_samples, anchor_samples >= 1, "at least 1"))
     counts = [count - 1 for count in spread(num_clients, num_clusters)]
     num_test = len(data.x_test)
     of_anchors = num_clusters * anchor_samples
