@@ -213,14 +213,14 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
     numeric = [column.name for column in preprocessing.numeric]
     # A target that was not declared was read as an input; not looked at, it must not be parsed either.
     target = declared.target if labelled else preprocessing.target
-    parsed = (*numeric, *(() if target else (preprocessing.target,)))
+    parsed = [*numeric, *([] if target else [preprocessing.target])]
     return replace(
         declared,
         target=target,
         columns=parsed if declared.header else declared.columns,
-        id=preprocessing.ids,
-        categorical=tuple(column.name for column in preprocessing.categorical),
-        drop=(),
+        id=list(preprocessing.ids),
+        categorical=[column.name for column in preprocessing.categorical],
+        drop=[],
         group="",
         owner="",
     )
@@ -234,7 +234,7 @@ def _read(path: Path, declared: Declaration, target: str) -> Table:
     except ValueError:
         if declared.header or site.header or site.columns or target not in declared.columns:
             raise
-        inputs = tuple(name for name in declared.columns if name != target)
+        inputs = [name for name in declared.columns if name != target]
         try:
             return read_table(path, replace(declared, columns=inputs), site)
         except ValueError:
