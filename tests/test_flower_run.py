@@ -125,10 +125,8 @@ def test_interrupting_a_run_leaves_no_process_behind(tmp_path: Path) -> None:
     assert [process.name() for process in alive] == []
 
 
-WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
-    "wheel"
-]
-PACKED = (*WHEEL["only-include"], "pyproject.toml", "LICENSE", "README.md", ".gitignore")
+HATCH = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+PACKED = (*HATCH["build"]["targets"]["wheel"]["only-include"], "pyproject.toml", "LICENSE", "README.md", ".gitignore")
 
 
 def copy_of_the_app(target: Path) -> Path:
