@@ -48,7 +48,7 @@ def check_overrides(overrides: Sequence[str], caller: Path | None = None) -> Che
         overrides = [f"experiment={OWN_DATA}", *overrides]
     config = compose(overrides)
     if not is_own(config):
-        raise ConfigError([f"experiment={config.experiment}: florets check looks at sites' own data; leave it out."])
+        raise ConfigError(f"experiment={config.experiment}: florets check looks at sites' own data; leave it out.")
     data = absolute(config.data_dir, caller)
     folder = absolute(config.results_dir, caller) / "check" / (data.name or "data")
     return check_data(config, data, folder)

@@ -420,19 +420,17 @@ def agree_on_targets(
     for kind in [kind for kind in "Ub" if kind in whose]:
         if others := sorted(whose.keys() - {kind}):
             both = f"{whose[kind]!r} are {_KINDS[kind]}, and those of {whose[others[0]]!r} {_KINDS[others[0]]}"
-            raise ConfigError([f"clients: the targets of {both}; give all clients the same kind."])
+            raise ConfigError(f"clients: the targets of {both}; give all clients the same kind.")
     is_chosen = regression is not None
     if regression is None:
         regression = "f" in whose and classes is None
     if regression:
         if "U" in whose:
-            raise ConfigError(
-                ["clients: the targets are names, and a regression's are numbers; leave out regression."]
-            )
+            raise ConfigError("clients: the targets are names, and a regression's are numbers; leave out regression.")
         return Targets(regression=True)
     if "f" in whose:
         raise ConfigError(
-            [f"clients: {whose['f']}: its targets have fractions and cannot be classes; give labels or names."]
+            f"clients: {whose['f']}: its targets have fractions and cannot be classes; give labels or names."
         )
     declared = [part.classes for own in parts.values() for part in own if part.classes]
     if classes is None and declared:
@@ -444,22 +442,20 @@ def agree_on_targets(
     if classes is not None:
         names = tuple(map(str, classes))
         if len(set(names)) < len(names):
-            raise ConfigError([f"classes={list(names)}: two are the same; name each class once."])
+            raise ConfigError(f"classes={list(names)}: two are the same; name each class once.")
         for name, own in occurring.items():
             if unknown := sum(str(value) not in names for value in own):
                 raise ConfigError(
-                    [f"clients: {name}: {unknown} of its {len(own)} different targets are none of classes."]
+                    f"clients: {name}: {unknown} of its {len(own)} different targets are none of classes."
                 )
     elif all(type(value) is int for value in every) and every == set(range(len(every))):
         names = ()
     else:
         names = tuple(map(str, sorted(every)))
     if wrong := [name for name in names if "${" in name]:
-        raise ConfigError(
-            [f"clients: the class {wrong[0]!r} holds ${{, which stands for a key; give it another name."]
-        )
+        raise ConfigError(f"clients: the class {wrong[0]!r} holds ${{, which stands for a key; give it another name.")
     if len(every) < 2:
-        raise ConfigError(["clients: the targets of all clients are of one class; nothing can be learned."])
+        raise ConfigError("clients: the targets of all clients are of one class; nothing can be learned.")
     return Targets(classes=names)
 
 
@@ -470,8 +466,6 @@ def _refuse_values(every: Collection[Any], count: int) -> None:
     has_gaps = max(every) - min(every) >= len(every)
     if count < _FEW * len(every) or (has_gaps and len(every) > _MANY_WITH_GAPS):
         raise ConfigError(
-            [
-                f"clients: the targets are {len(every)} different integers in {count} samples, which look like "
-                "values: give regression=True, or regression=False where they are classes."
-            ]
+            f"clients: the targets are {len(every)} different integers in {count} samples, which look like "
+            "values: give regression=True, or regression=False where they are classes."
         )

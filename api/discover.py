@@ -113,7 +113,7 @@ class Groups:
             If nothing could be tested.
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
-            raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
+            raise ConfigError(f"plot: no evidence to draw: {self.evidence['text']}.")
         from florets.reports.run_figures import evidence_figure
 
         return evidence_figure(self.evidence)

@@ -60,7 +60,7 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
     if onnx:
         require("onnx", "onnx=true")
     if license != license.strip() or not license.isprintable():
-        raise ConfigError([f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0."])
+        raise ConfigError(f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0.")
     refuse_taken(target)
     found = read_exported(folder, trust)
     with whole_folder(target) as aside:
@@ -81,7 +81,7 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
     try:
         module = loaded_module(task, next(iter(found.models.values()))).eval()
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     # The archive holds weights in row order.
     module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch's stub lacks it
     module.requires_grad_(False)
@@ -104,10 +104,8 @@ def _traced(module: "Module", example: "Tensor") -> Any:
     except Exception as error:  # torch.export raises whatever the model's own code does with traced tensors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            [
-                f"the model {type(module).__name__} cannot be traced by torch.export ({reason}): its forward must "
-                "not branch on values or on the batch's size. `florets assign save=<file>` writes the state alone."
-            ]
+            f"the model {type(module).__name__} cannot be traced by torch.export ({reason}): its forward must "
+            "not branch on values or on the batch's size. `florets assign save=<file>` writes the state alone."
         ) from error
 
 

@@ -69,9 +69,7 @@ def read_exported(folder: Path, trust: bool) -> Exported:
         models |= {names[key]: state for key, state in run.own.items()}
         sites = {row["client"]: shares for row in rows if (shares := _shares(row, len(run.models), names))}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
-        raise ConfigError(
-            [f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again."]
-        ) from error
+        raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from error
     return Exported(run, models, sites, rows)
 
 

@@ -80,11 +80,11 @@ def extend(
     """
     folder = run.folder if isinstance(run, Run) else run
     if not isinstance(folder, str | Path):
-        raise ConfigError([f"run: is a {type(run).__name__}; give a finished run or its folder."])
+        raise ConfigError(f"run: is a {type(run).__name__}; give a finished run or its folder.")
     if not isinstance(data_dir, str | Path | None):
-        raise ConfigError([f"data_dir: is a {type(data_dir).__name__}; data in memory are given as clients=."])
+        raise ConfigError(f"data_dir: is a {type(data_dir).__name__}; data in memory are given as clients=.")
     if (data_dir is None) == (clients is None):
-        raise ConfigError(["data_dir: give the folder of the sites' data, or clients=, and not both."])
+        raise ConfigError("data_dir: give the folder of the sites' data, or clients=, and not both.")
     if clients is not None:
         data_dir, keys = _written(clients, absolute(str(folder), Path.cwd()), trust, keys)
     given: dict[str, Any] = {"run": str(folder), "data_dir": str(data_dir), **keys}
@@ -177,20 +177,16 @@ def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = F
 
 def _finished(parent: Path) -> RunSummary:
     if not (parent / "config.yaml").is_file():
-        raise ConfigError([f"run={parent}: there is no run in this folder; name a finished run's."])
+        raise ConfigError(f"run={parent}: there is no run in this folder; name a finished run's.")
     if not (parent / FINISHED).is_file():
         raise ConfigError(
-            [
-                f"run={parent}: is not finished, and only a finished run is extended; finish it with: "
-                f"{resume_command(parent)}"
-            ]
+            f"run={parent}: is not finished, and only a finished run is extended; finish it with: "
+            f"{resume_command(parent)}"
         )
     try:
         return read_summary(parent)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(
-            [f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again."]
-        ) from error
+        raise ConfigError(f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again.") from error
 
 
 def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, Any]:
@@ -203,22 +199,18 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
     config = saved_config(parent, trust=trust)
     if config.task.partition != "own":
         raise ConfigError(
-            [
-                f"run={parent}: its clients are simulated and have no data of their own in a data_dir; further "
-                "rounds on the same data are resume=<folder> num_rounds=<more>."
-            ]
+            f"run={parent}: its clients are simulated and have no data of their own in a data_dir; further "
+            "rounds on the same data are resume=<folder> num_rounds=<more>."
         )
     try:
         checkpoint = find_checkpoint(parent, config)
     except CheckpointError as error:
-        raise ConfigError([f"run={parent}: {error}."]) from error
+        raise ConfigError(f"run={parent}: {error}.") from error
     if checkpoint is None or checkpoint.server_round != summary.rounds:
         saved = "none" if checkpoint is None else f"the last one of round {checkpoint.server_round}"
         raise ConfigError(
-            [
-                f"run={parent}: its {summary.rounds} rounds ended without a checkpoint ({saved}), and what its "
-                "strategy remembered is lost; run it again with checkpoint_every=1."
-            ]
+            f"run={parent}: its {summary.rounds} rounds ended without a checkpoint ({saved}), and what its "
+            "strategy remembered is lost; run it again with checkpoint_every=1."
         )
     return config, checkpoint
 
@@ -227,7 +219,7 @@ def _further_rounds(given: Given | None, config: Config) -> int:
     if given is None:
         return config.num_rounds
     if type(given.value) is not int or given.value < 1:
-        raise ConfigError([f"{given.text}: the further rounds must be an integer from 1."])
+        raise ConfigError(f"{given.text}: the further rounds must be an integer from 1.")
     return given.value
 
 

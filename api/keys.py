@@ -44,7 +44,7 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
         If the experiment is given twice, or a value has no form on the command line.
     """
     if experiment is not None and "experiment" in keys:
-        raise ConfigError([f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one."])
+        raise ConfigError(f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one.")
     _use_edits()
     texts = [] if experiment is None else [f"experiment={experiment}"]
     return _noted(texts + [f"{key}={_written(key, value)}" for key, value in _flat(keys)])
@@ -82,7 +82,7 @@ def _choices(key: str, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple | range):
         return [value]
     if not len(value):
-        raise ConfigError([f"{key}: is an empty {type(value).__name__}; give at least one value."])
+        raise ConfigError(f"{key}: is an empty {type(value).__name__}; give at least one value.")
     return list(value)
 
 
@@ -93,10 +93,8 @@ def _listed(key: str, value: Any) -> Any:
         return value
     if len(shape) > 1 or shape[0] > _MOST_VALUES:
         raise ConfigError(
-            [
-                f"{key}: a {type(value).__name__} of shape {tuple(shape)} is no value of a key; clients' data are "
-                "given as clients=."
-            ]
+            f"{key}: a {type(value).__name__} of shape {tuple(shape)} is no value of a key; clients' data are "
+            "given as clients=."
         )
     return value.tolist()
 
@@ -124,7 +122,7 @@ def _written(key: str, value: Any) -> str:
         return "{" + ",".join(f"{quote(str(name))}:{_written(key, one)}" for name, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         if len(value) > _MOST_VALUES:
-            raise ConfigError([f"{key}: a {type(value).__name__} of {len(value)} entries is no value of a key."])
+            raise ConfigError(f"{key}: a {type(value).__name__} of {len(value)} entries is no value of a key.")
         return "[" + ",".join(_written(key, one) for one in value) + "]"
     if isinstance(value, Path):
         value = str(value)
@@ -147,20 +145,20 @@ def path_of(key: str, value: Any) -> str:
     if key == "strategy":
         if not isinstance(value, type):
             remedy = "its class, and its settings as keys" if is_strategy(value) else "a name, a class or an instance"
-            raise ConfigError([f"strategy: a {type(value).__name__} is not a value here; give {remedy}."])
+            raise ConfigError(f"strategy: a {type(value).__name__} is not a value here; give {remedy}.")
         function = value
     elif key in IMPORTING and key != TRACKER:
         function = _function(key, value)
     else:
         raise ConfigError(
-            [f"{key}: a {type(value).__name__} is no value of a key; give a string, a number, a list or a mapping."]
+            f"{key}: a {type(value).__name__} is no value of a key; give a string, a number, a list or a mapping."
         )
     if _is_importable(function):
         return f"{function.__module__}:{function.__qualname__}"
     try:
         return given.hold(function, str(getattr(value, "__name__", type(value).__name__)))
     except ValueError as error:
-        raise ConfigError([f"{key}: {value!r} {error}."]) from error
+        raise ConfigError(f"{key}: {value!r} {error}.") from error
 
 
 def is_strategy(value: Any) -> bool:
@@ -184,7 +182,7 @@ def strategy_keys(strategy: Any) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     if strategy.averaging != averaging_of(strategy.settings, strategy.run):
         raise ConfigError(
-            [f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."]
+            f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."
         )
     for field in dataclasses.fields(RunKeys):
         value = getattr(strategy.run, field.name)
@@ -205,9 +203,9 @@ def _function(key: str, value: Any) -> Any:
         try:
             return model_function(value)
         except ValueError as error:
-            raise ConfigError([f"{key}: {error}."]) from error
+            raise ConfigError(f"{key}: {error}.") from error
     if not callable(value):
-        raise ConfigError([f"{key}: a {type(value).__name__} is not a function; give a name or a function."])
+        raise ConfigError(f"{key}: a {type(value).__name__} is not a function; give a name or a function.")
     return value
 
 

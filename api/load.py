@@ -33,5 +33,5 @@ def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
 
         return Sweep(path)
     if not path.is_dir():
-        raise ConfigError([f"{path}: there is no such folder; give the folder of a finished run or of a sweep."])
+        raise ConfigError(f"{path}: there is no such folder; give the folder of a finished run or of a sweep.")
     return Run(path, trust)

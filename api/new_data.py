@@ -260,7 +260,7 @@ def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
     """Return which model fits inputs without targets."""
     if run.frozen is None or run.frozen.by != "descriptors":
         raise ConfigError(
-            ["unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."]
+            "unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."
         )
     chosen = nearest_descriptor(run.frozen, run.task, new.x, None)
     why = "of what the run's common model makes of the inputs, that group's is the nearest"
@@ -315,7 +315,7 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
             # Read exactly as a site's file is.
             return read_table(run, folder, write_table(x, Path(place)), client, labelled)
     if run.preprocessing is not None:
-        raise ConfigError(["x: the run was on tables; give a data frame of raw records, or a file."])
+        raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
     if is_torch_data(x):
         _refuse_targets(y)
         if not labelled:
@@ -330,7 +330,7 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
 
 def _refuse_targets(y: Any) -> None:
     if y is not None:
-        raise ConfigError(["y: a data frame, data set, file or folder has the targets in it; leave y out."])
+        raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
 
 
 def _key(folder: Path, client: str | int) -> str:
@@ -347,8 +347,8 @@ def _in_own_words() -> Iterator[None]:
     try:
         yield
     except WrongData as error:
-        raise ConfigError([f"x: {error}"]) from error
+        raise ConfigError(f"x: {error}") from error
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError([str(error).replace("task.data_options.", "")]) from error
+        raise ConfigError(str(error).replace("task.data_options.", "")) from error

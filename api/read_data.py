@@ -33,10 +33,8 @@ def refuse_one_model(run: RunModels, key: str) -> None:
     """Refuse a key that asks for a client's one model where it has a mixture."""
     if is_mixture(run):
         raise ConfigError(
-            [
-                f"{key}: a client of this run predicts with a mixture of all {len(run.models)} models, and no single "
-                "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
-            ]
+            f"{key}: a client of this run predicts with a mixture of all {len(run.models)} models, and no single "
+            "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
         )
 
 
@@ -59,11 +57,11 @@ def _chosen_index(run: RunModels, folder: Path, given: Mapping[str, str]) -> int
     if ("model" in given) == ("client" in given):
         if count == 1 and "model" not in given:
             return 0
-        raise ConfigError(["predict: give either model=<number>, which `florets assign` prints, or client=<key>."])
+        raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
     if "model" in given:
         text = given["model"]
         if not text.isdecimal() or int(text) >= count:
-            raise ConfigError([f"model={text}: must be an integer from 0 to {count - 1}."])
+            raise ConfigError(f"model={text}: must be an integer from 0 to {count - 1}.")
         return int(text)
     refuse_one_model(run, f"client={given['client']}")
     return _model_of(folder / _CLIENTS, given["client"], count)
@@ -73,7 +71,7 @@ def check_client(folder: Path, client: str) -> None:
     """Raise ConfigError if the run has no such client."""
     found = _found_models(folder / _CLIENTS)
     if client not in found:
-        raise ConfigError([f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}"])
+        raise ConfigError(f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}")
 
 
 def client_keys(folder: Path) -> list[str]:
@@ -104,16 +102,14 @@ def _found_models(path: Path) -> dict[str, str | None]:
         with path.open(newline="", encoding="utf-8") as file:
             return {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
-        raise ConfigError(
-            [f"{path} cannot be read ({error}); `florets predict` needs model=<number> then."]
-        ) from error
+        raise ConfigError(f"{path} cannot be read ({error}); `florets predict` needs model=<number> then.") from error
 
 
 def _model_of(path: Path, client: str, count: int) -> int:
     check_client(path.parent, client)
     text = _found_models(path)[client] or ""
     if not text.isdecimal() or int(text) >= count:
-        raise ConfigError([f"client={client}: the run gave it no model; use `florets assign` and model=<number>."])
+        raise ConfigError(f"client={client}: the run gave it no model; use `florets assign` and model=<number>.")
     return int(text)
 
 
@@ -171,7 +167,7 @@ def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: 
     if path.is_file() and is_table(path):
         if wrong := [key for key in FORM_KEYS if key in given]:
             raise ConfigError(
-                [f"{wrong[0]}={given[wrong[0]]}: the run's preprocessing.json says that of tables; leave it out."]
+                f"{wrong[0]}={given[wrong[0]]}: the run's preprocessing.json says that of tables; leave it out."
             )
         return read_table(run, folder, path, given.get("client"), labelled)
     form = _form(run, given)
@@ -233,7 +229,7 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
                 # Names are texts, whatever they look like.
                 value = yaml.load(given[key], yaml.BaseLoader if key == "classes" else yaml.SafeLoader)
             except yaml.YAMLError as error:
-                raise ConfigError([f"{key}={given[key]}: cannot be read; a list is [<first>,<second>]."]) from error
+                raise ConfigError(f"{key}={given[key]}: cannot be read; a list is [<first>,<second>].") from error
             options[key] = value
     # Names that look like numbers are names.
     options = {

@@ -53,7 +53,7 @@ class Run:
             self.summary = RunSummary.from_json(text)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
-                [f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."]
+                f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."
             ) from error
 
     @cached_property
@@ -63,7 +63,7 @@ class Run:
         try:
             config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError([f"{path}: cannot be read; run the experiment again."]) from error
+            raise ConfigError(f"{path}: cannot be read; run the experiment again.") from error
         return config
 
     @property
@@ -238,7 +238,7 @@ def _made(kind: type) -> Any:
     try:
         return kind()
     except TypeError as error:
-        raise ConfigError([f"tracker={kind.__name__}: is a class that needs arguments; give an instance."]) from error
+        raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from error
 
 
 def run_overrides(
@@ -251,7 +251,7 @@ def run_overrides(
         return _resumed(overrides, caller, trackers)
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
-            raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
+            raise ConfigError(f"{text}: Hydra's own keys shape sweeps; add -m.")
     config = jobs.prepare(overrides, caller)
     try:
         return engine.run(config, overrides, trackers)
