@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,30 +98,16 @@ def read_client(data: Any, target: str | None) -> ClientData:
     return ClientData(parts["train"], parts["test"])
 
 
-def _is(data: Any, module: str, kind: str) -> bool:
+def _is(module: str, kind: str, data: Any) -> bool:
     """Return whether data are of a class of a library, without importing it."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(data, getattr(loaded, kind))
 
 
-def is_frame(data: Any) -> bool:
-    """Return whether this is a pandas DataFrame."""
-    return _is(data, "pandas", "DataFrame")
-
-
-def is_series(data: Any) -> bool:
-    """Return whether this is a pandas Series."""
-    return _is(data, "pandas", "Series")
-
-
-def is_hugging_face(data: Any) -> bool:
-    """Return whether this is a `datasets.Dataset`."""
-    return _is(data, "datasets", "Dataset")
-
-
-def is_torch_data(data: Any) -> bool:
-    """Return whether this is a torch Dataset."""
-    return _is(data, "torch.utils.data", "Dataset")
+is_frame = partial(_is, "pandas", "DataFrame")
+is_series = partial(_is, "pandas", "Series")
+is_hugging_face = partial(_is, "datasets", "Dataset")
+is_torch_data = partial(_is, "torch.utils.data", "Dataset")
 
 
 def array_of(values: Any) -> NDArray[Any]:
@@ -134,9 +121,7 @@ def array_of(values: Any) -> NDArray[Any]:
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(values, list | tuple) and values and isinstance(values[0], torch.Tensor):
-            if len({tuple(one.shape) for one in values}) > 1:
-                raise WrongData("the inputs have different shapes; bring them into one shape.")
-            values = torch.stack(list(values))
+            return _stacked(values)
         if isinstance(values, torch.Tensor):
             values = values.detach().cpu()
             # NumPy has no bfloat16.
@@ -407,15 +392,7 @@ class Targets:
 def agree_on_targets(
     parts: Mapping[str, Sequence[Arrays]], classes: Sequence[Any] | None, regression: bool | None
 ) -> Targets:
-    """Return what the targets of all clients are.
-
-    Parameters
-    ----------
-    classes
-        The classes in the order of their labels; None: those that the clients' data declare, else those that occur.
-    regression
-        Whether targets are values; None: they are where a client has fractions.
-    """
+    """Return what the targets of all clients are, as far as it is not given; see `florets.Federation`."""
     whose = {part.y.dtype.kind: name for name, own in reversed(list(parts.items())) for part in own}
     for kind in [kind for kind in "Ub" if kind in whose]:
         if others := sorted(whose.keys() - {kind}):

@@ -121,17 +121,7 @@ def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
 def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = False) -> tuple[Config, Path]:
     """Write the folder of an extended run, which then goes on as an interrupted one; return what `resume` takes.
 
-    Parameters
-    ----------
-    overrides, caller
-        See `extend_overrides`.
-    on_nodes
-        The sites are nodes with data of their own: `data_dir` is not needed, and their data are not looked at here.
-
-    Raises
-    ------
-    ConfigError
-        See `extend`.
+    With `on_nodes` the sites are nodes with their own data: `data_dir` is not needed, and no data are checked here.
     """
     import_from(caller)
     problems: list[str] = []
@@ -224,13 +214,7 @@ def _further_rounds(given: Given | None, config: Config) -> int:
 
 
 def _check_sites(config: Config, parent: Path) -> None:
-    """Read every site's data in this process as its client will, and refuse what does not fit.
-
-    Raises
-    ------
-    ConfigError
-        With all sites whose data do not fit.
-    """
+    """Read every site's data in this process as its client will, and refuse all that do not fit."""
     from florets.engines.own_nodes import own_nodes
     from florets.server_app.data_agreement import saved_data
     from florets.task.task import Task, TaskSpec

@@ -330,27 +330,10 @@ def _csv(frame: "pd.DataFrame") -> bytes:
 def clients_of(
     first: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
 ) -> tuple[Any, dict[str, Any], Federation | None]:
-    """Return a public function's arguments with the folder of its clients' data in the place of the data.
+    """Return the preset, the keys and the clients of a public function's arguments, the data written to a folder.
 
-    Parameters
-    ----------
-    first
-        The function's first argument: a preset's name, clients' data, or None; with `several` also several names.
-    keys
-        The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may be
-        among them.
-    fewest
-        Clients that there must be, unless `min_clients` says so.
-
-    Returns
-    -------
-    experiment, keys, Federation
-        As they were given, and None, where there are no clients.
-
-    Raises
-    ------
-    ConfigError
-        As a Federation raises it; if the data are given twice; or if the preset names data.
+    `first` is a preset's name, with `several` also several, or clients' data, which may be among the keys as well.
+    There must be `fewest` clients unless `min_clients` is given.
     """
     experiment = first
     if isinstance(first, list | tuple) and first and all(isinstance(one, str) for one in first):
@@ -539,16 +522,13 @@ def _of_names(clusters: Any, names: Sequence[str]) -> list[Any]:
     lacking = [name for name in names if name not in given]
     unknown = [name for name in given if name not in set(names)]
     if lacking or unknown:
+        first = ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
         which = f"client {lacking[0]!r} has none" if lacking else f"there is no client {unknown[0][:100]!r}"
         raise ConfigError(
-            f"clusters: {which}; a mapping and the index of a Series hold the clients' names ({_first(names)}), "
+            f"clusters: {which}; a mapping and the index of a Series hold the clients' names ({first}), "
             "and a list the clusters in their order."
         )
     return [given[name] for name in names]
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
 
 
 def _arrays(data: ClientData) -> list[Arrays]:

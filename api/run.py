@@ -17,6 +17,7 @@ from florets.engines import engine, jobs
 from florets.reports import frames
 from florets.reports.summary import RunSummary
 from florets.task.device import one_thread_within
+from florets.task.edited_modules import reload_edited
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from florets.api.new_data import Assignment, Predictions
+    from florets.api.sweep import Sweep
     from florets.reports.embedding import Embedding
     from florets.server_app.run_models import RunModels
     from florets.server_app.tracker import Tracker
@@ -282,3 +284,29 @@ def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
     if not Checkpoints(folder).files():
         return KeyboardInterrupt("no round was saved yet: start it again")
     return KeyboardInterrupt(f"go on with: {resume_command(folder, bool(imported_functions(config)))}")
+
+
+def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
+    """Return the finished run, or the sweep, that a folder holds.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that the run or the sweep named as its results.
+    trust : bool
+        Whether code that the run names by an import path may be imported and called.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds neither.
+    """
+    reload_edited()
+    path = Path(folder).expanduser().absolute()
+    if (path / "summary.csv").is_file():
+        from florets.api.sweep import Sweep
+
+        return Sweep(path)
+    if not path.is_dir():
+        raise ConfigError(f"{path}: there is no such folder; give the folder of a finished run or of a sweep.")
+    return Run(path, trust)

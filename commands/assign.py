@@ -4,8 +4,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from florets.api.new_data import Assignment, assign_data, assign_unlabelled
-from florets.api.read_data import FORM_KEYS, NewData, read_data, refuse_one_model, trained_on
+from florets.api.new_data import (
+    FORM_KEYS,
+    Assignment,
+    NewData,
+    assign_data,
+    assign_unlabelled,
+    read_data,
+    refuse_one_model,
+    trained_on,
+)
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import write_arrays
