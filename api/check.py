@@ -40,9 +40,9 @@ def check(clients: Any = None, /, **keys: Any) -> Check:
     return check_overrides(overrides_of(experiment, keys))
 
 
-def check_overrides(overrides: Sequence[str], caller: Path | None = None) -> Check:
-    """Check the data that `key=value` texts name; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def check_overrides(overrides: Sequence[str]) -> Check:
+    """Check the data that `key=value` texts name."""
+    caller = Path.cwd()
     import_from(caller)
     if not any(text.startswith("experiment=") for text in overrides):
         overrides = [f"experiment={OWN_DATA}", *overrides]

@@ -91,7 +91,7 @@ def extend(
     given |= {key: value for key, value in (("to", to), ("num_rounds", num_rounds)) if value is not None}
     if trust:
         given[TRUST] = True
-    return Run(extend_overrides(overrides_of(None, given), Path.cwd()).folder, trust)
+    return Run(extend_overrides(overrides_of(None, given)).folder, trust)
 
 
 def _written(clients: Any, run: Path, trust: bool, keys: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -109,20 +109,21 @@ def _written(clients: Any, run: Path, trust: bool, keys: Mapping[str, Any]) -> t
     return clients.write(absolute(str(rest.get("results_dir", config.results_dir)), Path.cwd())), rest
 
 
-def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
-    """Extend the run that `key=value` texts describe; relative paths are meant from `caller`; see `extend`."""
-    config, folder = prepare_extension(overrides, caller)
+def extend_overrides(overrides: Sequence[str]) -> RunSummary:
+    """Extend the run that `key=value` texts describe; see `extend`."""
+    config, folder = prepare_extension(overrides)
     try:
         return engine.resume(config, folder)
     except KeyboardInterrupt:
         raise interrupted(config, folder) from None
 
 
-def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = False) -> tuple[Config, Path]:
+def prepare_extension(overrides: Sequence[str], on_nodes: bool = False) -> tuple[Config, Path]:
     """Write the folder of an extended run, which then goes on as an interrupted one; return what `resume` takes.
 
     With `on_nodes` the sites are nodes with their own data: `data_dir` is not needed, and no data are checked here.
     """
+    caller = Path.cwd()
     import_from(caller)
     problems: list[str] = []
     given = {entry.key: entry for entry in read_overrides(overrides, problems)}
@@ -146,7 +147,10 @@ def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = F
     config, checkpoint = _earlier(parent, summary, trust)
     done = checkpoint.server_round
     first_rounds = config.strategy.settings.first_rounds
-    more = _further_rounds(given.pop("num_rounds", None), config)
+    further = given.pop("num_rounds", None)
+    more = config.num_rounds if further is None else further.value
+    if type(more) is not int or more < 1:
+        raise ConfigError(f"num_rounds={more}: the further rounds must be an integer from 1.")
     data = str(folders.get("data_dir", config.data_dir))
     changed = [
         Given("data_dir", data, f"data_dir={data}"),
@@ -203,14 +207,6 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
             "strategy remembered is lost; run it again with checkpoint_every=1."
         )
     return config, checkpoint
-
-
-def _further_rounds(given: Given | None, config: Config) -> int:
-    if given is None:
-        return config.num_rounds
-    if type(given.value) is not int or given.value < 1:
-        raise ConfigError(f"{given.text}: the further rounds must be an integer from 1.")
-    return given.value
 
 
 def _check_sites(config: Config, parent: Path) -> None:

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -322,9 +321,7 @@ def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
 
 def _csv(frame: "pd.DataFrame") -> bytes:
     """Return a data frame as a table's file, without its index."""
-    buffer = BytesIO()
-    frame.to_csv(buffer, index=False, encoding="utf-8", lineterminator="\n")
-    return buffer.getvalue()
+    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def clients_of(

@@ -243,11 +243,9 @@ def _made(kind: type) -> Any:
         raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from error
 
 
-def run_overrides(
-    overrides: Sequence[str], caller: Path | None = None, trackers: Sequence["Tracker"] = ()
-) -> RunSummary:
-    """Run the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
+    """Run the experiment that `key=value` texts describe."""
+    caller = Path.cwd()
     import_from(caller)
     if any(text.startswith("resume=") for text in overrides):
         return _resumed(overrides, caller, trackers)

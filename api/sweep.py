@@ -327,25 +327,18 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     caller = Path.cwd()
     import_from(caller)
     texts = choices_of(*with_choices(experiment, keys))
-    return finished(*run_sweep(texts, caller, Engine(engine.run, engine.resume), keep))
+    code, folder = run_sweep(texts, caller, Engine(engine.run, engine.resume), keep)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
+    return Sweep(folder)
 
 
 def with_choices(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return a preset, or several, and keys with several values, with clients' data in their folder.
-
-    See `florets.api.federation.clients_of`.
-    """
+    """Return a preset, or several, and keys with several values, with clients' data in their folder."""
     experiment, keys, federation = clients_of(experiment, keys, several=True)
     # A list is one value here, not several to try.
     own = {name: [keys[name]] for name in (() if federation is None else federation.settings)}
     return experiment, {**keys, **own}
-
-
-def finished(code: int, folder: Path) -> Sweep:
-    """Return a sweep that has ended; raise KeyboardInterrupt where it was interrupted."""
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
-    return Sweep(folder)
 
 
 def _varying(jobs: Jobs, without: str | None = None) -> list[str]:

@@ -184,7 +184,7 @@ def _act(arguments: Arguments) -> int:
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     from florets.api.run import run_overrides
 
-    _print_summary(run_overrides(arguments.overrides, caller))
+    _print_summary(run_overrides(arguments.overrides))
     return 0
 
 
