@@ -10,7 +10,7 @@ class ConfigError(ValueError):
 
     Parameters
     ----------
-    problems : str, or several
+    problems : str or sequence of str
         One line per problem: the key, the rule that it breaks, the remedy.
     """
 
