@@ -29,23 +29,11 @@ LARGEST_BLOCK = 2**22
 
 
 def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
-    """Return the negative gradient of the loss of each sample at each model.
+    """Return the negative gradient of the loss of each sample at each model, float32 (A, n, R).
 
-    Parameters
-    ----------
-    module
-        A module of the models' shape; it is put into eval mode, its parameters do not count.
-    estimates
-        float32 (A, R): A models, flat in the order of the module's state dict.
-    x, y
-        Inputs (n, *input_shape) and targets (n,).
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
-
-    Returns
-    -------
-    ndarray
-        float32 (A, n, R); zero where an entry is no trained parameter (buffers), so that it never moves.
+    `estimates` (A, R) are models, flat in the order of the state dict of `module`, which is put into eval mode and
+    whose parameters do not count. Entries that are no trained parameter (buffers) have zeros, so that they never
+    move.
 
     Source: mixed regression, Phase 1 (epsilon(x, y, theta)) and Remark 3.
     """
@@ -169,22 +157,10 @@ class LocalMoments:
         return sample_moments(self.module, estimates, self.x[rows], self.y[rows], self.loss)
 
     def term(self, left: Float32, right: Float32 | None, bases: Float32, transposed: bool) -> Float32:
-        """Return Y Q, or Y^T Q, for each anchor.
+        """Return Y Q, or Y^T Q if `transposed`, (A, R, k), for the basis Q of each anchor.
 
-        Parameters
-        ----------
-        left, right
-            float32 (A, R): estimates at which the first and the second example of a pair is taken; `right` None: the
-            same.
-        bases
-            float32 (A, R, k), the Q of each anchor.
-        transposed
-            Y^T in place of Y.
-
-        Returns
-        -------
-        ndarray
-            float32 (A, R, k)
+        The first and the second example of a pair are taken at the estimates `left` and `right` (A, R); None: the
+        same.
 
         Source: mixed regression, Alg. 3, l. 5 and 8.
         """
@@ -204,11 +180,8 @@ class LocalMoments:
     def factors(self, left: Float32, right: Float32 | None) -> tuple[Float32, Float32 | None]:
         """Return the factors of the moment matrices, as `direct` mode sends them.
 
-        Returns
-        -------
-        tuple
-            All pairs: every moment (A, n, R) at `left`, and at `right` unless it is None. Otherwise the two vectors
-            (A, 1, R) each.
+        All pairs: every moment (A, n, R) at `left`, and at `right` unless it is None. Otherwise the two vectors (A,
+        1, R) each.
         """
         if self.pairing == "all":
             return self.at(left), None if right is None else self.at(right)

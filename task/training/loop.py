@@ -51,12 +51,7 @@ _NOT_OFFERED = {"params", *_KEYS, "foreach", "fused", "capturable", "differentia
 class Sgd:
     """Stochastic gradient descent: step by step what a new ``torch.optim.SGD`` does, from the same kernels.
 
-    Parameters
-    ----------
-    parameters
-        What is trained; their gradients are read at each step, and one without gradient stays as it is.
-    learning_rate, momentum, weight_decay
-        See `florets.task.training.settings.Training`.
+    A parameter without gradient stays as it is.
     """
 
     def __init__(
@@ -97,13 +92,7 @@ class Sgd:
 
 
 class Adam:
-    """Adam with PyTorch's default betas and eps: step by step what a new ``torch.optim.Adam`` does.
-
-    Parameters
-    ----------
-    parameters, learning_rate, weight_decay
-        See `Sgd`.
-    """
+    """Adam with PyTorch's default betas and eps: step by step what a new ``torch.optim.Adam`` does."""
 
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float, weight_decay: float) -> None:
         self._parameters = parameters
@@ -144,15 +133,7 @@ class Adam:
 
 
 def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
-    """Clip the gradients of a stack of models, each model's own as ``torch.nn.utils.clip_grad_norm_`` does.
-
-    Parameters
-    ----------
-    parameters
-        Row m of each is model m's.
-    most
-        Largest norm of a model's gradient.
-    """
+    """Clip each row of a stack of models' gradients to a norm of `most`, as ``clip_grad_norm_`` does."""
     slopes = [slope for parameter in parameters if (slope := parameter.grad) is not None]
     norms = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes]).sum(dim=0).sqrt()
     factors = (most / (norms + 1e-6)).clamp(max=1.0)
@@ -168,10 +149,7 @@ def _fused(parameters: Sequence[Tensor]) -> bool:
 def torch_optimizer(parameters: Sequence[Tensor], training: Training) -> Optimizer:
     """Return a new one of PyTorch's optimisers, whose class may have no momentum or weight decay.
 
-    Raises
-    ------
-    ValueError
-        If the class takes no such option, or not such a value.
+    Raise ValueError if the class takes no such option, or not such a value.
     """
     key, name, options = "train.optimizer_options", training.optimizer, training.optimizer_options
     takes = _parameters(name)
@@ -215,27 +193,10 @@ def train(
     rng: np.random.Generator,
     objective: Objective = PLAIN,
 ) -> float:
-    """Train a model in place on one client's data.
+    """Train a model in place on one client's data, at least one sample; return the mean loss.
 
-    Parameters
-    ----------
-    module
-        Holds the start parameters, and the trained ones afterwards (in train mode).
-    x, y
-        Inputs (n, *input_shape) and targets (n,), at least one, on the module's device.
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
-    training
-        Optimiser, epochs or steps, batch size, and so on.
-    rng
-        Shuffles once an epoch, and seeds dropout.
-    objective
-        Further terms, weights of samples, and so on.
-
-    Returns
-    -------
-    float
-        Mean loss over the samples seen in the last epoch begun, each before its step; without weights and terms.
+    That is the mean over the samples seen in the last epoch begun, each before its step; without weights and terms.
+    `rng` shuffles once an epoch, and seeds dropout. The module is left in train mode.
 
     Source: CLoVE Alg. 1, l. 19 (LocalUpdate), with a fresh optimiser each round as the published code has it.
     """
@@ -365,17 +326,16 @@ def gradient(
 ) -> tuple[dict[str, NDArray[Any]], float]:
     """Return the gradient of the mean loss, in train mode as in `train`, and that loss.
 
+    One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without gradient,
+    have zeros. The loss is the mean over the samples that the gradient was taken on.
+
     Parameters
     ----------
     module
-        The model; its parameters do not change, and it is left in train mode without gradients. Its running
-        statistics are brought up to date.
-    x, y, loss, objective
-        See `train`.
+        Its parameters do not change, and it is left in train mode without gradients. Its running statistics are
+        brought up to date.
     batch
         Samples drawn without replacement for a stochastic gradient; None, or more than there are: all.
-    rng
-        Draws the batch, and seeds dropout.
     training
         Its clipping, of the gradient that is returned, and its precision.
     untrained
@@ -383,12 +343,6 @@ def gradient(
     chunk
         Samples of one backward pass; the parts are added up, so that memory does not grow with the data. Batch
         normalisation takes the statistics of each part.
-
-    Returns
-    -------
-    dict, float
-        One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without
-        gradient, have zeros. The mean loss over the samples that the gradient was taken on.
 
     Source: CLoVE Alg. 1, l. 21-22 (option II).
     """
