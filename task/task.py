@@ -218,11 +218,6 @@ class Task:
             whole = with_validation(whole, fraction, rng, self.is_own and PREPARED in self.spec.table)
         return whole
 
-    @property
-    def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """Inputs and targets of each true cluster's test data in round 1, see `cluster_tests_at`."""
-        return self.cluster_tests_at(0)
-
     def cluster_tests_at(self, server_round: int) -> dict[int, tuple[Tensor, Tensor]]:
         """Return each true cluster's test data in a round: those of all its clients, each sample once."""
         version = self.version(server_round)

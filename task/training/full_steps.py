@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from florets.task.client_data import Part
-from florets.task.training.loop import plain_optimizer
+from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Dense
 from florets.task.training.settings import Training
@@ -74,7 +74,7 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, traini
     rest = {name: torch.stack([share.state[name] for share in shares]) for name in others}
     for parameter in rest.values():
         parameter.requires_grad_()
-    optimizer = plain_optimizer(list(rest.values()), training) if rest else None
+    optimizer = PlainOptimizer(list(rest.values()), training) if rest else None
     z, means = start.clone().requires_grad_(), torch.zeros(len(shares))
     for step in range(training.num_steps(1)):
         if step > 0:

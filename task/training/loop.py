@@ -48,88 +48,57 @@ _NOT_OFFERED = {"params", *_KEYS, "foreach", "fused", "capturable", "differentia
 """Parameters that are no options: they say how a step is computed, or that the loss is to grow."""
 
 
-class Sgd:
-    """Stochastic gradient descent: step by step what a new ``torch.optim.SGD`` does, from the same kernels.
+class PlainOptimizer:
+    """SGD, or Adam with PyTorch's default betas and eps: step by step what a new one of ``torch.optim`` does.
 
-    A parameter without gradient stays as it is.
+    The kernels are PyTorch's own. A parameter without gradient stays as it is.
     """
 
-    def __init__(
-        self, parameters: Sequence[Tensor], learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
-        self._parameters = parameters
-        self._learning_rate, self._momentum, self._weight_decay = learning_rate, momentum, weight_decay
-        self._buffers: list[Tensor | None] = [None] * len(parameters)
-        self._fused = _fused(parameters)
+    def __init__(self, parameters: Sequence[Tensor], training: Training) -> None:
+        self._parameters, self._training = parameters, training
+        # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
+        self._fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+        self._momentum: list[Tensor | None] = [None] * len(parameters)
+        self._moments: list[tuple[Tensor, Tensor]] = []
+        self._steps: list[Tensor] = []
+        if training.optimizer == "adam":
+            self._moments = [(_zeros_like(p), _zeros_like(p)) for p in parameters]
+            # PyTorch keeps the count of steps with the parameter where the kernel is fused.
+            self._steps = [torch.zeros((), device=p.device if self._fused else "cpu") for p in parameters]
 
     def step(self) -> None:
         """Move the parameters by one step."""
         moved = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        buffers = [self._buffers[i] for i in moved]
+        parameters = [self._parameters[i] for i in moved]
+        gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
+        common: dict[str, Any] = {
+            "lr": self._training.learning_rate,
+            "weight_decay": self._training.weight_decay,
+            "fused": self._fused,
+            "foreach": False,
+            "maximize": False,
+        }
         with torch.no_grad():
-            sgd(
-                [self._parameters[i] for i in moved],
-                [g for i in moved if (g := self._parameters[i].grad) is not None],
-                buffers,
-                lr=self._learning_rate,
-                momentum=self._momentum,
-                weight_decay=self._weight_decay,
-                fused=self._fused,
-                foreach=False,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-            )
-        for i, buffer in zip(moved, buffers, strict=True):
-            self._buffers[i] = buffer
+            if self._training.optimizer == "adam":
+                means, squares = ([self._moments[i][which] for i in moved] for which in (0, 1))
+                steps = [self._steps[i] for i in moved]
+                betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+                adam(parameters, gradients, means, squares, [], steps, amsgrad=False, **betas, **common)
+            else:
+                buffers, momentum = [self._momentum[i] for i in moved], self._training.momentum
+                sgd(parameters, gradients, buffers, momentum=momentum, dampening=0.0, nesterov=False, **common)
+                for i, buffer in zip(moved, buffers, strict=True):
+                    self._momentum[i] = buffer
 
     def narrow(self, parameters: Sequence[Tensor]) -> None:
         """Go on with these: the first rows of the parameters so far, each a stack of several models' own."""
-        self._parameters = parameters
-        self._buffers = [
-            None if buffer is None else buffer[: len(p)] for buffer, p in zip(self._buffers, parameters, strict=True)
-        ]
+        self._parameters, sizes = parameters, list(map(len, parameters))
+        self._momentum = [None if own is None else own[:n] for own, n in zip(self._momentum, sizes, strict=True)]
+        self._moments = [(mean[:n], square[:n]) for (mean, square), n in zip(self._moments, sizes, strict=False)]
 
 
-class Adam:
-    """Adam with PyTorch's default betas and eps: step by step what a new ``torch.optim.Adam`` does."""
-
-    def __init__(self, parameters: Sequence[Tensor], learning_rate: float, weight_decay: float) -> None:
-        self._parameters = parameters
-        self._learning_rate, self._weight_decay = learning_rate, weight_decay
-        self._fused = _fused(parameters)
-        # PyTorch keeps the count of steps beside the parameter where the kernel is fused.
-        self._steps = [torch.zeros((), device=p.device if self._fused else "cpu") for p in parameters]
-        self._means = [torch.zeros_like(p, memory_format=torch.preserve_format) for p in parameters]
-        self._squares = [torch.zeros_like(p, memory_format=torch.preserve_format) for p in parameters]
-
-    def step(self) -> None:
-        """Move the parameters by one step."""
-        moved = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        with torch.no_grad():
-            adam(
-                [self._parameters[i] for i in moved],
-                [g for i in moved if (g := self._parameters[i].grad) is not None],
-                [self._means[i] for i in moved],
-                [self._squares[i] for i in moved],
-                [],
-                [self._steps[i] for i in moved],
-                lr=self._learning_rate,
-                weight_decay=self._weight_decay,
-                fused=self._fused,
-                foreach=False,
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                eps=1e-8,
-                maximize=False,
-            )
-
-    def narrow(self, parameters: Sequence[Tensor]) -> None:
-        """See `Sgd.narrow`."""
-        self._parameters = parameters
-        self._means = [mean[: len(p)] for mean, p in zip(self._means, parameters, strict=True)]
-        self._squares = [square[: len(p)] for square, p in zip(self._squares, parameters, strict=True)]
+def _zeros_like(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
 
 def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
@@ -139,11 +108,6 @@ def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
     factors = (most / (norms + 1e-6)).clamp(max=1.0)
     for slope in slopes:
         slope.mul_(factors.view(-1, *[1] * (slope.dim() - 1)))
-
-
-def _fused(parameters: Sequence[Tensor]) -> bool:
-    # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
-    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
 
 
 def torch_optimizer(parameters: Sequence[Tensor], training: Training) -> Optimizer:
@@ -293,23 +257,16 @@ def _batches(module: Module, num_samples: int, size: int) -> list[tuple[int, int
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
-def new_optimizer(parameters: Sequence[Tensor], training: Training) -> Sgd | Adam | Optimizer:
+def new_optimizer(parameters: Sequence[Tensor], training: Training) -> PlainOptimizer | Optimizer:
     """Return the optimiser of one local training; raise ValueError if its class takes no such options."""
     if training.optimizer in ("adam", "sgd") and not training.optimizer_options:
-        return plain_optimizer(parameters, training)
+        return PlainOptimizer(parameters, training)
     return torch_optimizer(parameters, training)
 
 
 def check_optimizer(training: Training) -> None:
     """Make an optimiser; see `new_optimizer`."""
     new_optimizer([torch.zeros(1)], training)
-
-
-def plain_optimizer(parameters: Sequence[Tensor], training: Training) -> Sgd | Adam:
-    """Return the optimiser of one local training that `is_plain`."""
-    if training.optimizer == "adam":
-        return Adam(parameters, training.learning_rate, training.weight_decay)
-    return Sgd(parameters, training.learning_rate, training.momentum, training.weight_decay)
 
 
 def gradient(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.loop import clip_rows, plain_optimizer
+from florets.task.training.loop import PlainOptimizer, clip_rows
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
@@ -134,7 +134,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, trainin
             # They share the stacks' memory, so that what has been trained stays there.
             parameters = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
             if optimizer is None:
-                optimizer = plain_optimizer(list(parameters.values()), training)
+                optimizer = PlainOptimizer(list(parameters.values()), training)
             else:
                 optimizer.narrow(list(parameters.values()))
         for parameter in parameters.values():
