@@ -41,7 +41,9 @@ def draw(build, classes: int | None, n: int = 5, anchors: int = 2):
 
 def by_autograd(module: nn.Module, estimate: np.ndarray, x, y, loss: str) -> np.ndarray:
     """One backward pass a sample."""
-    nn.utils.vector_to_parameters(torch.from_numpy(estimate), module.parameters())
+    state = module.state_dict()
+    parts = torch.from_numpy(estimate).split([value.numel() for value in state.values()])
+    module.load_state_dict({name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)})
     module.eval()
     rows = []
     for i in range(len(x)):
