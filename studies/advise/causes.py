@@ -265,12 +265,8 @@ def rule_of(
 ) -> Reason | None:
     """Return that groups follow different rules, where their models' losses on each other's records say so.
 
-    Parameters
-    ----------
-    losses
-        By client, of each group's model on its training records.
-    gains
-        Whether a model per group predicts better than one for all, also with intercepts, by more than chance.
+    `losses`: by client, of each group's model on its training records. `gains`: whether a model per group predicts
+    better than one for all, also with intercepts, by more than chance.
     """
     if len(groups) < 2:
         return None

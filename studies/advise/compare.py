@@ -154,10 +154,8 @@ class Criterion:
         methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
         have the same mistakes no resample differs, and the bootstrap alone would have no width.
 
-        Parameters
-        ----------
-        constant_figure
-            The second is the constant answer, with this figure over all records, which is taken as it is.
+        `constant_figure`: the second is the constant answer, with this figure over all records, which is taken as it
+        is.
         """
         first, second = self.compared(first), self.compared(second)
         is_fixed = self.together and constant_figure is not None
@@ -340,11 +338,8 @@ class ConstantAnswer:
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
     """Return the method to use, by the validation records alone: the simplest that none beats by more than chance.
 
-    Parameters
-    ----------
-    candidates
-        In the order of preference, the simplest first; at least one. One without a finite result is taken only where
-        none has any.
+    `candidates`: in the order of preference, the simplest first; at least one. One without a finite result is taken
+    only where none has any.
     """
     candidates = [one for one in candidates if math.isfinite(criterion.figure(one.validation))] or list(candidates)
 

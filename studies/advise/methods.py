@@ -86,12 +86,8 @@ def _key(text: str) -> str:
 class Question:
     """What is asked: an experiment, without a strategy.
 
-    Attributes
-    ----------
-    base
-        The experiment with FedAvg, which says everything that all runs share.
-    slower
-        Factor of the experiment's learning rate, below 1 where training diverges with it.
+    `base`: the experiment with FedAvg, which says everything that all runs share. `slower`: factor of the
+    experiment's learning rate, below 1 where training diverges with it.
     """
 
     overrides: tuple[str, ...]
