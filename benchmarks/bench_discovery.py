@@ -1,20 +1,14 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
-Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or hard, or ``rules``. ``--steps 16
+Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled, or ``rules``. ``--steps 16
 --upload signs`` and the like change the recipe. CPU seconds on one thread.
 """
 
 import argparse
-import os
-import sys
 import time
 import warnings
 from collections import Counter
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch

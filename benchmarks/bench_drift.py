@@ -1,20 +1,14 @@
 """Groups that change: rounds until the groups are found again, false alarms, accuracy and bytes.
 
-Run: ``python benchmarks/bench_drift.py`` for a look, ``python benchmarks/bench_drift.py --seeds 10`` for the table of
+Run: ``python -m benchmarks.bench_drift`` for a look, ``python -m benchmarks.bench_drift --seeds 10`` for the table of
 docs/drift.md; ``--preset drift/digits_gradual`` and the like for others, ``--keys task.drift.rounds=[]`` for other
 settings, ``--rows watch,frozen`` for some rows. Clients are computed in blocks (`batch_clients`). One thread.
 """
 
 import argparse
-import os
-import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean, pstdev
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flwr.app import ArrayRecord
 
@@ -40,7 +34,7 @@ ROWS = {
 
 @dataclass
 class Outcome:
-    """What one run came to, round by round."""
+    """Result of one run, round by round."""
 
     ari: list[float] = field(default_factory=list)
     accuracy: dict[int, float] = field(default_factory=dict)

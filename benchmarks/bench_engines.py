@@ -1,6 +1,6 @@
 """Seconds of a round on each engine in the number of clients, and where a deployed run's seconds per exchange go.
 
-``python benchmarks/bench_engines.py [engines deployed] [--clients 10 100 1000] [--keys key=value ...]``
+``python -m benchmarks.bench_engines [engines deployed] [--clients 10 100 1000] [--keys key=value ...]``
 
 - ``engines``: digits clients, clustering rounds of CLoVE with test, each by the command in a process of its own: in
   process, with two workers, and, where Ray is installed, on a Ray cluster of two nodes of one CPU on this machine and
@@ -25,9 +25,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise, product
 from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import bench_speed
 from benchmarks.measuring import ROOT, in_own_process

@@ -1,6 +1,6 @@
 """Seconds of a round, peak memory and imports, each measured in its own process.
 
-``python benchmarks/bench_speed.py [own_settings strategies growth memory imports] [--device cuda] [--data-dir DIR]
+``python -m benchmarks.bench_speed [own_settings strategies growth memory imports] [--device cuda] [--data-dir DIR]
 [--repeats 3] [--json FILE]``
 
 - ``own_settings``: a round alone, in blocks (`batch_clients=auto`) and as a bare loop over the clients, with the same
@@ -19,18 +19,13 @@ depend on the machine: compare rows of one table.
 
 import argparse
 import json
-import os
 import resource
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import in_own_process
 

@@ -149,22 +149,6 @@ SAMPLED = {
     }.items()
     for number in (20, 40, 60)
 }
-HARD = {
-    name: cell
-    for table in (GROUPS, UNEQUAL, SKEWED, SAMPLED, FEW_SITES)
-    for name, cell in table.items()
-    if name
-    in (
-        "8 rotations and mirrors, 3 each",
-        "3 class mixes (alpha 1), 7, 7, 6",
-        "10, 6, 3, 1",
-        "17, 1, 1, 1",
-        "4 rotations, alpha 3",
-        "4 rotations x 30, 20 of 200",
-        "8 groups x 60, 40 of 200",
-        "3 + 2",
-    )
-}
 TABLES = {
     "no_groups": NO_GROUPS,
     "groups": GROUPS,
@@ -172,7 +156,6 @@ TABLES = {
     "skewed": SKEWED,
     "few_sites": FEW_SITES,
     "sampled": SAMPLED,
-    "hard": HARD,
 }
 
 

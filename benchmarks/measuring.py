@@ -1,7 +1,6 @@
 """Tools of the benchmarks: timed rounds of an experiment in process, and a function in a process of its own."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -9,8 +8,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from flwr.app import ArrayRecord
 
