@@ -124,8 +124,8 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
     far = [key for key, (_, r2, _) in known.items() if 1 - r2 > _ABSURD_ERROR**2]
     if far and 2 * len(far) <= len(known):
         return (
-            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} ({_listed(far)}): the RMSE on "
-            f"their test records is over {_ABSURD_ERROR:g} times that of their mean; lower train.learning_rate"
+            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} ({_listed(far)}): the RMSE "
+            f"on their test records is over {_ABSURD_ERROR:g} times that of their mean; lower train.learning_rate"
         )
     below = sum(r2 < 0 for _, r2, _ in known.values())
     squares = math.fsum(n * rmse**2 for n, _, rmse in known.values())
