@@ -72,7 +72,7 @@ def rounds(overrides: list[str], way: str, device: str = "cpu") -> dict[str, flo
         torch.cuda.synchronize(there)
         return time.perf_counter()
 
-    seconds, _ = timed_rounds(config, task, size, all_done if is_cuda else time.process_time)
+    seconds = timed_rounds(config, task, size, all_done if is_cuda else time.process_time)
     memory = torch.cuda.max_memory_allocated(there) / 2**20 if is_cuda else peak()
     return {"seconds": statistics.median(seconds[1:]), "MB": memory}
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,21 +27,17 @@ class DeploymentError(RuntimeError):
 
 @dataclass
 class Node:
-    """A SuperNode: its name, where it reads its data, and the process while it runs."""
+    """A SuperNode: where it reads its data, its node config, and the process while it runs."""
 
-    name: str
     data: Path
-    settings: dict[str, str | int] = field(default_factory=dict)
+    settings: dict[str, str | int]
     process: "subprocess.Popen[bytes] | None" = None
 
 
 class Federation:
     """Start a SuperLink on loopback, take SuperNodes, and end all of it with the block.
 
-    Parameters
-    ----------
-    root
-        An empty folder for everything: certificates, keys, logs, and the folders in which the processes run.
+    `root` is an empty folder for certificates, keys, logs, and the folders in which the processes run.
     """
 
     def __init__(self, root: Path) -> None:
@@ -90,7 +86,7 @@ class Federation:
             check=False,
         )
 
-    def register(self, name: str, data: Path, true_cluster: int) -> Node:
+    def register(self, name: str, data: Path, true_cluster: int) -> None:
         """Make a node's key, tell the SuperLink its public half, and write the node's config.
 
         Raises
@@ -102,19 +98,14 @@ class Federation:
         done = self.flwr("supernode", "register", f"{self._key(name)}.pub", CONNECTION, "--name", name)
         if done.returncode != 0:
             raise DeploymentError(f"the SuperLink did not register {name}: {(done.stdout + done.stderr).strip()}")
-        self.nodes[name] = Node(name, data, {"data-dir": str(data), "true-cluster": true_cluster})
-        return self.nodes[name]
+        self.nodes[name] = Node(data, {"data-dir": str(data), "true-cluster": true_cluster})
 
     def start(self, name: str) -> None:
         """Start a registered node, for the first time or again."""
         node = self.nodes[name]
-        keys = [
-            "--root-certificates",
-            str(self.root / "ca.crt"),
-            "--auth-supernode-private-key",
-            str(self._key(name)),
-        ]
-        node.process = self.start_supernode(name, keys, node.settings)
+        authority = ["--root-certificates", str(self.root / "ca.crt")]
+        key = ["--auth-supernode-private-key", str(self._key(name))]
+        node.process = self.start_supernode(name, [*authority, *key], node.settings)
 
     def start_supernode(
         self, name: str, credentials: list[str], settings: dict[str, str | int]
