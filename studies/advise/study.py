@@ -221,10 +221,10 @@ class _Study:
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
         if len(one_class) == len(counts) > 1:
-            raise ConfigError([_ONE_CLASS])
+            raise ConfigError(_ONE_CLASS)
         finding = finding_in(place, one_class)
         if finding.num_clients < 2:
-            raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
+            raise ConfigError("advise: compares what several clients should do, and there is one; add clients.")
         measure = self._measure(place, first)
         usable = [own for key, own in counts.items() if key not in one_class]
         # Weights are for an outcome that is rare in all: at one site alone its level says something.
@@ -320,7 +320,7 @@ class _Study:
         if chosen is None:
             what = "values" if is_regression else "classes"
             raise ConfigError(
-                [f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."]
+                f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."
             )
         return chosen
 

@@ -45,25 +45,19 @@ def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]
     for override in parsed:
         if override.key_or_group == "seed" and override.is_sweep_override():
             raise ConfigError(
-                [
-                    f"{override.input_line}: a sweeper that optimises would choose the luckiest seed; give one, and "
-                    "run the best setting with several."
-                ]
+                f"{override.input_line}: a sweeper that optimises would choose the luckiest seed; give one, and "
+                "run the best setting with several."
             )
     names = measures(parsed)
     if "" in names:
         raise ConfigError(
-            [
-                f"hydra/sweeper={sweeper}: settings are chosen by validation data, never by test data, and some of "
-                "these jobs have none; add task.validation_fraction=0.2."
-            ]
+            f"hydra/sweeper={sweeper}: settings are chosen by validation data, never by test data, and some of "
+            "these jobs have none; add task.validation_fraction=0.2."
         )
     if len(names) > 1:
         raise ConfigError(
-            [
-                f"some of these jobs have the validation figure {' and others '.join(sorted(names))}, and no sweeper "
-                "can compare them; optimise each kind of task by itself, or give measure."
-            ]
+            f"some of these jobs have the validation figure {' and others '.join(sorted(names))}, and no sweeper "
+            "can compare them; optimise each kind of task by itself, or give measure."
         )
     return [f"{key}={maximise}"] if HIGHER_IS_BETTER[names.pop()] and key not in given else []
 
