@@ -88,7 +88,8 @@ def _columns(sites: Mapping[str, Description]) -> list[list[Cell]]:
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     names = list(dict.fromkeys(name for columns in own.values() for name in columns))[:_MOST_COLUMNS]
     rows: list[list[Cell]] = [["column", *own]]
-    rows += ([name, *(_cell(columns.get(name)) for columns in own.values())] for name in names)
+    for name in names:
+        rows.append([name, *(_cell(columns.get(name)) for columns in own.values())])
     return rows
 
 
