@@ -79,7 +79,7 @@ class Picture(Figure):
         """
         path = Path(path)
         if not path.parent.is_dir():
-            raise ConfigError([f"{path}: there is no folder {path.parent}; make it, or name another."])
+            raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name another.")
         known = path.suffix.lower().removeprefix(".") in self.canvas.get_supported_filetypes()
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:
