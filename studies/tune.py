@@ -53,7 +53,7 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
     texts = [_text(override, sampler) for override in parsed]
     if "" in measures(parsed):
         if any(override.key_or_group == FRACTION for override in parsed):
-            raise ConfigError([f"{FRACTION}=0: settings are chosen by validation data; give 0.2, or leave it out."])
+            raise ConfigError(f"{FRACTION}=0: settings are chosen by validation data; give 0.2, or leave it out.")
         texts.append(f"{FRACTION}={HELD_OUT}")
         say(f"Settings are chosen by validation data: {FRACTION}={HELD_OUT}.")
     if n_jobs > 1:
