@@ -229,14 +229,7 @@ def draw_line(axes: Axes, line: Line, at_most: float | None = None) -> None:
 
 
 def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
-    """Set limits and ticks of the values' axis; values that span much get a logarithmic one.
-
-    Parameters
-    ----------
-    form
-        ``index`` (0 is chance, 1 the best), ``fraction`` (1 is the best), ``error`` (a fraction, 0 the best) or
-        ``number``.
-    """
+    """Set limits and ticks of the values' axis by its `quantities.Form`; a wide range gets a logarithmic one."""
     values = np.concatenate([line.y for line in lines])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if form == "index":

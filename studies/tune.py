@@ -21,15 +21,9 @@ HELD_OUT = 0.2
 def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> list[str]:
     """Return the overrides of the sweep that chooses among settings.
 
-    Parameters
-    ----------
-    overrides
-        `key=value` texts; those with several values or an interval are searched over.
-    trials
-        Number of settings that are tried; None: 20, or with ``grid`` all combinations.
-    sampler
-        ``tpe`` proposes by what the earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs
-        all combinations.
+    `overrides`: `key=value` texts; those with several values or an interval are searched over. `trials`: number of
+    settings that are tried; None: 20, or with ``grid`` all combinations. `sampler`: ``tpe`` proposes by what the
+    earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs all combinations.
     """
     problems = []
     if sampler not in SAMPLERS:
