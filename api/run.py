@@ -1,4 +1,4 @@
-"""`florets.run` and its result: one experiment, run as the command runs it."""
+"""`florets.run` and its result, `florets.load`, and `florets.prepare` for a ServerApp of the user's own."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -9,6 +9,7 @@ import yaml
 
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
+from florets.conf.compose import compose
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder, resume_command
@@ -17,13 +18,16 @@ from florets.engines import engine, jobs
 from florets.reports import frames
 from florets.reports.summary import RunSummary
 from florets.task.device import one_thread_within
+from florets.task.edited_modules import reload_edited
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:
+    from flwr.app import ArrayRecord, ConfigRecord
     from pandas import DataFrame
     from torch.nn import Module
 
     from florets.api.new_data import Assignment, Predictions
+    from florets.api.sweep import Sweep
     from florets.reports.embedding import Embedding
     from florets.server_app.run_models import RunModels
     from florets.server_app.tracker import Tracker
@@ -53,7 +57,7 @@ class Run:
             self.summary = RunSummary.from_json(text)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
-                [f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."]
+                f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."
             ) from error
 
     @cached_property
@@ -63,7 +67,7 @@ class Run:
         try:
             config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError([f"{path}: cannot be read; run the experiment again."]) from error
+            raise ConfigError(f"{path}: cannot be read; run the experiment again.") from error
         return config
 
     @property
@@ -238,20 +242,18 @@ def _made(kind: type) -> Any:
     try:
         return kind()
     except TypeError as error:
-        raise ConfigError([f"tracker={kind.__name__}: is a class that needs arguments; give an instance."]) from error
+        raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from error
 
 
-def run_overrides(
-    overrides: Sequence[str], caller: Path | None = None, trackers: Sequence["Tracker"] = ()
-) -> RunSummary:
-    """Run the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
+    """Run the experiment that `key=value` texts describe."""
+    caller = Path.cwd()
     import_from(caller)
     if any(text.startswith("resume=") for text in overrides):
         return _resumed(overrides, caller, trackers)
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
-            raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
+            raise ConfigError(f"{text}: Hydra's own keys shape sweeps; add -m.")
     config = jobs.prepare(overrides, caller)
     try:
         return engine.run(config, overrides, trackers)
@@ -282,3 +284,64 @@ def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
     if not Checkpoints(folder).files():
         return KeyboardInterrupt("no round was saved yet: start it again")
     return KeyboardInterrupt(f"go on with: {resume_command(folder, bool(imported_functions(config)))}")
+
+
+def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
+    """Return the finished run, or the sweep, that a folder holds.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that the run or the sweep named as its results.
+    trust : bool
+        Whether code that the run names by an import path may be imported and called.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds neither.
+    """
+    reload_edited()
+    path = Path(folder).expanduser().absolute()
+    if (path / "summary.csv").is_file():
+        from florets.api.sweep import Sweep
+
+        return Sweep(path)
+    if not path.is_dir():
+        raise ConfigError(f"{path}: there is no such folder; give the folder of a finished run or of a sweep.")
+    return Run(path, trust)
+
+
+def prepare(experiment: str | None = None, /, **keys: Any) -> "tuple[ArrayRecord, ConfigRecord]":
+    """Return the first models of an experiment, and the settings that travel with every message.
+
+    With ``florets.apps.client`` as the ClientApp, any ServerApp can hand both to a strategy::
+
+        strategy = florets.strategies.CLoVE(k=5)
+        models, settings = florets.prepare("digits_label_skew", strategy=strategy)
+        strategy.start(grid, models, num_rounds=3, train_config=settings)
+
+    Parameters
+    ----------
+    experiment : str, optional
+        Name of the preset; by default the quickstart.
+    **keys
+        The keys of the command, as `run` takes them. With ``strategy=`` the strategy that is to be started: it is
+        checked against the others, by its `Settings.problems` as well, and gets as many models as it needs.
+
+    Returns
+    -------
+    ArrayRecord, ConfigRecord
+        K models, with K as the strategy or the experiment has it; one model takes the first. The settings name the
+        task, so that clients build their data and model from them.
+
+    Raises
+    ------
+    ConfigError
+        With every problem of the keys.
+    """
+    from florets.server_app.build import build_models, build_task, message_settings
+
+    config = compose(overrides_of(experiment, keys))
+    task = build_task(config)
+    return build_models(config, task), message_settings(config, task)

@@ -112,12 +112,14 @@ _PARTS = """
 {% endfor %}
 {% endmacro %}
 
-{% macro section(title, note="") %}
+{% macro section(title, note="", shown=true) %}
+{% if shown %}
 <section>
 <h2>{{ title }}</h2>
 {% if note %}<p>{{ note }}</p>{% endif %}
 {{ caller() }}
 </section>
+{% endif %}
 {% endmacro %}
 
 {% macro folded(title, open=false) %}
@@ -174,12 +176,9 @@ def _template(text: str) -> Template:
 def render(template: str, **values: Any) -> str:
     """Return a template with its values filled in.
 
-    Parameters
-    ----------
-    template
-        That of a whole page extends ``page``, with blocks `css`, `header`, `main` and `footer`, and values `name` (of
-        the window), `above` and `title`. All may use the macros `tiles`, `warnings`, `section`, `folded`, `image` and
-        `table`, whose rows consist of `Cell`, the first row the head.
+    That of a whole page extends ``page``, with blocks `css`, `header`, `main` and `footer`, and values `name` (of the
+    window), `above` and `title`. All may use the macros `tiles`, `warnings`, `section`, `folded`, `image` and
+    `table`, whose rows consist of `Cell`, the first row the head.
     """
     return _template(template).render(css=CSS, **values)
 

@@ -78,12 +78,8 @@ def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list
             total = max(sum(counts.values()), 1)
             row += [f"{100 * counts.get(name, 0) / total:.1f} %" for name in classes]
         if regression:
-            known = target is not None and math.isfinite(target.mean)
-            row += (
-                [f"{target.mean:.4g}", f"{math.sqrt(target.m2 / target.known):.3g}"]
-                if target and known
-                else ["-", "-"]
-            )
+            known = target if target is not None and math.isfinite(target.mean) else None
+            row += [f"{known.mean:.4g}", f"{math.sqrt(known.m2 / known.known):.3g}"] if known else ["-", "-"]
         rows.append(row)
     return rows
 

@@ -35,26 +35,12 @@ class ProbeUpdate(Update):
 def coordinates(
     layout: Layout, layers: Sequence[str], ratio: float, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return which entries of a model's flat vector make a client's profile vector.
+    """Return which entries of a model's flat vector make a client's profile vector, int64 (d_hat,), rising.
 
-    Client and server call it with equal arguments and generators of equal seed, so that no index travels.
-
-    Parameters
-    ----------
-    layout
-        Of the model; only its trainable parameters can be among the entries: running statistics and counters would
-        outweigh them by orders of magnitude.
-    layers
-        Name prefixes of the layers that count; none: all.
-    ratio
-        d / d_hat: one entry in so many is drawn, without replacement; 1 takes all.
-    rng
-        Draws the entries.
-
-    Returns
-    -------
-    ndarray
-        int64 (d_hat,), rising.
+    Client and server call it with equal arguments and generators of equal seed, so that no index travels. Only
+    trainable parameters can be among the entries: running statistics and counters would outweigh them by orders of
+    magnitude. `layers` are name prefixes, none for all; `ratio` is d / d_hat: one entry in so many is drawn, without
+    replacement.
 
     Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
     """

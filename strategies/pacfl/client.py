@@ -30,23 +30,10 @@ def principal_vectors(client: Client) -> RecordDict:
 def principal_directions(
     inputs: NDArray[np.float64], labels: NDArray[np.integer], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the first left singular vectors of each class's inputs, which are taken as they are, not centred.
+    """Return the first left singular vectors (D, m) of each class's inputs (n, D), not centred, and their places.
 
-    Parameters
-    ----------
-    inputs
-        (n, D), one sample a row.
-    labels
-        (n,), class of each sample, from 0.
-    count
-        p, vectors of each class; a class whose inputs have a lower rank has as many as that.
-
-    Returns
-    -------
-    vectors
-        (D, m), of length 1, class by class.
-    places
-        (m,) int64, rising: class times `count` plus the vector's rank in its class.
+    The vectors have length 1 and stand class by class; a class whose inputs have a lower rank than `count` has as
+    many as that. Places (m,), rising, are the class times `count` plus the vector's rank in its class.
     """
     found, places = [], []
     for label in np.unique(labels):
