@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -233,15 +233,6 @@ OUTLIER = (
 )
 
 
-class Personal(Protocol):
-    """A personal method within groups of clients, as a round needs it; see `base.personal.PersonalMethod`."""
-
-    @property
-    def is_active(self) -> bool: ...  # noqa: D102 - see PersonalMethod
-    def train(self, context: "Round", groups: Mapping[str, int]) -> Plan[Update]: ...  # noqa: D102
-    def test(self, context: "Round", groups: Mapping[str, int]) -> Plan[TestResult]: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class Round:
     """One round: its number, participants, models and means of talking to clients.
@@ -267,7 +258,7 @@ class Round:
     client_handlers
         The algorithm's own client handlers.
     personal
-        What clients do in place of training and testing their group's model alone.
+        What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
     """
 
     server_round: int
@@ -285,7 +276,7 @@ class Round:
     testers: Sequence[Client] = ()
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
-    personal: Personal | None = None
+    personal: Any = None
 
     @property
     def patience(self) -> Patience:
@@ -301,41 +292,33 @@ class Round:
         """Return the generator of one of the server's draws in this round; an author's own draw has a name."""
         return generator(self.seed, self.server_round, purpose)
 
-    def train_assigned(
-        self, assignment: Mapping[str, int], settings: Mapping[str, str | float] | None = None
-    ) -> Plan[Update]:
-        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
-        return self._train(assignment, settings or {}, {}, ())
+    def newcomers(self, known: Container[str]) -> list[Client]:
+        """Return the participants that are not among those known."""
+        return [client for client in self.participants if client.key not in known]
 
-    def train_and_declare(
-        self, assignment: Mapping[str, int], histories: Mapping[str, Sequence[int]], rounds: int, kept: Container[str]
+    def train_assigned(
+        self,
+        assignment: Mapping[str, int],
+        settings: Mapping[str, str | float] | None = None,
+        *,
+        histories: Mapping[str, Sequence[int]] | None = None,
+        rounds: int = 0,
+        kept: Container[str] = (),
     ) -> Plan[Update]:
-        """Do as `train_assigned`, and let each client declare whether its last `rounds` assignments are equal.
+        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out.
 
         Parameters
         ----------
-        histories
+        histories, rounds
             Each client's own last assignments, this round's included: from them, and nothing that it stores, the
-            client says whether it is stable.
-        rounds
-            0: nothing is declared.
+            client declares whether the last `rounds` are equal. 0: nothing is declared.
         kept
             Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
         """
-        own = {
-            key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])}
-            for key in assignment
-            if rounds > 0
-        }
-        return self._train(assignment, {}, own, kept)
-
-    def _train(
-        self,
-        assignment: Mapping[str, int],
-        settings: Mapping[str, object],
-        own: Mapping[str, Mapping[str, object]],
-        kept: Container[str],
-    ) -> Plan[Update]:
+        own: dict[str, dict[str, object]] = {}
+        if histories is not None and rounds > 0:
+            own = {key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])} for key in assignment}
+        settings = settings or {}
         if self.personal is not None and self.personal.is_active:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
             context = replace(self, config=filled(self.config.copy(), settings)) if settings else self
@@ -367,7 +350,8 @@ class Round:
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
         if self.personal is not None:
-            return self.personal.test(self, assignment)
+            plan: Plan[TestResult] = self.personal.test(self, assignment)
+            return plan
         tested = (client.key for client in self.testers if client.key in assignment)
         return self.test({key: self.models.one(assignment[key]) for key in tested})
 
@@ -403,6 +387,18 @@ class Round:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: codec.read(Losses, content, K=models.count))
+
+    def ask_lowest(self, clients: Sequence[Client], among: Sequence[int] | None = None) -> dict[str, int]:
+        """Ask clients, if any, for their losses of the round's models; return the lowest of each that answers.
+
+        `among` are the models that count; None: all.
+        """
+        if not clients:
+            return {}
+        offered = list(range(self.models.count) if among is None else among)
+        with self.meter.part("losses"):
+            replies = self.ask_losses(clients, self.models)
+        return {key: offered[int(np.argmin(reply.losses[offered]))] for key, reply in replies.ok}
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""
@@ -599,6 +595,6 @@ def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Pl
         if asked is None:
             return update
         history, rounds = asked[kinds.HISTORY], asked[kinds.STABILITY_ROUNDS]
-        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_and_declare
+        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_assigned
 
     return replace(plan, read=read)

@@ -141,6 +141,16 @@ class Updates(ScaledRows):
         """See `ScaledRows`."""
         self.updates[row][1].add_scaled(factor, total)
 
+    @property
+    def models(self) -> IntArray:
+        """Model that each client trained, (P,)."""
+        return np.array([update.model for _, update in self.updates], dtype=np.int64)
+
+    @property
+    def examples(self) -> FloatArray:
+        """Example counts, (P,)."""
+        return np.array([update.num_examples for _, update in self.updates], dtype=np.float64)
+
 
 class Entries(NamedTuple):
     """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""

@@ -212,7 +212,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         if self.state.frozen is None:
             self.state.histories.add(assignment, length)
             rounds = length if self.settings.stop_when_stable else 0
-        return context.train_and_declare(assignment, self.state.histories, rounds, kept)
+        return context.train_assigned(assignment, histories=self.state.histories, rounds=rounds, kept=kept)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""

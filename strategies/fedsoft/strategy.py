@@ -66,12 +66,8 @@ class FedSoftSettings(Settings):
 def importance(counts: IntArray, smoothing: float) -> FloatArray:
     """Return the importance weights u (K,) of the centres for one client.
 
-    Parameters
-    ----------
-    counts : (K,) int64
-        For how many of its samples each centre has the least loss; at least one is above 0.
-    smoothing
-        sigma, in place of 0, so that every client may be drawn by every centre. The sum is then a little above 1.
+    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `smoothing`
+    (sigma) takes the place of 0, so that every centre may draw every client. The sum is then a little above 1.
 
     Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
     """
@@ -88,12 +84,9 @@ def aggregation_weights(importances: FloatArray, examples: FloatArray) -> FloatA
 
 
 def draw_clients(weights: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
-    """Return, for each centre, the rows of the clients that it draws: `size` without replacement, sorted.
+    """Return, for each centre, the rows of the clients that it draws, sorted: `size` without replacement, or all.
 
-    Parameters
-    ----------
-    weights : (P, K) float64
-        See `aggregation_weights`. Where there are no more clients than are to be drawn, all are.
+    `weights` (P, K) are those of `aggregation_weights`.
     """
     count = len(weights)
     if size >= count:
@@ -204,16 +197,12 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     def _estimate(self, context: Round) -> None:
         """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
         found, count = self.state.estimates, context.models.count
-        due = [
-            client
-            for client in context.participants
-            if client.key not in found
-            or context.server_round >= found[client.key].server_round + self.settings.estimate_every
-        ]
+        oldest = context.server_round - self.settings.estimate_every
+        due = context.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
         if not due:
             return
         requests = [
-            context.request_custom(CLOSEST, client, context.models.record, {}, category="evaluate") for client in due
+            context.request_custom(CLOSEST, client, context.models.record, category="evaluate") for client in due
         ]
         with context.meter.part("losses"):
             replies = context.ask(requests, lambda _, content: codec.read(ClosestCounts, content, K=count))

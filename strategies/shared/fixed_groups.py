@@ -65,7 +65,7 @@ class FixedClusters(Strategy[S, G]):
         state.phase = "clustering" if state.centroids is None else "stable"
         new = list(context.online)
         if state.centroids is not None:
-            new = [client for client in context.participants if client.key not in self.assignment]
+            new = context.newcomers(self.assignment)
         if not new:
             return {}
         with context.meter.part("describe"):

@@ -153,7 +153,7 @@ class LinkedClusters(Strategy[T, LinkedGroups]):
             state.start = context.models.replaced(context.models.bank[:1])
         new = list(context.online)
         if not first:
-            new = [client for client in context.participants if client.key not in self.assignment]
+            new = context.newcomers(self.assignment)
         if not new:
             return context.models
         with context.meter.part("describe"):

@@ -119,8 +119,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         state, layout = self.state, context.models.layout
         if state.anchor is None or state.shared is None:
             state.anchor = state.shared = context.models.replaced(context.models.bank[:1])
-        new = [client for client in context.participants if client.key not in self.assignment]
-        found = self._directions(new, context, state.anchor)
+        found = self._directions(context.newcomers(self.assignment), context, state.anchor)
         models = self._merge(found, context, state.shared)
         shared = {kinds.GLOBAL: state.shared.one(0)}
         settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
