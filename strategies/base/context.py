@@ -72,24 +72,13 @@ Vectors = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 
 
 def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return vectors of at most `width` numbers in place of long ones.
+    """Return M vectors of at most `width` numbers, (M, min(d, width)), in place of long ones.
 
     Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
     with a relative spread of about 1 / sqrt(width). Vectors that are short enough stay as they are. Values beyond the
     range of float32 are cut off there, and NaN becomes 0.
 
-    Parameters
-    ----------
-    vectors : sequence of (d,) arrays, or (M, d)
-        All of one length.
-    width : int
-        At least 1.
-    rng
-        Draws the projection, which depends on it and on d alone.
-
-    Returns
-    -------
-    (M, min(d, width)) float32
+    `rng` draws the projection, which depends on it and on the vectors' length d alone.
 
     Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
     """
@@ -165,15 +154,13 @@ class EvaluationSettings:
 
     @property
     def settings(self) -> dict[str, float | bool]:
-        """Message settings that tell the clients; none where there is nothing to tell."""
-        told: dict[str, float | bool] = {}
-        if self.fine_tune_epochs:
-            told[kinds.FINE_TUNE_EPOCHS] = self.fine_tune_epochs
-        if self.validation:
-            told[kinds.VALIDATION] = True
-        if self.sums_of is not None:
-            told[kinds.TEST_SUMS] = True
-        return told
+        """Message settings that say so to the clients; none for a plain test."""
+        asked = {
+            kinds.FINE_TUNE_EPOCHS: self.fine_tune_epochs,
+            kinds.VALIDATION: self.validation,
+            kinds.TEST_SUMS: self.sums_of is not None,
+        }
+        return {name: value for name, value in asked.items() if value}
 
     def read(self, content: RecordDict) -> TestResult:
         """Return the reply to a test, checked for what was asked."""
@@ -189,15 +176,7 @@ def evaluation_of(test: TestResult) -> Evaluation:
 
 
 def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
-    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them.
-
-    Parameters
-    ----------
-    tests
-        Results by client key; those without counts add nothing.
-    assignment
-        Model of each client.
-    """
+    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them."""
     parts: dict[int, list[int]] = {}
     for key, test in tests:
         if key in assignment and test.scores.confusion:
@@ -462,12 +441,29 @@ class Round:
             By client key, sorted. Whoever sent other names, shapes or types, or a value that is not finite, is left
             out and counted as invalid.
         """
-        arrays = None if model is None else self.models.one(model)
-        requests = [self.request_custom(handler, one, arrays, settings, category="query") for one in clients]
-        replies = self.ask(requests, lambda _, content: read_answer(content, returns or {}, numbers))
+        replies = self.ask_custom(
+            handler,
+            clients,
+            lambda _, content: read_answer(content, returns or {}, numbers),
+            None if model is None else self.models.one(model),
+            settings,
+        )
         if needed:
             self.require(replies, "answer")
         return dict(replies.ok)
+
+    def ask_custom(
+        self,
+        handler: Handler,
+        clients: Iterable[Client],
+        read: Read[T],
+        arrays: ArrayRecord | None = None,
+        settings: Mapping[str, object] | None = None,
+        category: Literal["train", "evaluate", "query"] = "query",
+    ) -> Replies[T]:
+        """Ask clients, all the same, by a client handler (one exchange); see `request_custom`."""
+        requests = [self.request_custom(handler, one, arrays, settings, category=category) for one in clients]
+        return self.ask(requests, read)
 
     def request_custom(
         self,
@@ -567,11 +563,9 @@ class Round:
         found = outlier_updates(largest, self.models.bank, known=known)
         others = [update.others for _, update in updates.ok]
         if any(values is not None for values in others):
-            vectors = (
-                update.vector if values is None else values
-                for values, (_, update) in zip(others, updates.ok, strict=True)
-            )
-            found |= outlier_updates(_largest(vectors), self.models.bank, known=known)
+            each = zip(others, updates.ok, strict=True)
+            most = [[np.abs(one.vector if own is None else own).max(initial=0.0)] for own, (_, one) in each]
+            found |= outlier_updates(np.array(most, dtype=np.float64), self.models.bank, known=known)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
         return self.reject(updates, keys, OUTLIER)
 
@@ -580,11 +574,6 @@ class Round:
         left = replies.rejected(keys, reason)
         self.meter.reject({key: reason for key, _ in replies.ok if key in keys})
         return left
-
-
-def _largest(vectors: Iterable[NDArray[np.floating]]) -> FloatArray:
-    """Return the largest absolute value of each vector, (P, 1)."""
-    return np.array([[np.abs(vector).max(initial=0.0)] for vector in vectors], dtype=np.float64)
 
 
 def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Plan[Update]:

@@ -44,6 +44,7 @@ class Waiting:
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 Read = Callable[[str, RecordDict], T]
 
 log = logging.getLogger("florets")
@@ -130,6 +131,10 @@ class Replies(Generic[T]):
         """Whether all who were asked have failed with one text."""
         return len(self.error) == self.asked and len(set(self.error.values())) == 1
 
+    def of(self, contents: Mapping[str, U]) -> "Replies[U]":
+        """Return the replies with what was made of the valid ones, by key."""
+        return Replies(tuple(contents.items()), self.error, self.missing, self.invalid, self.surplus, self.work)
+
     def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
         """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
         found = [key for key, _ in self.ok if key in keys]
@@ -161,19 +166,16 @@ class Replies(Generic[T]):
 
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
-        late = (
-            f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}"
-            if self.missing
-            else ""
-        )
-        parts = [late]
+        parts = []
+        if self.missing:
+            parts.append(f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}")
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
             groups = sorted(alike(reasons), key=len, reverse=True)
             for keys in groups[:_MOST_REASONS]:
                 parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
             if left := sum(map(len, groups[_MOST_REASONS:])):
                 parts.append(f"{left} {title} for other reasons")
-        return "; ".join(part for part in parts if part)
+        return "; ".join(parts)
 
 
 def alike(reasons: Mapping[str, str]) -> list[list[str]]:
@@ -278,12 +280,11 @@ def sort_replies(
         elif message_id not in waiting:
             # Its first reply counts.
             surplus[key] = "it answers a message that was already answered"
-        elif reply.has_error() and reply.error.code == _EXPIRED:
-            # The network answers at the deadline for a node that has not: it is late, and has not failed.
-            waiting.discard(message_id)
         elif reply.has_error():
             waiting.discard(message_id)
-            error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
+            # The network answers at the deadline for a node that has not: it is late, and has not failed.
+            if reply.error.code != _EXPIRED:
+                error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
         else:
             waiting.discard(message_id)
             content = reply.content

@@ -45,6 +45,7 @@ from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
 S = TypeVar("S", bound=Settings)
@@ -562,18 +563,11 @@ def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: Evaluate
 
 
 def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
-    """Return the settings of a round's messages, with the samples that losses are taken on.
-
-    Where losses are held out, clients train on the rest alone.
-    """
-    if loss_data != "held_out" and batch is None:
-        return config
-    config = config.copy()
-    if loss_data == "held_out":
-        config[kinds.LOSS_DATA] = kinds.HELD_OUT
-    if batch is not None:
-        config[kinds.LOSS_BATCH] = batch
-    return config
+    """Return the settings of a round's messages, with the samples that losses are taken on."""
+    # Where losses are held out, clients train on the rest alone.
+    held_out = {kinds.LOSS_DATA: kinds.HELD_OUT} if loss_data == "held_out" else {}
+    drawn = {} if batch is None else {kinds.LOSS_BATCH: batch}
+    return filled(config.copy(), {**held_out, **drawn}) if held_out or drawn else config
 
 
 def refuse_wrapper(strategy: FlowerStrategy) -> None:

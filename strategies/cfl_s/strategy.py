@@ -48,14 +48,9 @@ class Norms:
     def rest(self, eps_1: float, eps_2: float, scale: float | None) -> bool:
         """Return whether the shared model is stationary and single clients are not.
 
-        Parameters
-        ----------
-        eps_1, eps_2
-            Bounds of the mean update's norm from above and of a client's from below.
-        scale
-            Largest median norm of the run so far: then `eps_1` is in units of the median client's norm, `eps_2` of
-            the scale, and the client is the median one. None: both are absolute, and the client is the one with the
-            largest norm.
+        `eps_1` bounds the mean update's norm from above, `eps_2` a client's from below. `scale` is the largest median
+        norm of the run so far: then `eps_1` is in units of the median client's norm, `eps_2` of the scale, and the
+        client is the median one. None: both are absolute, and the client is the one with the largest norm.
 
         Source: Sattler et al. 2021 (arXiv 1910.01991), the two stopping criteria.
         Deviation: with a scale. Absolute norms hold for one network, learning rate and number of clients; with Adam
@@ -98,14 +93,9 @@ class Halves:
 def bipartition(updates: FloatArray, linkage: str) -> Halves:
     """Split clients in two groups such that the largest similarity between the groups is small.
 
-    Parameters
-    ----------
-    updates : (M, D) float64
-        M at least `LEAST_CLIENTS`, rows in the order of client keys.
-    linkage : str
-        ``"single"`` merges the two groups with the most similar pair of clients until two groups are left, which
-        makes the largest similarity between these as small as it can be. ``"complete"`` merges by the least similar
-        pair.
+    `updates` (M, D) are of at least `LEAST_CLIENTS` clients, in the order of their keys. ``"single"`` linkage merges
+    the two groups with the most similar pair of clients until two groups are left, which makes the largest similarity
+    between these as small as it can be; ``"complete"`` merges by the least similar pair.
 
     Source: Sattler et al. 2021, optimal bipartitioning algorithm (single linkage); the released code takes complete.
     """

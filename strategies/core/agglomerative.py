@@ -72,12 +72,7 @@ def merge_tree(distances: FloatArray, method: str) -> FloatArray:
 def group_below(distances: FloatArray, threshold: float, method: str) -> Grouping:
     """Merge clusters as long as the two nearest are nearer than `threshold`.
 
-    Parameters
-    ----------
-    distances, method
-        See `merge_tree`.
-    threshold : float
-        0 leaves every client alone, even equal ones; infinity merges all.
+    A threshold of 0 leaves every client alone, even equal ones; infinity merges all.
     """
     tree = merge_tree(distances, method)
     merges = int(np.sum(tree[:, 2] < threshold))
@@ -104,15 +99,9 @@ def group_by_largest_gap(distances: FloatArray, method: str, smallest: int = 1) 
     because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
     equal gaps the one with the fewest clusters is taken.
 
-    Parameters
-    ----------
-    distances, method
-        See `merge_tree`.
-    smallest : int
-        Only cuts that leave two clusters of at least so many clients count, at least 1; where there is none, all
-        clients are one cluster. One client that is far from all others makes a large gap at the top of the tree,
-        below which the others are one cluster: with 2 or more such a cut does not count, and the client is a
-        cluster of its own in whichever does.
+    Only cuts that leave two clusters of at least `smallest` clients count; where there is none, all clients are one
+    cluster. One client that is far from all others makes a large gap at the top of the tree, below which the others
+    are one cluster: with 2 or more such a cut does not count, and the client is a separate cluster in whichever does.
     """
     tree = merge_tree(distances, method)
     heights = tree[:, 2]

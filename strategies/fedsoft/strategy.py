@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
@@ -201,11 +201,12 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         due = context.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
         if not due:
             return
-        requests = [
-            context.request_custom(CLOSEST, client, context.models.record, category="evaluate") for client in due
-        ]
+
+        def read(_: str, content: RecordDict) -> ClosestCounts:
+            return codec.read(ClosestCounts, content, K=count)
+
         with context.meter.part("losses"):
-            replies = context.ask(requests, lambda _, content: codec.read(ClosestCounts, content, K=count))
+            replies = context.ask_custom(CLOSEST, due, read, context.models.record, category="evaluate")
         for key, reply in replies.ok:
             weights = importance(reply.counts, self.settings.smoothing)
             found[key] = Estimate(weights, reply.num_examples, context.server_round)

@@ -303,12 +303,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         """Ask clients for their samples of each class (one exchange), where clients migrate."""
         if self.settings.migration is None:
             return {}
-        requests = [
-            context.request_custom(LABELS, client, None, {}, category="query")
-            for _, client in sorted(clients.items())
-        ]
+        asked, num_classes = [client for _, client in sorted(clients.items())], self.num_outputs
         with context.meter.part("labels"):
-            replies = context.ask(requests, lambda _, content: codec.read(LabelCounts, content, C=self.num_outputs))
+            replies = context.ask_custom(LABELS, asked, lambda _, c: codec.read(LabelCounts, c, C=num_classes))
         return {key: reply.counts for key, reply in replies.ok}
 
     def _shifted(self, counts: Mapping[str, IntArray]) -> set[str]:

@@ -85,12 +85,7 @@ def density_clusters(points: FloatArray, scale: float = 1.0) -> tuple[IntArray, 
     of its own. That is DBSCAN with at least two points (a point and one neighbour are enough), in which every point
     is a core point or an outlier.
 
-    Parameters
-    ----------
-    points : (M, D) float64
-        At least one.
-    scale : float
-        The radius is `knee` of the distances to the nearest neighbours times this.
+    `points` (M, D) are at least one; the radius is `knee` of the distances to the nearest neighbours times `scale`.
 
     Source: Fenoglio et al. 2025 (FLUX), adaptive DBSCAN; each outlier a cluster of its own as in the published code.
     """
@@ -259,12 +254,8 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         def read(_: str, content: RecordDict) -> Descriptor:
             return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
 
-        model = common.one(0)
-        requests = [
-            context.request_custom(DESCRIPTOR, client, model, settings, category="query") for client in clients
-        ]
         with context.meter.part("describe"):
-            return context.ask(requests, read)
+            return context.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
 
     def _without_outliers(self, replies: Replies[Descriptor], context: Round) -> Replies[Descriptor]:
         # One huge value would be the range of its row, in which all others are then equal.

@@ -83,12 +83,7 @@ def group_centres(
 def main_group(groups: IntArray, sizes: IntArray) -> int:
     """Return the group that holds most of a client's samples; the lowest number among equals.
 
-    Parameters
-    ----------
-    groups : (N,) int64
-        Group of each of the client's centres.
-    sizes : (N,) int64
-        Samples behind each centre.
+    `groups` (N,) are those of the client's centres, `sizes` (N,) the samples behind each.
     """
     # Integers all the way: bincount's weights would be floats, and ties would hang on rounding.
     samples = np.zeros(int(groups.max()) + 1, dtype=np.int64)
@@ -139,9 +134,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
         def read(_: str, content: RecordDict) -> LocalCentres:
             return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))
 
-        replies = context.ask(
-            [context.request_custom(KMEANS, client, None, settings, category="query") for client in clients], read
-        )
+        replies = context.ask_custom(KMEANS, clients, read, settings=settings)
         means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
         context.note_vectors("means", [key for key, _ in replies.ok], means)
         return replies

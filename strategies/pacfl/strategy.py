@@ -37,8 +37,6 @@ class PACFLSettings(TreeSettings):
     )
 
 
-MEASURES = ("smallest_pair", "smallest_principal", "sum_corresponding")
-
 _RANK = 1e-6
 """Singular values below this belong to no direction: vectors come in float32."""
 
@@ -72,8 +70,6 @@ def angle_matrix(clients: Sequence[Directions], measure: str) -> FloatArray:
     Deviation: the published code, and so ``"smallest_pair"``, compares single vectors, which gives no principal
     angle; those are ``"smallest_principal"``. The code takes vectors with the sign that the decomposition gave them.
     """
-    if measure not in MEASURES:
-        raise ValueError(f"angle {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
     if measure == "smallest_principal":
         clients = [Directions(_basis(client.vectors), client.places) for client in clients]
     angles = np.zeros((len(clients), len(clients)))
@@ -138,10 +134,7 @@ class PACFL(LinkedClusters[PACFLSettings]):
             found = codec.read(PrincipalVectors, content, D=length, m=range(1, most + 1), most=most)
             return Directions(found.principal, found.places)
 
-        requests = [
-            context.request_custom(PRINCIPAL_VECTORS, client, None, settings, category="query") for client in clients
-        ]
-        return context.ask(requests, read)
+        return context.ask_custom(PRINCIPAL_VECTORS, clients, read, settings=settings)
 
     def distances(self, clients: Sequence[Directions]) -> FloatArray:
         """Return the angles between the clients' vectors."""

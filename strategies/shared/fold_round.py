@@ -106,10 +106,6 @@ class Evidence:
             p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
         )
 
-    def with_placed(self, small: int) -> "Evidence":
-        """Return it with the number of clients that were placed afterwards."""
-        return replace(self, small=small)
-
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
         told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
@@ -482,7 +478,7 @@ class FoldRound:
         directions = centres(folds, groups.labels)
         frozen = self.frozen(directions)
         found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
-        evidence = evidence.with_placed(len(self.small))
+        evidence = replace(evidence, small=len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
 
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:

@@ -76,12 +76,7 @@ def shuffled(bank: FloatArray, layers: IntArray, rng: np.random.Generator) -> Fl
     Initial weights of a layer are independent draws from one distribution, and in another order they are another such
     draw. What holds between the models, that they are equal, or orthonormal, or equal in some layers, stays.
 
-    Parameters
-    ----------
-    bank : (K, R) float64
-        Initial models, not trained.
-    layers : (R,) int64
-        Layer of each entry, numbered from 0.
+    `bank` (K, R) are initial models, not trained, `layers` (R,) the layer of each entry.
     """
     order = np.arange(bank.shape[1])
     for layer in np.unique(layers):
@@ -97,11 +92,6 @@ def least_loss(losses: FloatArray) -> float:
 
 def least_share(losses: FloatArray) -> float:
     """Return the smallest fraction of the clients that a model has, where each takes the one with its lowest loss.
-
-    Parameters
-    ----------
-    losses : (M, K) float64
-        M at least 1.
 
     Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a share of clients.
     """
