@@ -1,4 +1,4 @@
-"""When discovery looks for groups: once a regression's model has learned what all share, and enough have trained."""
+"""`Waiting`: until a regression's model has learned what all share, and enough clients have taken part."""
 
 import math
 from collections.abc import Sequence

@@ -56,17 +56,10 @@ def group_centres(
 
     One random client's centres are taken as they are; then, as long as there are too few, the centre that is farthest
     from all those taken is taken as well. Every centre then belongs to the nearest of those taken. Where there are
-    fewer distinct centres than `num_groups`, fewer groups are found; a client with more centres than groups is a
-    ValueError.
+    fewer distinct centres than `num_groups`, fewer groups are found. No client has more centres than groups.
 
     Source: Dennis et al. 2021 (k-FED), Alg. 2; the paper leaves open which client comes first.
     """
-    _, counts = np.unique(owners, return_counts=True)
-    if counts.max() > num_groups:
-        raise ValueError(
-            f"a client sent {counts.max()} centres for {num_groups} groups: it cannot hold more groups than there "
-            f"are; lower local_clusters, or raise k."
-        )
     first = rng.choice(np.unique(owners))
     taken: list[int] = []
     distances = np.full(len(centres), np.inf)
