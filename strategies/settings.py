@@ -232,12 +232,7 @@ class Weighted(ManyModels):
 def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:
     """Return one line for each of the keys that has another value than its default although it has no effect.
 
-    Parameters
-    ----------
-    names
-        Keys of `settings`.
-    needed
-        What they have an effect with, e.g. "k=auto".
+    `needed` is what they have an effect with, e.g. "k=auto".
     """
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     return [

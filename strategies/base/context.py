@@ -551,10 +551,8 @@ class Round:
     def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
         """Return the updates without those whose values no benign training gives (`core.outliers`).
 
-        Parameters
-        ----------
-        known
-            Largest value in what others returned before on the same request; with it one update alone is judged, too.
+        `known` is the largest value in what others returned before on the same request; with it one update alone is
+        judged, too.
         """
         if not updates.ok:
             return updates

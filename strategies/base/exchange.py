@@ -29,12 +29,7 @@ class Waiting:
     def report(self, deadline: float, what: Callable[[], str]) -> None:
         """Log what is waited for, how long already and until when, where a minute has passed since the last line.
 
-        Parameters
-        ----------
-        deadline
-            When the wait ends, on the clock of `time.monotonic`.
-        what
-            Returns the words; called only where they are logged.
+        `deadline` is on the clock of `time.monotonic`; `what` is called only where its words are logged.
         """
         now = time.monotonic()
         if now - self._reported >= _SECONDS:
@@ -219,11 +214,6 @@ def send(
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
-
-    Parameters
-    ----------
-    name_of
-        Returns what the client at a node is called in the log.
     """
 
     def late() -> str:
@@ -372,10 +362,7 @@ class Meter:
     def count_exchange(self, requests: Sequence[Request], received: Iterable[Message], replies: Replies[Any]) -> None:
         """Count one of the algorithm's exchanges: replies by kind, payload in bytes both ways, and the clients' work.
 
-        Parameters
-        ----------
-        received
-            All messages that came back, of which `replies` are those that were read.
+        `received` are all messages that came back, of which `replies` are those that were read.
         """
         self.count(replies)
         senders = {}
@@ -394,11 +381,11 @@ class Meter:
         for key, work in replies.work.items():
             self._part(key).seconds += work.seconds
         self.work = total_work([self.work, *replies.work.values()])
+        for kind in ("error", "missing", "invalid"):
+            for key in getattr(replies, kind):
+                self._part(key).reply = kind
         for key, _ in replies.ok:
             self._part(key).reply = "ok"
-        for kind, keys in (("error", replies.error), ("missing", replies.missing), ("invalid", replies.invalid)):
-            for key in keys:
-                self._part(key).reply = kind
         for key, reason in replies.invalid.items():
             self._part(key).rejected = reason
 
@@ -409,10 +396,7 @@ class Meter:
             part.train_loss, part.samples = update.train_loss, update.num_examples
 
     def _part(self, key: str) -> ClientRound:
-        part = self.clients.get(key)
-        if part is None:
-            part = self.clients[key] = ClientRound()
-        return part
+        return self.clients.setdefault(key, ClientRound())
 
     def finish(self) -> None:
         """Close the round: its whole wall time becomes the part "total"."""

@@ -66,15 +66,7 @@ def problem_of(
 
 
 def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dict[int, str]:
-    """Return by node why its number of examples is not believed.
-
-    Parameters
-    ----------
-    claimed
-        Numbers that nodes claim now.
-    others
-        Numbers of the clients that take part already.
-    """
+    """Return by node why the number of examples that it claims now is not believed; `others` take part already."""
     counts = [*claimed.values(), *others]
     if len(counts) < _FEWEST_COUNTS:
         return {}

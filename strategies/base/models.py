@@ -178,14 +178,8 @@ class Averaging(ABC):
     def next_bank(self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
         """Return the next bank (K, R).
 
-        Parameters
-        ----------
-        vectors
-            What the P participants returned, (P, R); of updates see `Updates`.
-        assignment
-            Model of each participant, (P,).
-        weights
-            Example counts, (P,).
+        `vectors` (P, R) are what the participants returned (of updates see `Updates`), `assignment` (P,) the model of
+        each, `weights` (P,) their example counts.
         """
         layout, shared = models.layout, models.shared
         bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)

@@ -35,10 +35,6 @@ def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: 
     return clusters, order[first]
 
 
-LINKAGES = ("single", "complete", "average", "weighted")
-"""SciPy's names; "weighted" is WPGMA, the plain mean of the two merged rows, which some code calls average."""
-
-
 @dataclass(frozen=True)
 class Grouping:
     """Clusters, and the distance at which they were cut.
@@ -58,11 +54,9 @@ class Grouping:
 def merge_tree(distances: FloatArray, method: str) -> FloatArray:
     """Merge the two nearest clusters again and again; return SciPy's linkage matrix (M - 1, 4).
 
-    `distances` (M, M) are symmetric with zeros on the diagonal; a `method` that is none of `LINKAGES` is a
-    ValueError.
+    `distances` (M, M) are symmetric with zeros on the diagonal; `method` is SciPy's name: "weighted" is WPGMA, the
+    plain mean of the two merged rows, which some code calls average.
     """
-    if method not in LINKAGES:
-        raise ValueError(f"linkage {method!r} is unknown: choose one of {', '.join(LINKAGES)}.")
     if len(distances) == 1:
         return np.zeros((0, 4))
     tree: FloatArray = linkage(squareform(distances, checks=False), method=method)

@@ -159,8 +159,6 @@ def _merged(rows: FloatArray, groups: IntArray, num_clusters: int) -> IntArray:
     return merged
 
 
-METHODS = ("kmeans", "agglomerative", "finch")
-
 # Ward's tree takes 4 M^2 bytes and time in M^2: of more rows than this a cohort of as many is merged (100 MB).
 MOST_MERGED = 5000
 
@@ -193,8 +191,6 @@ def cluster(
     """
     if num_clusters < 1:
         raise ValueError(f"num_clusters is {num_clusters}: it must be at least 1.")
-    if method not in METHODS:
-        raise ValueError(f"clustering method {method!r} is unknown: choose one of {', '.join(METHODS)}.")
     rows = finite_losses(vectors)
     if len(rows) == 0:
         return np.zeros(0, dtype=np.int64)

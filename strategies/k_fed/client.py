@@ -1,7 +1,6 @@
 """k-FED's clients: k-means on their own data."""
 
 import warnings
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,27 +33,11 @@ def kmeans(client: Client) -> RecordDict:
     return pack(LocalCentres, sizes=sizes, centres=centres)
 
 
-def num_features(input_shape: tuple[int, ...], num_outputs: int, features: str) -> int:
-    """Return the length D of a client's feature rows, see `feature_rows`."""
-    return prod(input_shape) + (num_outputs if features == "inputs_and_targets" else 0)
-
-
 def feature_rows(x: Tensor, y: Tensor, num_outputs: int, features: str) -> Rows:
     """Return one row for each sample: its input, flat, and beside it its target where that is asked for.
 
-    Parameters
-    ----------
-    x, y
-        Inputs (n, *input_shape) and targets (n,).
-    num_outputs
-        Number of classes; class labels become one-hot. 1 for a regression, whose target is one entry.
-    features
-        ``inputs`` or ``inputs_and_targets``.
-
-    Returns
-    -------
-    ndarray
-        float64 (n, D)
+    Labels of `num_outputs` classes become one-hot; a regression's target is one entry. `features` is ``inputs`` or
+    ``inputs_and_targets``.
     """
     if features not in FEATURES:
         raise ValueError(f"features={features!r} must be one of {', '.join(FEATURES)}.")
@@ -71,21 +54,9 @@ def local_centres(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the centres of a client's samples and how many belong to each.
 
-    Parameters
-    ----------
-    rows
-        float64 (n, D), at least one.
-    num_clusters
-        k', at least 1; fewer centres come out where there are fewer distinct samples. 1: the mean, no k-means.
-    rng
-        Seeds k-means; not used otherwise.
-    method
-        ``kmeans`` (k-means++, the best of ten starts) or ``awasthi_sheffet``.
-
-    Returns
-    -------
-    centres, sizes
-        float32 (k'', D) and int64 (k'',), every size at least 1.
+    `num_clusters` is k', at least 1; fewer centres come out where there are fewer distinct samples (n, D). 1: the
+    mean, no k-means. `method` is ``kmeans`` (k-means++, the best of ten starts) or ``awasthi_sheffet``. Centres are
+    (k'', D), sizes (k'',), each at least 1.
 
     Source: Dennis et al. 2021, Alg. 1, whose k-means is Awasthi and Sheffet's. Deviation: ``kmeans`` is ours.
     """
@@ -120,20 +91,10 @@ def in_leading_subspace(rows: Rows, count: int) -> Rows:
 
 
 def near_means(rows: Rows, coordinates: Rows, centres: Rows) -> Rows:
-    """Return for each centre the mean of the rows that are three times as near to it as to any other.
+    """Return for each centre the mean (k, D) of the rows that are three times as near to it as to any other.
 
-    Parameters
-    ----------
-    rows, coordinates
-        (n, D), and the same rows where the centres were found, (n, s).
-    centres
-        (k, s), at least two.
-
-    Returns
-    -------
-    ndarray
-        float64 (k, D). A centre that no row is so near to gets the mean of the rows whose nearest centre it is, or of
-        its one nearest row.
+    `coordinates` (n, s) are the rows (n, D) where the `centres` (k, s), at least two, were found. A centre that no
+    row is so near to gets the mean of the rows whose nearest centre it is, or of its one nearest row.
     """
     distances = np.linalg.norm(coordinates[:, np.newaxis] - centres, axis=2)
     nearest, means = distances.argmin(axis=1), np.empty((len(centres), rows.shape[1]))

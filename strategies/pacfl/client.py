@@ -32,21 +32,8 @@ def principal_directions(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the first left singular vectors of each class's inputs, which are taken as they are, not centred.
 
-    Parameters
-    ----------
-    inputs
-        (n, D), one sample a row.
-    labels
-        (n,), class of each sample, from 0.
-    count
-        p, vectors of each class; a class whose inputs have a lower rank has as many as that.
-
-    Returns
-    -------
-    vectors
-        (D, m), of length 1, class by class.
-    places
-        (m,) int64, rising: class times `count` plus the vector's rank in its class.
+    There are `count` (p) vectors of each class, or as many as the rank of its `inputs` (n, D). They are (D, m), of
+    length 1, class by class; their places (m,) are rising: class times `count` plus the vector's rank in its class.
     """
     found, places = [], []
     for label in np.unique(labels):
