@@ -7,25 +7,25 @@ from scipy.linalg import subspace_angles
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.strategies.pacfl.client import principal_directions
-from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
-from florets.strategies.pacfl.strategy import PACFL, Directions, angle_matrix
+from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
+from florets.strategies.pacfl.strategy import PACFL, angle_matrix
 from tests.method_runs import play
 
 HALF = np.sqrt(0.5)
 
 
-def directions(columns: list[list[float]], places: list[int] | None = None) -> Directions:
+def directions(columns: list[list[float]], places: list[int] | None = None) -> PrincipalVectors:
     vectors = np.array(columns, dtype=np.float64).T
-    return Directions(vectors, np.array(places or range(vectors.shape[1]), dtype=np.int64))
+    return PrincipalVectors(np.array(places or range(vectors.shape[1]), dtype=np.int64), vectors, 100)
 
 
-def random_directions(seed: int, size: int = 5) -> list[Directions]:
+def random_directions(seed: int, size: int = 5) -> list[PrincipalVectors]:
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(size):
         vectors = rng.standard_normal((6, 3))
         places = np.sort(rng.choice(6, size=3, replace=False))
-        found.append(Directions(vectors / np.linalg.norm(vectors, axis=0), places))
+        found.append(PrincipalVectors(places, vectors / np.linalg.norm(vectors, axis=0), 100))
     return found
 
 

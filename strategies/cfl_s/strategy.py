@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import RecordDict
@@ -61,19 +61,8 @@ class Norms:
         return self.mean < eps_1 * self.median and self.median > eps_2 * scale
 
 
-@dataclass(frozen=True)
-class Halves:
-    """A cluster in two groups.
-
-    Attributes
-    ----------
-    groups
-        0 and 1, (M,); group 0 is that of the first client.
-    across
-        Largest cosine similarity between the groups.
-    within
-        Mean cosine similarity of two clients of one group.
-    """
+class Halves(NamedTuple):
+    """A cluster in two groups (M,), 0 that of the first client; the largest cosine across, the mean one within."""
 
     groups: IntArray
     across: float

@@ -1,6 +1,6 @@
 """Agglomerative clustering of clients by their distances: cuts of the tree, whose model a merged cluster takes."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -35,17 +35,8 @@ def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: 
     return clusters, order[first]
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """Clusters, and the distance at which they were cut.
-
-    Attributes
-    ----------
-    clusters
-        (M,) int64, numbered from 0 in order of first appearance.
-    threshold
-        Clusters nearer than this are merged. A later client is judged by the same distance.
-    """
+class Grouping(NamedTuple):
+    """Clusters (M,), numbered from 0 in order of first appearance, and the distance below which they were merged."""
 
     clusters: IntArray
     threshold: float

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import RecordDict
@@ -149,17 +149,8 @@ def gaussian_rewards(losses: FloatArray, weights: FloatArray) -> FloatArray:
 _EQUAL = 1e-9
 
 
-@dataclass(frozen=True)
-class Split:
-    """Groups of a cluster's clients.
-
-    Attributes
-    ----------
-    groups
-        (M,), numbered from 0 in order of first appearance.
-    index
-        Their Davies-Bouldin index; the smaller, the further they are apart.
-    """
+class Split(NamedTuple):
+    """Groups (M,) of a cluster's clients, numbered in order of first appearance, and their Davies-Bouldin index."""
 
     groups: IntArray
     index: float
