@@ -19,9 +19,8 @@ def main() -> int:
     for file in sorted(Path(__file__).parent.glob("bench_*.py")):
         print(f"\n{file.stem}", flush=True)
         options = ["--json", str(out / f"{file.stem}.json")] if _takes(file, "--json") else []
-        if given.data_dir and (name := next((n for n in ("--data-dir", "--data") if _takes(file, n)), "")):
-            options += [name, given.data_dir]
-        done = subprocess.run([sys.executable, str(file), *options], check=False)
+        options += ["--data-dir", given.data_dir] if given.data_dir and _takes(file, "--data-dir") else []
+        done = subprocess.run([sys.executable, "-m", f"benchmarks.{file.stem}", *options], check=False)
         if done.returncode:
             return done.returncode
     return 0

@@ -1,20 +1,14 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
-Run: ``python benchmarks/bench_discovery.py`` for a look, ``python benchmarks/bench_discovery.py groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or hard, or ``rules``. ``--steps 16
---weights 0.5 --upload signs`` and the like change the recipe. CPU seconds on one thread.
+Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled, or ``rules``. ``--steps 16
+--upload signs`` and the like change the recipe. CPU seconds on one thread.
 """
 
 import argparse
-import os
-import sys
 import time
 import warnings
 from collections import Counter
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
@@ -117,7 +111,7 @@ def rows_of(cell: Cell, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarr
     """Rows of the clients that have samples enough, their true groups, and whether the test has them."""
     clients, truth = federation(cell, np.random.default_rng([seed, 0]))
     plan = plan_of(clients, recipe)
-    changes, enough = fold_changes(clients, plan, recipe, seed)
+    changes, enough = fold_changes(clients, plan, seed)
     tested = np.array([len(clients[i][1]) >= plan.samples for i in enough])
     return sent(changes, recipe, seed), truth[enough], tested
 
@@ -163,21 +157,11 @@ def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permuta
 def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
     warnings.filterwarnings("ignore")  # k-means warns where it finds fewer clusters than asked for
     print(f"rules on equal rows, {recipe}, seeds {first} to {first + seeds - 1}: fraction with the right number")
-    names = [
-        "8 clients x 60",
-        "20 clients x 60",
-        "60 clients x 30",
-        "4 rotations, 5 each",
-        "4 rotations, 15 each x 30",
-    ]
-    names += [
-        "3 label shifts, 7, 7, 6",
-        "8 rotations and mirrors, 3 each",
-        "4 concepts, 5 each",
-        "10, 4, 4, 2",
-        "58 + 2",
-    ]
-    names += ["4 rotations, alpha 3", "3 + 2"]
+    names = (
+        "8 clients x 60", "20 clients x 60", "60 clients x 30", "4 rotations, 5 each", "4 rotations, 15 each x 30",
+        "3 label shifts, 7, 7, 6", "8 rotations and mirrors, 3 each", "4 concepts, 5 each", "10, 4, 4, 2", "58 + 2",
+        "4 rotations, alpha 3", "3 + 2",
+    )  # fmt: skip
     everything = {name: cell for table in TABLES.values() for name, cell in table.items()}
     print(f"{'':34}" + "".join(f"{rule:>21}" for rule in ["discovery", *RULES]))
     for name in names:

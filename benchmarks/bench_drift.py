@@ -1,29 +1,21 @@
 """Groups that change: rounds until the groups are found again, false alarms, accuracy and bytes.
 
-Run: ``python benchmarks/bench_drift.py`` for a look, ``python benchmarks/bench_drift.py --seeds 10`` for the table of
+Run: ``python -m benchmarks.bench_drift`` for a look, ``python -m benchmarks.bench_drift --seeds 10`` for the table of
 docs/drift.md; ``--preset drift/digits_gradual`` and the like for others, ``--keys task.drift.rounds=[]`` for other
 settings, ``--rows watch,frozen`` for some rows. Clients are computed in blocks (`batch_clients`). One thread.
 """
 
 import argparse
-import os
-import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean, pstdev
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flwr.app import ArrayRecord
 
-from florets.client_app.app import app
-from florets.client_app.batching import in_blocks
+from benchmarks.measuring import play
 from florets.conf.compose import compose
 from florets.conf.schema import Config
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_strategy, build_task
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
@@ -40,7 +32,7 @@ ROWS = {
 
 @dataclass
 class Outcome:
-    """What one run came to, round by round."""
+    """Result of one run, round by round."""
 
     ari: list[float] = field(default_factory=list)
     accuracy: dict[int, float] = field(default_factory=dict)
@@ -56,7 +48,7 @@ class Outcome:
         return None if wrong[-1] == len(self.ari) else wrong[-1] + 1 - start
 
 
-def play(config: Config) -> Outcome:
+def outcome_of(config: Config) -> Outcome:
     """Run one experiment in this process, without files."""
     task = build_task(config)
     task.check()
@@ -75,15 +67,7 @@ def play(config: Config) -> Outcome:
             outcome.asked += [report.server_round] if told.get("asked") else []
             outcome.opened += [report.server_round] if told.get("opened") else []
 
-    grid = LocalGrid(app, config.num_clients, in_blocks=in_blocks)
-    grid.block_size = config.num_clients
-    strategy.start(
-        grid,
-        build_models(config, task),
-        num_rounds=config.num_rounds,
-        train_config=message_settings(config, task),
-        on_round=on_round,
-    )
+    play(strategy, config, task, on_round, config.num_clients)
     return outcome
 
 
@@ -107,7 +91,7 @@ def main() -> None:
         for seed in range(given.first, given.first + given.seeds):
             overrides = [f"experiment={given.preset}", *ROWS[row], f"seed={seed}", f"eval_every={given.eval_every}"]
             config = compose([*overrides, *given.keys])
-            outcomes.append(play(config))
+            outcomes.append(outcome_of(config))
             found, start = outcomes[-1], (config.task.drift.rounds or [1])[0]
             print(
                 f"  {row}, seed {seed}: ARI {' '.join(f'{value:.2f}' for value in found.ari)}; asked in "

@@ -1,6 +1,6 @@
 """Seconds of a round on each engine in the number of clients, and where a deployed run's seconds per exchange go.
 
-``python benchmarks/bench_engines.py [engines deployed] [--clients 10 100 1000] [--rounds 4] [--json FILE]``
+``python -m benchmarks.bench_engines [engines deployed] [--clients 10 100 1000] [--keys key=value ...]``
 
 - ``engines``: digits clients, clustering rounds of CLoVE with test, each by the command in a process of its own: in
   process, with two workers, and, where Ray is installed, on a Ray cluster of two nodes of one CPU on this machine and
@@ -20,21 +20,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import pairwise, product
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from benchmarks import bench_speed
-from benchmarks.bench_workers import ray_nodes
-from benchmarks.measuring import in_own_process
+from benchmarks.measuring import ROOT, in_own_process
 from florets.conf.extras import PROJECT
-from florets.deploy.demo import EXPERIMENT, exchanges_of, follow, rounds_of, wait_online
+from florets.deploy.demo import EXPERIMENT, exchanges_of, follow, wait_online
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.reports.folder import MARKER
+from florets.reports.summary import read_lines
 
 _RECEIVED, _SENT = "Receiving:", "Sent successfully"
 _LOOK_SECONDS = 0.05
@@ -80,11 +79,11 @@ def exchange_parts(rounds: int) -> dict[str, float]:
             watch.start()
             overrides = f"strategy=clove k=2 strategy.stop_when_stable=false num_rounds={rounds}"
             settings = {"experiment": EXPERIMENT, "overrides": overrides, "results-dir": str(root / "results")}
-            lines = rounds_of(follow(federation, federation.run(PROJECT, settings), root / "results"))
+            lines = read_lines(follow(federation, federation.run(PROJECT, settings), root / "results"))
             watch.end()
     replies = sum(line["replies"]["ok"] for line in lines)
     imports = {
-        module: in_own_process(bench_speed.__file__, "imported", module)["cpu"]
+        module: in_own_process(bench_speed.__file__, "imported", module)["seconds"]
         for module in ("flwr.app", "florets.client_app.app")
     }
     return {
@@ -109,12 +108,29 @@ def _node_parts(times: Mapping[str, Mapping[str, list[float]]]) -> dict[str, flo
     }
 
 
-ROOT = Path(__file__).resolve().parent.parent
 TABLES = ("engines", "deployed")
 ONE, TWO, RAY, FLWR = "1 process", "2 workers", "Ray, 2 nodes", "Flower's simulation"
 Row = dict[str, float]
 PATIENCE = 1200.0
 """Seconds for the introductions: Flower's simulation sends a thousand messages for them."""
+
+
+@contextmanager
+def ray_nodes() -> Iterator[str]:
+    """Yield the address of a Ray cluster of two nodes on this machine, an empty one where Ray is not installed."""
+    if find_spec("ray") is None:
+        print("Ray is not installed: no row for it")
+        yield ""
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    try:
+        yield cluster.address
+    finally:
+        cluster.shutdown()
 
 
 def engines(address: str) -> dict[str, list[str]]:
@@ -142,16 +158,13 @@ def command(overrides: list[str], num_clients: int, rounds: int) -> Row | None:
             print((told.stderr or told.stdout).strip()[-500:], file=sys.stderr)
             return None
         whole = time.perf_counter() - begin
-        seconds = [line["seconds"]["total"] for file in Path(folder).rglob(MARKER) for line in rounds_of(file.parent)]
+        seconds = [
+            line["seconds"]["total"] for file in Path(folder).rglob(MARKER) for line in read_lines(file.parent)
+        ]
     return {"round": statistics.median(seconds[1:]), "others": whole - sum(seconds)}
 
 
-def medians(rows: list[Row]) -> Row:
-    """Return the median of each figure."""
-    return {what: statistics.median(row[what] for row in rows) for what in rows[0]}
-
-
-def compared(clients: list[int], rounds: int, repeats: int) -> dict[str, dict[str, Row]]:
+def compared(clients: list[int], keys: list[str], rounds: int, repeats: int) -> dict[str, dict[str, Row]]:
     """Print and return the medians of each engine, by number of clients; the engines take turns."""
     found: dict[str, dict[str, Row]] = {}
     with ray_nodes() as address:
@@ -161,9 +174,13 @@ def compared(clients: list[int], rounds: int, repeats: int) -> dict[str, dict[st
             cases = engines(address)
             times: dict[str, list[Row]] = {name: [] for name in cases}
             for _, (name, overrides) in product(range(repeats), cases.items()):
-                if (row := command(overrides, number, rounds)) is not None:
+                if (row := command([*overrides, *keys], number, rounds)) is not None:
                     times[name].append(row)
-            found[f"{number:,}"] = rows = {name: medians(own) for name, own in times.items() if own}
+            found[f"{number:,}"] = rows = {
+                name: {what: statistics.median(row[what] for row in own) for what in own[0]}
+                for name, own in times.items()
+                if own
+            }
             for name, row in rows.items():
                 ratio = rows[ONE]["round"] / row["round"] if ONE in rows else float("nan")
                 print(f"{number:<9,}{name:22}{row['round']:9.3f}{ratio:8.2f}{row['others']:10.1f}", flush=True)
@@ -183,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all where none is named")
     parser.add_argument("--clients", nargs="+", type=int, default=[10, 100, 1000])
+    parser.add_argument("--keys", nargs="*", default=[], help="key=value of the runs of the first table")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--json", default="", help="file for the figures")
@@ -190,7 +208,7 @@ def main() -> None:
     tables = given.tables or TABLES
     found: dict[str, object] = {}
     if "engines" in tables:
-        found["engines"] = compared(given.clients, given.rounds, given.repeats)
+        found["engines"] = compared(given.clients, given.keys, given.rounds, given.repeats)
     if "deployed" in tables:
         found["deployed"] = deployed(given.rounds)
     if given.json:

@@ -1,6 +1,6 @@
 """Fault by strategy: what a run comes to when a fifth of its clients are faulty in every round.
 
-Run: ``python benchmarks/bench_faults.py``. Digits, a pair of classes for each group; in every round 4 of 20 clients,
+Run: ``python -m benchmarks.bench_faults``. Digits, a pair of classes for each group; in every round 4 of 20 clients,
 drawn anew, send nothing but faulty replies. The Markdown table shows, for each strategy, the least ARI over the seeds
 of the clients that are healthy in the last round, and in brackets how many replies of a run were refused or lacking
 (mean). For strategies that give each client a model of its own, or all one, it is the least mean accuracy of these
@@ -18,14 +18,8 @@ two groups of clients, FedRC two concepts; FedDrift asks its clients in every ro
 
 import argparse
 import logging
-import os
-import sys
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 

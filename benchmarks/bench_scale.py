@@ -1,6 +1,6 @@
 """Very many clients: seconds of a round and memory in their number, and the server's steps in the number of vectors.
 
-``python benchmarks/bench_scale.py [rounds steps] [--clients 1000 10000 100000] [--strategies clove ifca fedavg]
+``python -m benchmarks.bench_scale [rounds steps] [--clients 1000 10000 100000] [--strategies clove ifca fedavg]
 [--participants 1000 10000] [--workers 1 2] [--json FILE]``
 
 - ``rounds``: digits clients of 20 training samples each, which clients share; 1,000 of them in a round, and up to
@@ -16,7 +16,6 @@ The figures are those of one machine at one time: compare rows of one table.
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import sys
@@ -26,9 +25,6 @@ from collections.abc import Callable
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import in_own_process
 

@@ -1,43 +1,42 @@
-"""CPU seconds of a round, peak memory and imports, each in a process of its own.
+"""Seconds of a round, peak memory and imports, each measured in its own process.
 
-``python benchmarks/bench_speed.py [own_settings growth memory imports] [--data-dir DIR] [--repeats 3] [--json FILE]``
+``python -m benchmarks.bench_speed [own_settings strategies growth memory imports] [--device cuda] [--data-dir DIR]
+[--repeats 3] [--json FILE]``
 
 - ``own_settings``: a round alone, in blocks (`batch_clients=auto`) and as a bare loop over the clients, with the same
   arithmetic by PyTorch and nothing else, and no test: IFCA on its paper's rotated MNIST (10 full steps, here
   120 clients of 100 images; the paper has 2,400), CFL-GP's round without clustering, CLoVE on MNIST label
-  skew 1, with ResNet-18 on 10 x 100 images of CIFAR-10, and on 1,000 digits clients.
+  skew 1, with a small CNN and with ResNet-18 on CIFAR-10 (10 x 100 images), and on 1,000 digits clients.
+- ``strategies``: a round of four strategies with test, on digits and on MNIST label skew 1.
 - ``growth``: a clustering round of CLoVE on digits in the number of clients, models and parameters.
 - ``memory``: the largest resident size of the command, one round of MNIST label skew 1.
 - ``imports``: what a process imports before its first message, as each message to a deployed node costs it.
 
-Cases take turns; shown are medians. CPU seconds of other machines are not these: compare rows of one table.
+Cases take turns; shown are medians: CPU seconds and MB of the process. On a CUDA device (the first three tables) they
+are wall seconds with all of its work done and the most memory that PyTorch held on it; there is no bare loop. Figures
+depend on the machine: compare rows of one table.
 """
 
 import argparse
 import json
-import os
 import resource
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from benchmarks.measuring import in_own_process
 
-TABLES = ("own_settings", "growth", "memory", "imports")
+TABLES = ("own_settings", "strategies", "growth", "memory", "imports")
 IFCA = [
     "experiment=paper/ifca/rotated_mnist", "num_clients=120", "task.partition_options.samples_per_client=100",
     "train.batch_size=100", "eval_every=1000",
 ]  # fmt: skip
 CFL_GP = ["experiment=cfl_gp/rotated_mnist", "strategy.period=1000", "eval_every=1000"]
-RESNET = [
-    "experiment=paper/clove/cifar10_label_skew_1", "task.model=resnet18", "num_clients=10", "k=2",
+CIFAR = [
+    "experiment=paper/clove/cifar10_label_skew_1", "num_clients=10", "k=2",
     "task.partition_options.samples_per_client=100", "train.batch_size=100", "eval_every=1000",
 ]  # fmt: skip
 MNIST = ["experiment=clove/mnist_label_skew_1", "strategy.stop_when_stable=false", "eval_every=1000"]
@@ -53,19 +52,29 @@ GROWTH = {
 IMPORTS = ("torch", "flwr.app", "florets.client_app.app", "florets.server_app.app")
 
 
-def rounds(overrides: list[str], way: str) -> dict[str, float]:
-    """Return the median CPU seconds of rounds 3 to the last, and this process's peak memory in MB."""
+def rounds(overrides: list[str], way: str, device: str = "cpu") -> dict[str, float]:
+    """Return the median seconds of rounds 3 to the last, and the peak memory in MB."""
+    import torch
+
     from benchmarks.measuring import timed_rounds
     from florets.conf.compose import compose
     from florets.server_app.build import build_task
+    from florets.task.device import find_device
     from florets.task.training.vectorised import block_size
 
-    config = compose(overrides)
-    task = build_task(config)
+    config = compose([*overrides, f"device={device}"])
+    task, there = build_task(config), find_device(device)
     if way == "bare":
-        return {"cpu": bare_round(config, task), "peak": peak()}
-    seconds, _ = timed_rounds(config, task, block_size(task.build_model()) if way == "auto" else 1)
-    return {"cpu": statistics.median(seconds[1:]), "peak": peak()}
+        return {"seconds": bare_round(config, task), "MB": peak()}
+    size, is_cuda = block_size(task.build_model(), there) if way == "auto" else 1, there.type == "cuda"
+
+    def all_done() -> float:
+        torch.cuda.synchronize(there)
+        return time.perf_counter()
+
+    seconds = timed_rounds(config, task, size, all_done if is_cuda else time.process_time)
+    memory = torch.cuda.max_memory_allocated(there) / 2**20 if is_cuda else peak()
+    return {"seconds": statistics.median(seconds[1:]), "MB": memory}
 
 
 def bare_round(config: Any, task: Any) -> float:
@@ -127,7 +136,7 @@ def peak() -> float:
 def imported(module: str) -> dict[str, float]:
     start = time.process_time()
     __import__(module)
-    return {"cpu": time.process_time() - start, "peak": peak()}
+    return {"seconds": time.process_time() - start, "MB": peak()}
 
 
 def command(data_dir: str, strategy: str) -> dict[str, float]:
@@ -137,7 +146,7 @@ def command(data_dir: str, strategy: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         keys = ["experiment=clove/mnist_label_skew_1", "num_rounds=1", f"strategy={strategy}", "quiet=true"]
         main([*keys, f"data_dir={data_dir}", f"results_dir={folder}"])
-    return {"cpu": time.process_time(), "peak": peak()}
+    return {"seconds": time.process_time(), "MB": peak()}
 
 
 def table(cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, dict[str, float]]:
@@ -149,47 +158,58 @@ def table(cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, dict[str
     rows = {}
     for name, times in found.items():
         rows[name] = {what: statistics.median(time[what] for time in times) for what in times[0]}
-        print(f"{name:44}{rows[name]['cpu']:9.3f}{rows[name]['peak']:10.0f}", flush=True)
+        print(f"{name:44}{rows[name]['seconds']:9.3f}{rows[name]['MB']:10.0f}", flush=True)
     return rows
 
 
-def cases(name: str, data_dir: str) -> dict[str, tuple[Any, ...]]:
+def cases(name: str, data_dir: str, device: str) -> dict[str, tuple[Any, ...]]:
     """Return the cases of a table: by name a function of this file and its arguments."""
-    mnist = [f"data_dir={data_dir}"]
+    data = [f"data_dir={data_dir}", "num_rounds=4"]
     if name == "imports":
         return {module: ("imported", module) for module in IMPORTS}
     if name == "memory":
         return {f"command, {s}": ("command", data_dir, s) for s in ("clove", "ifca")} if data_dir else {}
     if name == "growth":
         keys = ["strategy.stop_when_stable=false", "num_rounds=4"]
-        return {case: ("rounds", [*keys, *overrides], "off") for case, overrides in GROWTH.items()}
+        return {case: ("rounds", [*keys, *overrides], "off", device) for case, overrides in GROWTH.items()}
+    if name == "strategies":
+        presets = {"digits": ["experiment=quickstart", "num_rounds=6"]}
+        presets |= {"MNIST label skew 1": [MNIST[0], *data]} if data_dir else {}
+        return {
+            f"{case}: {strategy}": ("rounds", [*keys, f"strategy={strategy}", *more], "off", device)
+            for case, keys in presets.items()
+            for strategy, more in {"clove": MNIST[1:2], "ifca": [], "fedavg": [], "local": []}.items()
+        }
     settings = {"1,000 digits clients": [*DIGITS, "num_rounds=4"]}
     if data_dir:
         settings |= {
-            "IFCA, rotated MNIST": [*IFCA, *mnist, "num_rounds=4"],
-            "CFL-GP, no clustering": [*CFL_GP, *mnist, "num_rounds=8"],
-            "MNIST label skew 1": [*MNIST, *mnist, "num_rounds=4"],
-            "ResNet-18, CIFAR-10": [*RESNET, *mnist, "num_rounds=3"],
+            "IFCA, rotated MNIST": [*IFCA, *data],
+            "CFL-GP, no clustering": [*CFL_GP, data[0], "num_rounds=8"],
+            "MNIST label skew 1": [*MNIST, *data],
+            "small CNN, CIFAR-10": [*CIFAR, "task.model=cnn", *data],
+            "ResNet-18, CIFAR-10": [*CIFAR, "task.model=resnet18", *data],
         }
     return {
-        f"{case}: {way}": ("rounds", overrides, way)
+        f"{case}: {way}": ("rounds", overrides, way, device)
         for case, overrides in settings.items()
         for way in ("bare", "off", "auto")
+        if way != "bare" or device == "cpu"
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all where none is named")
-    parser.add_argument("--data-dir", default="", help="torchvision data folder with MNIST")
+    parser.add_argument("--data-dir", default="", help="torchvision data folder with MNIST and CIFAR-10")
+    parser.add_argument("--device", default="cpu", help="device of the rounds: cpu, cuda, cuda:1")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", default="", help="file for the figures")
     given = parser.parse_args()
     data_dir = str(Path(given.data_dir).absolute()) if given.data_dir else ""
     found = {}
     for name in given.tables or TABLES:
-        print(f"\n{name:44}{'CPU s':>9}{'peak MB':>10}")
-        found[name] = table(cases(name, data_dir), given.repeats)
+        print(f"\n{name:44}{'seconds':>9}{'MB':>10}")
+        found[name] = table(cases(name, data_dir, given.device), given.repeats)
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
 

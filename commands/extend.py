@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from florets.conf.consent import imported_functions
-from florets.conf.saved import flower_resume_command, resume_command
+from florets.conf.saved import resume_command
 from florets.engines import jobs
 from florets.reports.console import say
 from florets.server_app.given_keys import key_texts
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         config, folder = prepare_extension([text for text in given if text != _PREPARE], Path.cwd(), on_nodes=True)
         trust = bool(imported_functions(config))
         say(f"Prepared: {folder}")
-        say(f"On nodes: {flower_resume_command(folder, trust)}")
+        say(f"On nodes: {resume_command(folder, trust, by_flower=True)}")
         say(f"In this process: {resume_command(folder, trust)}")
         return 0
     summary = extend_overrides(given, Path.cwd())

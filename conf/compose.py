@@ -20,7 +20,6 @@ from florets.conf.overrides import (
     nest,
     overlay,
     read_overrides,
-    values_of,
     with_full_names,
 )
 from florets.conf.presets import GROUPS, choices, preset_values, read_file
@@ -91,7 +90,7 @@ def compose(overrides: Sequence[str]) -> Config:
         if key in explicit and key.startswith("task."):
             # A mapping given whole is meant whole: a preset's entries would stay in it without a word.
             values["task"].pop(key.removeprefix("task."), None)
-    overlay(values, nest(values_of(explicit.values())))
+    overlay(values, nest({key: entry.value for key, entry in explicit.items()}))
     problems += follow(values, settings, explicit, strategy)
     problems += _steps_or_epochs(values, explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and "k" not in explicit:
@@ -195,12 +194,7 @@ def follow(
 ) -> list[str]:
     """Resolve the run-level choices for a strategy, in place; return one line for each explicit one it cannot follow.
 
-    Parameters
-    ----------
-    values
-        The configuration, with the preset's and the explicit values.
-    explicit
-        The keys that were given by hand.
+    `values` holds the preset's and the explicit values, `explicit` the keys that were given by hand.
     """
     problems = []
     for key in CHOICES:
@@ -303,5 +297,5 @@ def _resolve(values: Mapping[str, Any]) -> dict[str, Any]:
         resolved: Any = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError([f"{reason}: what stands in ${{...}} must be a key or an environment variable."]) from error
+        raise ConfigError(f"{reason}: what stands in ${{...}} must be a key or an environment variable.") from error
     return dict(resolved)

@@ -53,20 +53,12 @@ def imported_functions(config: Config) -> list[str]:
 
 
 def require_trust(where: str, named: Mapping[str, str]) -> None:
-    """Refuse import paths that a file names, by their keys, before anything of them is imported.
-
-    Raises
-    ------
-    ConfigError
-        If there is one.
-    """
+    """Raise ConfigError for import paths that a file names, by their keys, before anything of them is imported."""
     if named:
         listed = ", ".join(f"{key}={path}" for key, path in named.items())
         raise ConfigError(
-            [
-                f"{where} names code of its author's, {listed}; add {TRUST}=true if you know it (in flwr run: "
-                f"overrides='{TRUST}=true'): it is imported and called then."
-            ]
+            f"{where} names code of its author's, {listed}; add {TRUST}=true if you know it (in flwr run: "
+            f"overrides='{TRUST}=true'): it is imported and called then."
         )
 
 

@@ -23,20 +23,9 @@ _BRINGS = {
 
 
 def require(extra: str, what: str) -> None:
-    """Refuse to go on without an extra.
-
-    Parameters
-    ----------
-    what
-        What needs it, as the user typed it.
-
-    Raises
-    ------
-    ConfigError
-        If one of its packages is not installed.
-    """
+    """Raise ConfigError where a package of an extra is not installed; `what` needs it, as the user typed it."""
     if missing := [package for package, module in _BRINGS[extra].items() if not _is_installed(module)]:
-        raise ConfigError([f'{what}: needs {" and ".join(missing)}; pip install "florets[{extra}]" installs it.'])
+        raise ConfigError(f'{what}: needs {" and ".join(missing)}; pip install "florets[{extra}]" installs it.')
 
 
 def _is_installed(module: str) -> bool:

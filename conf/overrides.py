@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -35,19 +35,12 @@ class Given:
     text: str
 
 
-def full(given: Given) -> Given:
-    """Return a key that was typed for short under its full name; a column's name may look like a number."""
-    if given.key not in SHORT:
-        return given
-    return Given(SHORT[given.key], given.text.partition("=")[2].strip("'\""), given.text)
-
-
 def parse_overrides_string(text: str) -> list[str]:
     """Split a text such as "k=5 seed=1" into its overrides, quotes as in a shell."""
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise ConfigError([f"overrides={text!r}: {error}; close every quote."]) from error
+        raise ConfigError(f"overrides={text!r}: {error}; close every quote.") from error
 
 
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:
@@ -107,7 +100,10 @@ def read_overrides(overrides: Sequence[str], problems: list[str]) -> list[Given]
 def with_full_names(given: Sequence[Given], problems: list[str]) -> list[Given]:
     """Return keys under their full names, once each; a key that was given by both with two values is a problem."""
     found: dict[str, Given] = {}
-    for entry in map(full, given):
+    for entry in given:
+        if name := SHORT.get(entry.key):
+            # A column's name may look like a number.
+            entry = Given(name, entry.text.partition("=")[2].strip("'\""), entry.text)
         _add(entry, found, problems)
     return list(found.values())
 
@@ -177,11 +173,6 @@ def nest(given: Mapping[str, Any]) -> dict[str, Any]:
             node = node[parent]
         node[last] = given[key]
     return nested
-
-
-def values_of(given: Collection[Given]) -> dict[str, Any]:
-    """Return the values by dotted key."""
-    return {entry.key: entry.value for entry in given}
 
 
 def overlay(values: dict[str, Any], layer: Mapping[str, Any]) -> None:

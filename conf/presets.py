@@ -68,28 +68,23 @@ def own_presets(arguments: Sequence[str], caller: Path) -> Iterator[list[str]]:
 
 def _checked(text: str, caller: Path) -> Path:
     if not text:
-        raise ConfigError([f"{_OPTION}: name the folder, as {_OPTION} my_presets."])
+        raise ConfigError(f"{_OPTION}: name the folder, as {_OPTION} my_presets.")
     folder = (caller / Path(text).expanduser()).absolute()
     if not any(_sources(folder, group) for group in GROUPS):
         what = "has no preset" if folder.is_dir() else "is no folder"
         raise ConfigError(
-            [f"{_OPTION} {text}: {what}; presets are the files experiment/<name>.yaml in it (task/, train/ too)."]
+            f"{_OPTION} {text}: {what}; presets are the files experiment/<name>.yaml in it (task/, train/ too)."
         )
     return folder
 
 
 def choices(group: str) -> list[str]:
-    """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`.
-
-    Raises
-    ------
-    ConfigError
-        If a name is in the user's folder and in florets': which is meant would depend on who reads it.
-    """
+    """Return the names that a group offers, sorted: `choices("experiment")` holds `clove/linear`."""
     built_in, own = _sources(CONFIG_DIR, group), own_dir()
     mine = {} if own is None else _sources(own, group)
+    # Which is meant would depend on who reads it.
     if both := sorted(mine.keys() & built_in.keys()):
-        raise ConfigError([f"{own}/{group}/{both[0]}.yaml: florets has one of this name; choose another."])
+        raise ConfigError(f"{own}/{group}/{both[0]}.yaml: florets has one of this name; choose another.")
     return sorted([*built_in, *mine])
 
 
@@ -130,7 +125,7 @@ def read_file(group: str, name: str) -> dict[str, Any]:
     except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            [f"{group}={name}: its file cannot be read as a mapping of keys to values ({reason})."]
+            f"{group}={name}: its file cannot be read as a mapping of keys to values ({reason})."
         ) from error
 
 
@@ -159,10 +154,7 @@ def _read(text: str) -> dict[str, Any]:
 def preset_values(experiment: str, groups: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return all that a preset holds, with the files that it names, as nested plain values that are not checked yet.
 
-    Parameters
-    ----------
-    groups
-        Files of `task` and `train` in place of those that the preset names.
+    `groups` are files of `task` and `train` in place of those that the preset names.
     """
     chosen = dict(_PLAIN)
     layers = list(_layers(experiment, chosen, ()))
@@ -177,7 +169,7 @@ def _layers(name: str, chosen: dict[str, str], above: Sequence[str]) -> Iterator
     own = read_file("experiment", name)
     overrides: dict[str, str] = {}
     if name in above:
-        raise ConfigError([f"preset {name}: builds on itself, through {', '.join(above)}; change its `defaults`."])
+        raise ConfigError(f"preset {name}: builds on itself, through {', '.join(above)}; change its `defaults`.")
     for entry in own.pop("defaults", None) or []:
         if isinstance(entry, dict) and set(entry) <= {"override /task", "override /train"}:
             overrides |= {key.removeprefix("override /"): str(value) for key, value in entry.items()}
@@ -186,15 +178,13 @@ def _layers(name: str, chosen: dict[str, str], above: Sequence[str]) -> Iterator
         else:
             hint = did_you_mean(entry, choices("experiment")) if isinstance(entry, str) else ""
             raise ConfigError(
-                [
-                    f"preset {name}: defaults: {entry!r} is neither the name of a preset nor 'override /task: "
-                    f"<name>' or 'override /train: <name>'.{hint}"
-                ]
+                f"preset {name}: defaults: {entry!r} is neither the name of a preset nor 'override /task: "
+                f"<name>' or 'override /train: <name>'.{hint}"
             )
     for group, file in overrides.items():
         if file not in (known := choices(group)):
             raise ConfigError(
-                [f"preset {name}: override /{group}: {file}: no such {group}.{did_you_mean(file, known)}"]
+                f"preset {name}: override /{group}: {file}: no such {group}.{did_you_mean(file, known)}"
             )
     chosen.update(overrides)
     yield own

@@ -10,12 +10,12 @@ class ConfigError(ValueError):
 
     Parameters
     ----------
-    problems : sequence of str
+    problems : str or sequence of str
         One line per problem: the key, the rule that it breaks, the remedy.
     """
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(map(_short, problems))
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = tuple(map(_short, [problems] if isinstance(problems, str) else problems))
         super().__init__(str(self))
 
     def __str__(self) -> str:

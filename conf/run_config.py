@@ -18,24 +18,10 @@ _RENAMED = {
     "batch-size": "train.batch_size",
     "fraction-train": "strategy.fraction_train",
 }
-_AS_THEY_ARE = [
-    "experiment",
-    "strategy",
-    "seed",
-    "k",
-    "k-max",
-    "num-clients",
-    "data-dir",
-    "results-dir",
-    "device",
-    "eval-every",
-    "quiet",
-    "start-timeout",
-    "round-timeout",
-    "min-clients",
-    "quorum",
-    "grace",
-]
+_AS_THEY_ARE = (
+    *("experiment", "strategy", "seed", "k", "k-max", "num-clients", "data-dir", "results-dir", "device"),
+    *("eval-every", "quiet", "start-timeout", "round-timeout", "min-clients", "quorum", "grace"),
+)
 # Flower's names on the left, because that is what its users type; ours on the right.
 _KEYS = {name: name.replace("-", "_") for name in _AS_THEY_ARE} | _RENAMED
 
@@ -70,19 +56,13 @@ def config_to_json(config: Config) -> str:
 
 
 def config_from_json(text: str) -> Config:
-    """Return the configuration that `config_to_json` wrote, checked anew.
-
-    Raises
-    ------
-    ConfigError
-        If the text is not JSON, or holds wrong keys or values.
-    """
+    """Return the configuration that `config_to_json` wrote, checked anew; ConfigError where it is none."""
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError([f"config-json: is not JSON ({error}); leave it empty and use overrides."]) from error
+        raise ConfigError(f"config-json: is not JSON ({error}); leave it empty and use overrides.") from error
     if not isinstance(values, dict):
-        raise ConfigError(["config-json: must be a JSON object; leave it empty and use overrides."])
+        raise ConfigError("config-json: must be a JSON object; leave it empty and use overrides.")
     config, problems = checked_config(values)
     if config is None or problems:
         raise ConfigError([f"config-json: {problem}" for problem in problems])

@@ -14,7 +14,7 @@ import yaml
 
 from florets.conf.compose import follow
 from florets.conf.consent import TRUST, import_paths, require_trust
-from florets.conf.overrides import Given, dotted, nest, overlay, quote, read_overrides, values_of
+from florets.conf.overrides import Given, dotted, nest, overlay, quote, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Chosen, Config, as_plain
 from florets.conf.typed import show
@@ -25,8 +25,7 @@ from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy,
 def default_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of the dotted keys that a plain configuration with this strategy can have.
 
-    Run-level choices such as ``averaging`` have the value that the strategy takes by itself. The strategy's name has
-    no default: those of the other keys depend on it.
+    Run-level choices such as ``averaging`` have the strategy's own default. Its name has none: those depend on it.
     """
     strategy = values.get("strategy")
     return _defaults(str(strategy.get("name", DEFAULT)) if isinstance(strategy, Mapping) else DEFAULT)
@@ -100,26 +99,23 @@ def results_folder(config: Config, overrides: Sequence[str]) -> Path:
     return (Path(config.results_dir).expanduser() / run_folder(config, overrides)).absolute()
 
 
-def resume_command(folder: Path, trust: bool = False) -> str:
+def resume_command(folder: Path, trust: bool = False, by_flower: bool = False) -> str:
     """Return the command, as one types it in a shell, that goes on with the run in a folder.
 
-    `trust`: the run uses functions of its author's, whose import has to be allowed.
+    `trust`: the run uses functions of its author's, whose import has to be allowed. `by_flower`: the command is
+    `flwr run`, without what the run config does not know: the connection, or the simulation's federation config.
     """
+    if by_flower:
+        # JSON's texts are TOML's.
+        settings = f"resume={json.dumps(str(folder), ensure_ascii=False)}" + (
+            " overrides='trust=true'" if trust else ""
+        )
+        return f"flwr run . --stream --run-config {shlex.quote(settings)}"
     plain = f"resume={folder}"
     # A second layer of quotes, Hydra's, only where there is no other way: it is hard to read.
     special = set(str(folder)) & set(",'\"[]{}()\\")
     command = f"florets {shlex.quote(f'resume={quote(str(folder))}' if special else plain)}"
     return f"{command} trust=true" if trust else command
-
-
-def flower_resume_command(folder: Path, trust: bool = False) -> str:
-    """Return the command that goes on with a run of `flwr run`; `trust` as in `resume_command`.
-
-    It lacks what the run config does not know: the connection, or the simulation's federation config.
-    """
-    # JSON's texts are TOML's.
-    settings = f"resume={json.dumps(str(folder), ensure_ascii=False)}" + (" overrides='trust=true'" if trust else "")
-    return f"flwr run . --stream --run-config {shlex.quote(settings)}"
 
 
 def saved_config(
@@ -138,24 +134,24 @@ def saved_config(
     """
     path = folder / "config.yaml"
     if not folder.is_dir():
-        raise ConfigError([f"{folder}: there is no such folder; name a run's folder."])
+        raise ConfigError(f"{folder}: there is no such folder; name a run's folder.")
     if not path.is_file():
-        raise ConfigError([f"{folder}: there is no run in this folder (no config.yaml); name a run's folder."])
+        raise ConfigError(f"{folder}: there is no run in this folder (no config.yaml); name a run's folder.")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     # PyYAML raises a ValueError for a day that no month has, and nested too deeply a file ends the stack.
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError([f"{path} cannot be read ({reason}); run the experiment again."]) from error
+        raise ConfigError(f"{path} cannot be read ({reason}); run the experiment again.") from error
     if not isinstance(values, dict):
-        raise ConfigError([f"{path}: holds no configuration; run the experiment again."])
+        raise ConfigError(f"{path}: holds no configuration; run the experiment again.")
     if not isinstance(values.get("strategy", {}), dict):
         values["strategy"] = {"name": values["strategy"]}
     if not trust:
         named = import_paths(values)
         require_trust(f"{folder}: the run", {key: path for key, path in named.items() if key not in unused})
     saved = copy.deepcopy(values)
-    overlay(values, nest(values_of(given)))
+    overlay(values, nest({entry.key: entry.value for entry in given}))
     config, problems = checked_config(values)
     if config is None or problems:
         # Only what the file has wrong by itself is the file's fault.

@@ -139,13 +139,7 @@ def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field
 
 
 def known_keys(strategy: str) -> list[str]:
-    """Return every dotted key of an experiment with the given strategy.
-
-    Raises
-    ------
-    UnknownStrategy
-        If there is no such strategy.
-    """
+    """Return every dotted key of an experiment with the given strategy; UnknownStrategy where there is none."""
     return list(_keys_with(settings_type(strategy)))  # type: ignore[arg-type]  # mypy does not take classes as hashable
 
 

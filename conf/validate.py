@@ -41,14 +41,10 @@ def checked_config(values: Mapping[str, Any]) -> tuple[Config | None, list[str]]
     problems: list[str] = []
     config, defaulted = read_config(values, problems)
     if config is not None:
-        problems += without_guesses(find_problems(config), defaulted)
+        # What a problem says of a key whose value is not the one that was meant would be a guess.
+        names = [re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w)") for key in defaulted]
+        problems += [line for line in find_problems(config) if not any(name.search(line) for name in names)]
     return config, problems
-
-
-def without_guesses(problems: Sequence[str], keys: Sequence[str]) -> list[str]:
-    """Return the problems that name none of some keys, which do not have the values that were meant."""
-    names = [re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w)") for key in keys]
-    return [line for line in problems if not any(name.search(line) for name in names)]
 
 
 def find_problems(config: Config) -> list[str]:
@@ -80,11 +76,11 @@ def _own(settings: Settings, method: str, *given: Config) -> list[str]:
     # It may be anybody's code.
     except Exception as error:
         raise ConfigError(
-            [f"strategy: {name} failed with {type(error).__name__}: {error}; correct the strategy."]
+            f"strategy: {name} failed with {type(error).__name__}: {error}; correct the strategy."
         ) from error
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ConfigError(
-            [f"strategy: {name} returned {lines!r}, and must return a list of strings; correct the strategy."]
+            f"strategy: {name} returned {lines!r}, and must return a list of strings; correct the strategy."
         )
     return lines
 
@@ -246,14 +242,12 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
     known = needed if folders is None else folders
     if folders is not None and folders < needed:
         raise ConfigError(
-            [
-                f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of "
-                f"at most {folders}, or add folders."
-            ]
+            f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of "
+            f"at most {folders}, or add folders."
         )
     if config.k != "auto" and not config.strategy.settings.one_model and config.k > known:
         counted = f"{name}={needed}" if folders is None else f"{folders} folders in data_dir"
-        raise ConfigError([_too_many_models("k", config.k, known, counted)])
+        raise ConfigError(_too_many_models("k", config.k, known, counted))
 
 
 def _train(config: Config) -> Iterator[str]:

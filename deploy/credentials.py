@@ -17,14 +17,8 @@ _VALID = datetime.timedelta(days=30)
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """Write ``ca.crt`` and, signed by it, ``server.pem`` with ``server.key``.
 
-    The authority's own key is not kept: a demonstration signs nothing else.
-
-    Parameters
-    ----------
-    folder
-        Where the files go.
-    hosts
-        Names and addresses under which the server is reached; a client accepts no other.
+    A client accepts the server under the names and addresses in `hosts` alone. The authority's own key is not kept: a
+    demonstration signs nothing else.
     """
     authority_key, server_key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     authority = _name("Florets demonstration CA")
@@ -50,7 +44,7 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def make_node_key(path: Path) -> None:
-    """Write a node's private key, and beside it, with ``.pub``, the public one that the SuperLink is told."""
+    """Write a node's private key, and next to it, with ``.pub``, the public one for the SuperLink."""
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

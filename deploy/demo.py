@@ -6,21 +6,19 @@ says `ari=1.0`, the smaller one of the two; the exit code is 0 only then.
 """
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from florets.conf.extras import PROJECT
 from florets.deploy.credentials import make_node_key
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, DeploymentError, Federation
 from florets.reports.folder import MARKER
-from florets.reports.summary import RunSummary
+from florets.reports.summary import RoundLine, RunSummary, read_lines
 
 EXPERIMENT = "own_digits"
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
@@ -57,10 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def demonstrate(root: Path, results: Path, num_rounds: int) -> float | None:
     """Deploy, check who is refused, run, and return the smallest final ARI, None where one is not known.
 
-    Raises
-    ------
-    DeploymentError
-        If a part does not do what it should.
+    Like all steps below, it raises DeploymentError where a part does not do what it should.
     """
     say("Data: four folders, each in another form")
     clusters = write_folders(root / "data")
@@ -81,13 +76,7 @@ def demonstrate(root: Path, results: Path, num_rounds: int) -> float | None:
 
 
 def run_one(federation: Federation, title: str, overrides: str, results: Path) -> float | None:
-    """Run once, tell what it left and what it cost, and return its final ARI.
-
-    Raises
-    ------
-    DeploymentError
-        If it does not come to its end, or leaves no models.
-    """
+    """Run once, print what it left and what it cost, and return its final ARI."""
     say(f"{title}: flwr run . {CONNECTION} --run-config \"experiment='{EXPERIMENT}' overrides='{overrides}' ...\"")
     started = time.monotonic()
     # Tests in the last round alone, each round being one exchange more with them.
@@ -100,20 +89,14 @@ def run_one(federation: Federation, title: str, overrides: str, results: Path) -
         raise DeploymentError(f"the run left no models in {folder}")
     if summary.discovery:
         say(f"Discovery: {summary.discovery}")
-    print_costs(rounds_of(folder))
+    print_costs(read_lines(folder))
     say(f"Results on the server: {folder}")
     say(f"Models: {models} ({models.stat().st_size:,} bytes)")
     return summary.final_ari
 
 
 def check_refusals(federation: Federation) -> None:
-    """Start nodes that must not get in, and wait until each has been turned away.
-
-    Raises
-    ------
-    DeploymentError
-        If one of them is not.
-    """
+    """Start nodes that must not get in, and wait until each has been turned away."""
     stranger = federation.root / "keys" / "stranger"
     make_node_key(stranger)
     authority = ["--root-certificates", str(federation.root / "ca.crt")]
@@ -134,13 +117,7 @@ def check_refusals(federation: Federation) -> None:
 
 
 def wait_online(federation: Federation, count: int) -> None:
-    """Wait until all nodes have been heard of.
-
-    Raises
-    ------
-    DeploymentError
-        If they are not in time.
-    """
+    """Wait until all nodes have been heard of."""
     deadline = time.monotonic() + _ONLINE_SECONDS
     while (online := federation.online()) < count:
         if time.monotonic() > deadline:
@@ -151,13 +128,7 @@ def wait_online(federation: Federation, count: int) -> None:
 
 
 def follow(federation: Federation, run_id: str, results: Path) -> Path:
-    """Tell each round of a run and return its results folder once Flower says that it completed.
-
-    Raises
-    ------
-    DeploymentError
-        If the run ends in another way, or not in time.
-    """
+    """Print each round of a run and return its results folder once Flower says that it completed."""
     told, asked, before = 0, time.monotonic(), time.time()
     deadline = asked + _RUN_SECONDS
     while True:
@@ -167,7 +138,7 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
         )
         status, details = federation.status(run_id) if due else ("running", "")
         asked = time.monotonic() if due else asked
-        for line in rounds_of(folders[0])[told:] if folders else []:
+        for line in read_lines(folders[0])[told:] if folders else []:
             told += 1
             accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
             ari = "unknown" if line["ari"] is None else f"{line['ari']:.2f}"
@@ -183,18 +154,13 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
         time.sleep(0.5)
 
 
-def rounds_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines that a run has written, one for each round."""
-    return [json.loads(line) for line in (folder / MARKER).read_text(encoding="utf-8").splitlines()]
-
-
-def exchanges_of(line: dict[str, Any]) -> int:
+def exchanges_of(line: RoundLine) -> int:
     """Return how often a round sent messages to the nodes and waited for all replies."""
     asked_before = {"losses", "place"} & line["seconds"].keys()
     return 1 + len(asked_before) + int(line["evaluated"] > 0)
 
 
-def print_costs(lines: Sequence[dict[str, Any]]) -> None:
+def print_costs(lines: Sequence[RoundLine]) -> None:
     """Print what each round cost: exchanges, and seconds for each."""
     print("\nround  phase       exchanges  seconds  seconds per exchange")
     for line in lines:

@@ -41,12 +41,7 @@ def tables(case: str = "homogeneous", seed: int = 0) -> dict[str, tuple[NDArray[
     The columns are on the scale of reference values that all hospitals were given, mean 0 and deviation 1 over
     everybody: what differs between hospitals is the case's.
 
-    Parameters
-    ----------
-    case
-        See the module.
-    seed
-        Deals the patients to the hospitals, and shuffles.
+    `seed` deals the patients to the hospitals, and shuffles.
 
     Raises
     ------
@@ -66,10 +61,8 @@ def tables(case: str = "homogeneous", seed: int = 0) -> dict[str, tuple[NDArray[
         other = number >= NUM_HOSPITALS - 2
         if case == "labels" and other:
             y = 1 - y
-        if case == "scales" and other:
-            x = UNITS * x
-        if case == "units" and other:
-            x = FACTOR * x
+        if other:
+            x = x * {"scales": UNITS, "units": FACTOR}.get(case, 1.0)
         if case == "shifted" and other:
             x = x + np.where(np.arange(x.shape[1]) % 3 == 0, std, 0.0)
         if case == "noisy" and number == NUM_HOSPITALS - 1:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,9 +17,6 @@ CONNECTION = "demo"
 """Name of the connection in Flower's configuration."""
 
 _START_SECONDS = 180.0
-_RETRY_SECONDS = 2.0
-_ENTERED = "SuperNode ID"
-"""Words in the log of a SuperNode that the SuperLink has accepted."""
 _NODE_SETTINGS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 """A node's executor looks for work once a second unless told otherwise, and every message passes there."""
 
@@ -30,21 +27,17 @@ class DeploymentError(RuntimeError):
 
 @dataclass
 class Node:
-    """A SuperNode: its name, where it reads its data, and the process while it runs."""
+    """A SuperNode: where it reads its data, its node config, and the process while it runs."""
 
-    name: str
     data: Path
-    settings: dict[str, str | int] = field(default_factory=dict)
+    settings: dict[str, str | int]
     process: "subprocess.Popen[bytes] | None" = None
 
 
 class Federation:
     """Start a SuperLink on loopback, take SuperNodes, and end all of it with the block.
 
-    Parameters
-    ----------
-    root
-        An empty folder for everything: certificates, keys, logs, and the folders in which the processes run.
+    `root` is an empty folder for certificates, keys, logs, and the folders in which the processes run.
     """
 
     def __init__(self, root: Path) -> None:
@@ -54,7 +47,7 @@ class Federation:
         self._logs = root / "logs"
         self._home = root / "flwr"
         self._started: list[subprocess.Popen[bytes]] = []
-        self._superlink: subprocess.Popen[bytes] | None = None
+        self.superlink: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Federation":
         for folder in (self._logs, self._home, self.root / "keys"):
@@ -67,7 +60,7 @@ class Federation:
             encoding="utf-8",
         )
         try:
-            self._start_superlink()
+            self.start_superlink()
         except BaseException:
             self._end_all()
             raise
@@ -93,7 +86,7 @@ class Federation:
             check=False,
         )
 
-    def register(self, name: str, data: Path, true_cluster: int) -> Node:
+    def register(self, name: str, data: Path, true_cluster: int) -> None:
         """Make a node's key, tell the SuperLink its public half, and write the node's config.
 
         Raises
@@ -105,42 +98,14 @@ class Federation:
         done = self.flwr("supernode", "register", f"{self._key(name)}.pub", CONNECTION, "--name", name)
         if done.returncode != 0:
             raise DeploymentError(f"the SuperLink did not register {name}: {(done.stdout + done.stderr).strip()}")
-        self.nodes[name] = Node(name, data, {"data-dir": str(data), "true-cluster": true_cluster})
-        return self.nodes[name]
+        self.nodes[name] = Node(data, {"data-dir": str(data), "true-cluster": true_cluster})
 
     def start(self, name: str) -> None:
         """Start a registered node, for the first time or again."""
         node = self.nodes[name]
-        keys = [
-            "--root-certificates",
-            str(self.root / "ca.crt"),
-            "--auth-supernode-private-key",
-            str(self._key(name)),
-        ]
-        node.process = self.start_supernode(name, keys, node.settings)
-
-    def start_again(self, name: str, seconds: float) -> None:
-        """Start a node until the SuperLink takes it: after a crash it does so once it has given the old one up.
-
-        Raises
-        ------
-        DeploymentError
-            If that takes longer than `seconds`.
-        """
-        deadline = time.monotonic() + seconds
-        entered = self.log(name).count(_ENTERED)
-        while True:
-            self.start(name)
-            while self.log(name).count(_ENTERED) == entered:
-                if time.monotonic() > deadline:
-                    raise DeploymentError(f"{name} did not come back:\n{self.log(name)[-2000:]}")
-                process = self.nodes[name].process
-                if process is None or process.poll() is not None:
-                    break
-                time.sleep(0.2)
-            else:
-                return
-            time.sleep(_RETRY_SECONDS)
+        authority = ["--root-certificates", str(self.root / "ca.crt")]
+        key = ["--auth-supernode-private-key", str(self._key(name))]
+        node.process = self.start_supernode(name, [*authority, *key], node.settings)
 
     def start_supernode(
         self, name: str, credentials: list[str], settings: dict[str, str | int]
@@ -150,26 +115,22 @@ class Federation:
         arguments = [*credentials, "--superlink", self.address, "--port", str(flower_processes.free_port())]
         return self._start(name, "flower-supernode", [*arguments, "--node-config", config])
 
-    def kill(self, name: str) -> None:
-        """End a node without warning (SIGKILL), with the task that it may be at."""
-        process = self.nodes[name].process
-        if process is not None:
-            flower_processes.kill(process)
-
-    def kill_superlink(self) -> None:
-        """End the SuperLink and the ServerApp without warning (SIGKILL), as a server that loses its power does."""
-        if self._superlink is not None:
-            flower_processes.kill(self._superlink)
-
-    def restart_superlink(self) -> None:
-        """Start the SuperLink again: same address, certificates and database.
+    def start_superlink(self) -> None:
+        """Start the SuperLink, for the first time or again with the same address, certificates and database.
 
         Raises
         ------
         DeploymentError
             If it does not start.
         """
-        self._start_superlink()
+        arguments = ["--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
+        for option, file in (("ca-certfile", "ca.crt"), ("certfile", "server.pem"), ("keyfile", "server.key")):
+            arguments += [f"--ssl-{option}", str(self.root / file)]
+        database = ["--database", str(self.root / "state.db")]
+        self.superlink = self._start("superlink", "flower-superlink", [*arguments, *database])
+        if not flower_processes.wait_for_port(self.superlink, self.port, _START_SECONDS):
+            raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')[-3000:]}")
+        time.sleep(0.5)
 
     def log(self, name: str) -> str:
         """Return all that a process has said."""
@@ -209,17 +170,6 @@ class Federation:
         """Return how many nodes the SuperLink has heard from lately."""
         done = self.flwr("supernode", "list", CONNECTION, "--format", "json")
         return sum(node.get("status") == "online" for node in _json(done.stdout).get("nodes", []))
-
-    def _start_superlink(self) -> None:
-        arguments = ["--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
-        for option, file in (("ca-certfile", "ca.crt"), ("certfile", "server.pem"), ("keyfile", "server.key")):
-            arguments += [f"--ssl-{option}", str(self.root / file)]
-        database = ["--database", str(self.root / "state.db")]
-        superlink = self._start("superlink", "flower-superlink", [*arguments, *database])
-        self._superlink = superlink
-        if not flower_processes.wait_for_port(superlink, self.port, _START_SECONDS):
-            raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')[-3000:]}")
-        time.sleep(0.5)
 
     def _start(self, name: str, program: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
         # An empty folder: Flower's tasks look for modules in the folder in which their parent was started.

@@ -20,7 +20,7 @@ from florets.reports.summary import RunSummary
 
 if TYPE_CHECKING:
     from florets.engines.local_grid import LocalGrid, NodeConfig
-    from florets.engines.pool import ClientSide, LoadClientSide
+    from florets.engines.pool import Backend, ClientSide, LoadClientSide
     from florets.engines.worker_grid import WorkerGrid
     from florets.server_app.tracker import Tracker
 
@@ -37,21 +37,10 @@ _running = threading.Lock()
 
 
 def run(config: Config, overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
-    """Run a checked experiment on the engine that it names and return its summary.
+    """Run a checked experiment, whose folders are absolute, on the engine that it names and return its summary.
 
-    Parameters
-    ----------
-    config : Config
-        The experiment, with absolute folders.
-    overrides : sequence of str
-        What was typed: the results folder is named after it.
-    trackers : sequence of Tracker
-        Objects that are called as the run goes on, besides those that the key `tracker` names.
-
-    Raises
-    ------
-    ConfigError
-        If objects are given, and the run is one of Flower's processes.
+    The results folder is named after the `overrides`. `trackers` are called as the run goes on, besides those that
+    the key `tracker` names; ConfigError for them where the run is one of Flower's processes.
     """
     return _run(config, results_folder(config, overrides), trackers)
 
@@ -72,10 +61,8 @@ def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resum
         require("sim", "engine=flwr")
         if trackers:
             raise ConfigError(
-                [
-                    f"tracker={type(trackers[0]).__name__}: an object cannot be passed to Flower's processes; name "
-                    f"its class as package.module:Class, or use engine=local."
-                ]
+                f"tracker={type(trackers[0]).__name__}: an object cannot be passed to Flower's processes; name "
+                f"its class as package.module:Class, or use engine=local."
             )
         from florets.engines import flower_run
 
@@ -91,7 +78,7 @@ def _local_grid(config: Config) -> "Iterator[LocalGrid]":
     # Clients in this process share what they keep between messages.
     if not _running.acquire(blocking=False):
         raise ConfigError(
-            ["a run is in progress in another thread of this process; wait for it, or use another process."]
+            "a run is in progress in another thread of this process; wait for it, or use another process."
         )
     try:
         with _grid(config) as grid:
@@ -145,17 +132,8 @@ def client_side() -> "ClientSide":
 def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]") -> "Iterator[WorkerGrid]":
     """Yield the grid of a run whose clients' work is done by workers: processes, or actors of a Ray cluster.
 
-    Parameters
-    ----------
-    load
-        Brings the ClientApp; other processes import it by its name.
-    nodes
-        Node config of each node with data of its own; none: there are `num_clients` simulated ones.
-
-    Raises
-    ------
-    ConfigError
-        If there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
+    `nodes` holds the node config of each node with data of its own; none: there are `num_clients` simulated ones.
+    ConfigError if there are more workers than clients, or a Ray cluster cannot be reached or has too few CPUs.
     """
     from florets.engines.processes import ProcessBackend
     from florets.engines.worker_grid import WorkerGrid
@@ -165,9 +143,9 @@ def worker_grid(load: "LoadClientSide", config: Config, nodes: "list[NodeConfig]
     num_nodes = len(nodes) or config.num_clients
     files = given.files_of(paths_of(config))
     if config.engine != "ray":
-        processes = ProcessBackend(load, config.start_timeout, files)
         count = num_workers(config.workers, num_nodes)
-        with closing(WorkerGrid(load, num_nodes, nodes or None, count, processes)) as grid:
+        backend: Backend = ProcessBackend(load, config.start_timeout, files)
+        with closing(WorkerGrid(load, num_nodes, nodes or None, count, backend)) as grid:
             yield grid
         return
     # Ray is an extra.

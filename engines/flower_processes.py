@@ -69,25 +69,16 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float) -> bool:
-    """Wait until a process listens on a port; False if it ends or the time is over before."""
+def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float, http: bool = False) -> bool:
+    """Wait until a process listens on a port, or answers HTTP on it; False if it ends or the time is over before."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1):
-                return True
-        except OSError:
-            time.sleep(0.1)
-    return False
-
-
-def wait_for_http(process: "subprocess.Popen[bytes]", port: int, seconds: float) -> bool:
-    """Wait until a process answers HTTP on a port; False if it ends or the time is over before."""
-    deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1):
-                return True
+            if http:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1).close()
+            else:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
         except urllib.error.HTTPError:
             return True
         except OSError:
@@ -100,16 +91,8 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
 
-    On Linux it is killed where this process (this thread) dies and cannot end it any more.
-
-    Parameters
-    ----------
-    folder
-        The working directory.
-    settings
-        The environment.
-    log
-        Where everything that it says goes.
+    On Linux it is killed where this process (this thread) dies and cannot end it any more. It works in `folder`, with
+    `settings` as its environment, and writes everything to `log`.
     """
     mark = uuid.uuid4().hex
     follow = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid())] if sys.platform == "linux" else []

@@ -85,7 +85,7 @@ class SuperLink:
         return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def _wait(self, port: int) -> None:
-        if not flower_processes.wait_for_http(self._process, port, _START_SECONDS):
+        if not flower_processes.wait_for_port(self._process, port, _START_SECONDS, http=True):
             ended = self._process.poll() is not None
             why = "ended at once" if ended else f"did not answer within {_START_SECONDS:.0f} s; is the machine busy?"
             raise RuntimeError(f"the SuperLink {why}\n{self.log_end()}")
@@ -117,12 +117,8 @@ def write_app(folder: Path) -> Path:
 def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     """Run an experiment with its results in `folder`, or go on with the interrupted run that is there.
 
-    Raises
-    ------
-    FlowerRunError
-        If Flower's own word on the run (`flwr ls`) is not that it completed; `flwr run` exits with 0 either way.
-    ConfigError
-        If the environment names a Ray cluster that does not answer, or the folder holds an interrupted run.
+    FlowerRunError where Flower's own word on the run (`flwr ls`) is not that it completed: `flwr run` exits with 0
+    either way.
     """
     if not resume:
         # The app does so too, but half a minute later.
@@ -146,21 +142,16 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
             raise FlowerRunError(f"Flower rejected the run: {(started.stdout + started.stderr).strip()[-2000:]}")
         try:
             superlink.flwr("log", run_id, NAME, "--stream")
-            status, details = _final_status(superlink, run_id)
+            # The log's stream can break off before the run has finished.
+            while not (ended := _status(superlink, run_id))[0].startswith("finished"):
+                time.sleep(_POLL_SECONDS)
         except BaseException:
             # Whatever interrupts the wait, Flower must not go on without anybody watching.
             superlink.flwr("stop", run_id, NAME, capture=True)
             raise
-        if status != "finished:completed":
-            raise FlowerRunError(f"the run ended as {status}: {details or superlink.log_end()}")
+        if ended[0] != "finished:completed":
+            raise FlowerRunError(f"the run ended as {ended[0]}: {ended[1] or superlink.log_end()}")
     return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
-
-
-def _final_status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
-    """Wait until the run has finished: the log's stream can break off earlier."""
-    while not (answer := _status(superlink, run_id))[0].startswith("finished"):
-        time.sleep(_POLL_SECONDS)
-    return answer
 
 
 def _run_id(output: str) -> str | None:

@@ -54,12 +54,7 @@ def plain(config: Config) -> dict[str, Any]:
 def finished_run(folder: Path, wanted: Mapping[str, Any], code: Hashes) -> RunSummary | None:
     """Return the summary of a finished run, None where it is damaged, of other settings or of other code.
 
-    Parameters
-    ----------
-    wanted
-        The configuration that is asked for, see `plain`.
-    code
-        Its author's code as it is now, see `code_on_disk`.
+    `wanted` is the configuration that is asked for (`plain`), `code` its author's code as it is now (`code_on_disk`).
     """
     if not (folder / FINISHED).is_file() or not (folder / MARKER).is_file():
         return None

@@ -24,14 +24,10 @@ def cores() -> int:
 def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
     """Return a warning where jobs at a time, each with its worker processes, are more than the cores; else nothing.
 
-    Parameters
-    ----------
-    n_jobs
-        Jobs at a time; joblib's negative numbers count down from the cores.
-    workers
-        The key `workers` of each job; None: one.
+    `workers` are the jobs' values of the key of that name.
     """
     there = cores()
+    # joblib's negative numbers count down from the cores.
     at_a_time = n_jobs if n_jobs > 0 else max(1, there + 1 + n_jobs)
     most = max((there if number == "auto" else int(number or 1) for number in workers), default=1)
     if most == 1 or at_a_time * most <= there:
@@ -43,20 +39,14 @@ def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
 
 
 def num_workers(workers: int | str | None, num_clients: int) -> int:
-    """Return the number of processes that `workers` stands for in process, where there are so many clients.
-
-    Raises
-    ------
-    ConfigError
-        If there are more than clients.
-    """
+    """Return the number of processes that `workers` stands for in process; ConfigError for more than clients."""
     if workers is None:
         return 1
     if isinstance(workers, str):
         return max(1, min(cores(), num_clients))
     if workers > num_clients:
         raise ConfigError(
-            [f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."]
+            f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."
         )
     return workers
 
@@ -68,21 +58,9 @@ Runner = Callable[[Config, Sequence[str]], RunSummary]
 
 
 def prepare(overrides: Sequence[str], caller: Path) -> Config:
-    """Return the checked experiment with absolute folders.
+    """Return the experiment that `compose` makes of the overrides, with absolute folders.
 
-    Flower's processes run elsewhere, so a relative folder would be another one there.
-
-    Parameters
-    ----------
-    overrides : sequence of str
-        As `florets.conf.compose.compose` takes them.
-    caller : Path
-        The working directory that relative folders are meant from.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found.
+    Flower's processes run elsewhere, so a folder relative to `caller` would be another one there.
     """
     config = compose(overrides)
     data_dir, results_dir = absolute(config.data_dir, caller), absolute(config.results_dir, caller)

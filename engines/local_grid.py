@@ -121,25 +121,16 @@ class LocalGrid(Grid):
         }
 
     def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
-        """Take a run's task; return what `choose_blocks` does.
-
-        Raises
-        ------
-        ConfigError
-            If the engine cannot do what the configuration asks for.
-        """
+        """Take a run's task and return what `choose_blocks` does; ConfigError where the engine cannot do that."""
         chosen = self.choose_blocks(config, task)
         self.share(task)
         return chosen
 
     def choose_blocks(self, config: Config, task: Task) -> tuple[Config, str]:
-        """Compute as many clients' work together as `batch_clients` says.
+        """Compute as many clients' work together as `batch_clients` says; return the configuration and a line.
 
-        Returns
-        -------
-        Config, str
-            The configuration with the choice in place of `auto`: the results depend on it, so that a resumed run must
-            not choose again. And a line for the screen, empty where there is nothing to say.
+        In the configuration the choice replaces `auto`: the results depend on it, and a resumed run must not choose
+        again. The line is for the screen, empty where there is nothing to say.
         """
         asked = config.batch_clients
         if asked == "off":
@@ -153,7 +144,7 @@ class LocalGrid(Grid):
             return config, f"{hint}: {gain}, and equal to rounding"
         if not self.takes_blocks:
             raise ConfigError(
-                [f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."]
+                f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."
             )
         self.block_size = size = _best_size(config, task) if asked == "auto" else asked
         chosen = replace(config, batch_clients="off" if size < 2 else size)
@@ -211,13 +202,11 @@ class LocalGrid(Grid):
         messages = self._taken(message_ids)
         if self.in_blocks is None or self.block_size < 2:
             return [self._deliver(message) for message in messages]
-        contexts = [self._contexts.get(message.metadata.dst_node_id) for message in messages]
-        here = [place for place, context in enumerate(contexts) if context is not None]
-        sent = [(messages[place], context) for place, context in enumerate(contexts) if context is not None]
-        replies = {place: no_such_node(messages[place]) for place, context in enumerate(contexts) if context is None}
+        sent = [(m, context) for m in messages if (context := self._contexts.get(m.metadata.dst_node_id)) is not None]
+        replies: dict[str, Message] = {}
         for block in self.in_blocks(sent, self.block_size):
-            replies.update((here[place], answered(self._app, *sent[place])) for place in block)
-        return [replies[place] for place in range(len(messages))]
+            replies.update((sent[n][0].metadata.message_id, answered(self._app, *sent[n])) for n in block)
+        return [replies.get(m.metadata.message_id) or no_such_node(m) for m in messages]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Send messages and return all replies; `timeout` has no effect without processes."""

@@ -146,13 +146,6 @@ _TABLE: dict[type, Callable[[Any], Any]] = {
 }
 
 
-class Readable(Protocol):
-    """Memory that a process reads, such as a `SharedFile`."""
-
-    def read(self, place: Place) -> bytes | memoryview:
-        """Return what stands at a place."""
-
-
 class Writable(Protocol):
     """Memory that a process writes, such as a `SharedFile`."""
 
@@ -168,13 +161,7 @@ class Writable(Protocol):
 
 
 class MessageWriter:
-    """Writes the messages of one exchange after the other; records go into memory, behind what is in it.
-
-    Parameters
-    ----------
-    file
-        The memory.
-    """
+    """Writes the messages of one exchange after the other; records go into memory, behind what is in it."""
 
     def __init__(self, file: Writable) -> None:
         self._file = file
@@ -206,22 +193,12 @@ class MessageWriter:
 
 
 class MessageReader:
-    """Reads what a `MessageWriter` has written, in another process.
+    """Reads what a `MessageWriter` has written, in another process; `read` returns what stands at a place."""
 
-    Parameters
-    ----------
-    file
-        The memory.
-    """
-
-    def __init__(self, file: Readable) -> None:
-        self._file = file
+    def __init__(self, read: Callable[[Place], bytes | memoryview]) -> None:
+        self._read = read
         self._exchange = 0
         self._records: dict[Place, ArrayRecord] = {}
-
-    def read(self, exchange: int, place: Place) -> Sent:
-        """Return the messages at a place; see `unpickled`."""
-        return self.unpickled(exchange, self._file.read(place))
 
     def unpickled(self, exchange: int, data: bytes | memoryview) -> Sent:
         """Return the messages that the writer gave as bytes; of one exchange equal records are one object."""
@@ -233,5 +210,5 @@ class MessageReader:
     def record(self, place: Place) -> ArrayRecord:
         """Return the record at a place."""
         if place not in self._records:
-            self._records[place] = unpickled(self._file.read(place))
+            self._records[place] = unpickled(self._read(place))
         return self._records[place]

@@ -30,12 +30,6 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     file ``node.toml`` in the folder (with tables: of the table's name) is read as the SuperNode would read it
     (`--node-config`), except for `data-dir`, for `allow`, since on one's own machine the command line is consent, and
     for what concerns tables (`florets.task.data.tables.declaration.Site`).
-
-    Raises
-    ------
-    ConfigError
-        If there are no folders, a client's name cannot be one or is another client's as well, or a node's file is no
-        TOML.
     """
     if config.task.partition != "own":
         return []
@@ -44,17 +38,15 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         return _owners(root, config)
     if not root.is_dir():
         raise ConfigError(
-            [f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."]
+            f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."
         )
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         folders = sorted(path for path in root.iterdir() if is_table(path))
     if not folders:
         raise ConfigError(
-            [
-                f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "
-                "each client, or be one table with an owner=<column>."
-            ]
+            f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "
+            "each client, or be one table with an owner=<column>."
         )
     ours = {ALLOW: ",".join(_named(config))}
     nodes = [
@@ -88,7 +80,7 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
         if empty := int(frame[owner].isna().sum()):
             log.warning("%s: %d records name no %s and are left out", path.name, empty, owner)
     except ValueError as error:
-        raise ConfigError([f"task.table.owner={owner}: {error}"]) from error
+        raise ConfigError(f"task.table.owner={owner}: {error}") from error
     ours = {ALLOW: ",".join(_named(config))}
     return [
         {"client-id": name, **ours, "data-dir": str(root), kinds.ROWS_OF: name}
@@ -116,13 +108,7 @@ def _name_problems(root: Path, folders: Sequence[Path], keys: Sequence[str]) -> 
 
 
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a device that this machine does not have; a node's own setting wins over the run's.
-
-    Raises
-    ------
-    ConfigError
-        If a node would compute there.
-    """
+    """Raise ConfigError for a device that this machine does not have; a node's own setting wins over the run's."""
     from florets.task.device import find_device
 
     names = {str(node.get("device", config.device)) for node in nodes or [{}]}
@@ -130,20 +116,18 @@ def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
         try:
             find_device(name)
         except ValueError as error:
-            raise ConfigError([f"{error}."]) from error
+            raise ConfigError(f"{error}.") from error
 
 
 def _stated(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{file}: is not TOML ({error})."]) from error
+        raise ConfigError(f"{file}: is not TOML ({error}).") from error
     stated = {name: value for name, value in values.items() if name not in SITE_KEYS}
     if wrong := [name for name, value in stated.items() if isinstance(value, dict | list)]:
         raise ConfigError(
-            [
-                f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} There are "
-                f"{', '.join(SITE_KEYS)}."
-            ]
+            f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} There are "
+            f"{', '.join(SITE_KEYS)}."
         )
     return stated

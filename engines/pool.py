@@ -22,24 +22,14 @@ from florets.task.task import Task
 
 @dataclass(frozen=True)
 class ClientSide:
-    """The ClientApp of this process and how its work is shared out.
-
-    Parameters
-    ----------
-    app
-        Handles every message.
-    in_blocks
-        Computes the work of several clients together.
-    cut_blocks
-        Returns the places of the messages that are answered alone, and those of each block of at most a number.
-    adopt
-        Lets this process serve simulated clients from a task that it is handed; None: no more.
-    """
+    """The ClientApp of this process and how its work is shared out."""
 
     app: ClientApp
     in_blocks: InBlocks
     cut_blocks: Callable[[Sent, int], tuple[list[int], list[list[int]]]]
+    """Returns the places of the messages that are answered alone, and those of each block of at most a number."""
     adopt: Callable[[Task | None], None]
+    """Lets this process serve simulated clients from a task that it is handed; None: no more."""
 
 
 LoadClientSide = Callable[[], ClientSide]
@@ -56,31 +46,17 @@ class WorkersFailed(FederationError):
 
 @dataclass(frozen=True)
 class Unit:
-    """Messages that one worker answers at a time.
-
-    Parameters
-    ----------
-    sent
-        The messages and their clients' contexts.
-    block
-        Size of the block that they are; 0: each is answered by itself.
-    worker
-        Number of the worker that has their clients' data; None: all have them.
-    """
+    """Messages that one worker answers at a time."""
 
     sent: Sent
     block: int = 0
+    """Size of the block that they are; 0: each is answered by itself."""
     worker: int | None = None
+    """Number of the worker that has their clients' data; None: all have them."""
 
 
 class Worker(ABC):
-    """One worker, and what it has in hand.
-
-    Parameters
-    ----------
-    number
-        Its place in the pool, which whoever replaces it takes over.
-    """
+    """One worker, and what it has in hand; whoever replaces it takes over its number, the place in the pool."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -160,17 +136,8 @@ class Backend(ABC):
     def share(self, task: Task, folders: Sequence[str], side: ClientSide) -> bool:
         """Give the workers the data of a task, before the first of them is started.
 
-        Parameters
-        ----------
-        folders
-            Data folders of nodes that have data of their own.
-        side
-            The ClientApp of this process, by which blocks are cut.
-
-        Returns
-        -------
-        bool
-            Whether each worker has the data of all clients at no cost; else each makes those of its own clients.
+        `folders` are those of nodes that have data of their own; blocks are cut by this process's `side`. Return
+        whether each worker has the data of all clients at no cost; else each makes those of its own clients.
         """
 
     @abstractmethod
@@ -209,15 +176,7 @@ log = logging.getLogger("florets")
 
 
 class WorkerPool:
-    """Workers that answer the messages of one exchange after the other.
-
-    Parameters
-    ----------
-    backend
-        Where they run.
-    count
-        Their number.
-    """
+    """Workers that answer the messages of one exchange after the other."""
 
     def __init__(self, backend: Backend, count: int) -> None:
         self._backend = backend
@@ -245,10 +204,7 @@ class WorkerPool:
     def wait_until_ready(self, seconds: float) -> None:
         """Wait until all workers are ready; others answer for the clients of those that are not after some seconds.
 
-        Raises
-        ------
-        WorkersFailed
-            If one cannot start, or none is ready in time.
+        WorkersFailed if one cannot start, or none is ready in time.
         """
         deadline = time.monotonic() + seconds
         while waiting := [worker for worker in self.workers if not worker.is_ready]:
@@ -285,12 +241,8 @@ class WorkerPool:
     def arrived(self, seconds: float) -> Iterator[Message]:
         """Yield the replies that are there, or come first within some seconds.
 
-        Clients of a worker that has ended get error replies, as far as it had their messages in hand.
-
-        Raises
-        ------
-        WorkersFailed
-            If there are no workers, and no more can be started.
+        Clients of a worker that has ended get error replies, as far as it had their messages in hand. WorkersFailed
+        if there are no workers, and no more can be started.
         """
         self._check_any()
         there = [worker for worker in self.workers if not worker.has_ended]
@@ -369,13 +321,7 @@ class WorkerPool:
         self._give_all()
 
     def _started(self, number: int) -> Worker:
-        """Return a new worker; one that the system has no room for is tried once more.
-
-        Raises
-        ------
-        OSError
-            If the second start fails, too.
-        """
+        """Return a new worker; one that the system has no room for is tried once more, and then OSError."""
         try:
             return self._backend.start(number)
         except OSError as error:

@@ -28,17 +28,7 @@ from florets.task.task import Task
 
 @dataclass(frozen=True)
 class Order:
-    """Messages that a worker is to answer.
-
-    Parameters
-    ----------
-    exchange
-        Number of the exchange that they belong to.
-    place
-        Where they stand in the shared file.
-    block
-        Size of the block that they are; 0: each is answered by itself.
-    """
+    """Messages that a worker is to answer: the exchange's number, their place in the shared file, `Unit`'s block."""
 
     exchange: int
     place: Place
@@ -52,20 +42,10 @@ def work(
     clients: Place | None,
     files: Mapping[str, bytes],
 ) -> None:
-    """Answer the orders that come through a pipe.
+    """Answer the orders that come through a pipe: with `READY`, and then with what `answered_unit` returns.
 
-    Parameters
-    ----------
-    pipe
-        `Order` comes; `READY`, and then pickled answers and the process's CPU seconds so far, go.
-    load
-        Brings the ClientApp.
-    file
-        Where messages and data stand.
-    clients
-        Place of the `SharedClients`, None where each node has data of its own.
-    files
-        Objects that were given in Python, see `florets.task.given`.
+    Messages and data stand in `file`, the `SharedClients` at the place `clients`; None where nodes have data of their
+    own. `files` are objects that were given in Python, see `florets.task.given`.
     """
     # Ctrl-C and the end of a terminal reach all of its processes: the first one ends the others.
     for name in ("SIGINT", "SIGHUP"):
@@ -74,7 +54,7 @@ def work(
     end_with_parent()
     as_flowers_process()
     given.adopt(files)
-    side, reader = load(), MessageReader(file)
+    side, reader = load(), MessageReader(file.read)
     one_thread_for_good()
     if clients is not None:
         side.adopt(SharedTask(pickle.loads(file.read(clients)), file))
@@ -83,16 +63,14 @@ def work(
         pipe.send_bytes(READY)
         while True:
             order: Order = pipe.recv()
-            pipe.send_bytes(answered_unit(side, reader.read(order.exchange, order.place), order.block))
+            sent = reader.unpickled(order.exchange, file.read(order.place))
+            pipe.send_bytes(answered_unit(side, sent, order.block))
 
 
 def answered_unit(side: ClientSide, sent: Sent, block: int) -> bytes:
     """Answer messages, as a block of a size or, where that is 0, each by itself; in a worker.
 
-    Returns
-    -------
-    bytes
-        A pickled `Answer` to each, and the process's CPU seconds so far.
+    Return a pickled `Answer` to each, and the process's CPU seconds so far.
     """
     return pickled((list(_answers(side, sent, block)), time.process_time()))
 
@@ -145,15 +123,7 @@ class ProcessBackend(Backend):
     """Processes that are copies of a server process, which has loaded the ClientApp and computed nothing.
 
     A copy of it is made in milliseconds and has none of the threads with which a copy of this process might hang.
-
-    Parameters
-    ----------
-    load
-        Brings the ClientApp; other processes import it by its name.
-    start_limit
-        Seconds that a process may take to start.
-    files
-        Objects that were given in Python, see `florets.task.given`.
+    `start_limit` is the seconds that a process may take to start, `files` objects that were given in Python.
     """
 
     def __init__(

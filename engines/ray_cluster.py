@@ -34,18 +34,7 @@ _LEAVE_OUT = (
 
 
 def check_address(address: str) -> None:
-    """Refuse `engine=ray` where Ray is not installed, or does not answer at the address that is given.
-
-    Parameters
-    ----------
-    address
-        As `florets.engines.ray_cluster.connected` takes it.
-
-    Raises
-    ------
-    ConfigError
-        In these cases.
-    """
+    """Raise ConfigError where Ray is not installed, or does not answer at an address as `connected` takes it."""
     require("ray", "engine=ray")
     if address != "auto":
         if ":" in address:
@@ -53,7 +42,7 @@ def check_address(address: str) -> None:
     elif (named := os.environ.get(RAY_ADDRESS, "")) == OWN:
         # Ray would start one, open to other machines, without a word.
         raise ConfigError(
-            [f"ray_address=auto: {RAY_ADDRESS}={OWN} asks for no cluster; unset it, or leave ray_address out."]
+            f"ray_address=auto: {RAY_ADDRESS}={OWN} asks for no cluster; unset it, or leave ray_address out."
         )
     elif named not in ("", "auto"):
         _check_named(named, _LEAVE_OUT)
@@ -62,13 +51,7 @@ def check_address(address: str) -> None:
 
 
 def check_simulation() -> None:
-    """Refuse Flower's simulation where the environment names a Ray cluster that does not answer.
-
-    Raises
-    ------
-    ConfigError
-        In this case.
-    """
+    """Raise ConfigError where the environment names a Ray cluster for Flower's simulation that does not answer."""
     if (named := os.environ.get(RAY_ADDRESS)) == "auto":
         _check_latest(f"{RAY_ADDRESS}=auto", f"unset {RAY_ADDRESS}")
     elif named:
@@ -76,20 +59,7 @@ def check_simulation() -> None:
 
 
 def check_alive(address: str, given: str, remedy: str) -> None:
-    """Look whether a Ray head node answers.
-
-    Parameters
-    ----------
-    given
-        What the user has set.
-    remedy
-        What the user can do where none does.
-
-    Raises
-    ------
-    ConfigError
-        If none does.
-    """
+    """Raise ConfigError where no Ray head node answers, with what the user has given and can do."""
     import grpc
 
     if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):
@@ -108,7 +78,7 @@ def check_alive(address: str, given: str, remedy: str) -> None:
             if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
             else "nobody answers there"
         )
-        raise ConfigError([f"{given}: {reason}; {remedy}"]) from error
+        raise ConfigError(f"{given}: {reason}; {remedy}") from error
 
 
 def _check_named(named: str, remedy: str) -> None:
@@ -158,37 +128,29 @@ _FOLDER = "florets-ray-"
 
 
 def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:
-    """Return the number of actors that `workers` stands for.
+    """Return the number of actors that `workers` stands for; ConfigError for more than CPUs or clients, or none free.
 
-    Parameters
-    ----------
-    cpus, free
-        CPUs of the cluster's nodes, and how many of them nobody uses.
-
-    Raises
-    ------
-    ConfigError
-        If there are more than CPUs or clients, or no CPU is free.
+    `cpus` and `free` are the CPUs of the cluster's nodes, and how many of them nobody uses.
     """
     if isinstance(workers, int):
         if workers > cpus:
             raise ConfigError(
-                [f"workers={workers}: the Ray cluster has {cpus} CPUs, one for each; use workers of at most {cpus}."]
+                f"workers={workers}: the Ray cluster has {cpus} CPUs, one for each; use workers of at most {cpus}."
             )
         return num_workers(workers, num_clients)
     if free < 1:
         raise ConfigError(
-            [
-                f"engine=ray: the Ray cluster has no free CPU (of {cpus}); wait until others have finished, or give "
-                f"workers=<number> to wait for them until start_timeout."
-            ]
+            f"engine=ray: the Ray cluster has no free CPU (of {cpus}); wait until others have finished, or give "
+            f"workers=<number> to wait for them until start_timeout."
         )
     return min(free, num_clients)
 
 
 @contextmanager
 def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
-    """Connect to a cluster, or start a Ray of this machine's own, and let go of it at the end; yield its CPUs.
+    """Connect to a cluster, or start a Ray of this machine's own, and disconnect at the end; ConfigError without one.
+
+    Yields the CPUs of its nodes, and how many of them nobody uses.
 
     Parameters
     ----------
@@ -197,16 +159,6 @@ def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
         connected already, that connection is used, and stays.
     wait
         Wait for CPUs that a run which has just ended is about to leave.
-
-    Yields
-    ------
-    int, int
-        CPUs of its nodes, and how many of them nobody uses.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such cluster.
     """
     for name, value in (_QUIET if address else _QUIET | _THIS_MACHINE_ALONE).items():
         os.environ.setdefault(name, value)
@@ -222,7 +174,7 @@ def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
                 _connect(ray, address, folder)
             # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
             except Exception as error:
-                raise ConfigError([_refusal(address, error)]) from error
+                raise ConfigError(_refusal(address, error)) from error
             finally:
                 _restore(own)
             yield _cpus(ray, wait)

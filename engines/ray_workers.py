@@ -27,15 +27,7 @@ from florets.task.task import Task, TaskSpec
 
 @dataclass(frozen=True)
 class Started:
-    """What an actor says first.
-
-    Parameters
-    ----------
-    where
-        Its node and process, for a reader.
-    problem
-        Why it cannot work; empty: it can.
-    """
+    """What an actor says first: its node and process, for a reader, and why it cannot work, if it cannot."""
 
     where: str
     problem: str = ""
@@ -46,23 +38,15 @@ class RayActor:
 
     def __init__(self) -> None:
         self._side: ClientSide | None = None
-        self._objects = RayObjects()
-        self._reader = MessageReader(self._objects)
+        self._references: Mapping[int, Any] = {}
+        self._reader = MessageReader(self._object)
         self._while_it_lives = ExitStack()
 
     def start(self, load: LoadClientSide, task: str, folders: Sequence[str], files: Mapping[str, bytes]) -> Started:
         """Load the ClientApp and the data.
 
-        Parameters
-        ----------
-        load
-            Brings the ClientApp.
-        task
-            The `TaskSpec`, as JSON; empty where each node has data of its own.
-        folders
-            Those of such nodes, which must be on this machine too.
-        files
-            Objects that were given in Python, see `florets.task.given`.
+        `task` is the `TaskSpec` as JSON, empty where nodes have data of their own; `folders` are those of such nodes,
+        which must be on this machine too. `files` are objects that were given in Python, see `florets.task.given`.
         """
         where = f"{platform.node()}, process {os.getpid()}"
         one_thread_for_good()
@@ -82,38 +66,19 @@ class RayActor:
         return Started(where)
 
     def answer(self, exchange: int, messages: bytes, records: Mapping[int, Any], block: int) -> bytes:
-        """Answer messages of an exchange.
+        """Answer messages of an exchange, as `MessageWriter.pickled` gives them; see `answered_unit`.
 
-        Parameters
-        ----------
-        messages
-            As `MessageWriter.pickled` gives them.
-        records
-            References to the objects with the records that several messages hold, by their place's start.
-        block
-            As in `Unit`.
-
-        Returns
-        -------
-        bytes
-            As `answered_unit`.
+        `records` are references to the objects with the records that several messages hold, by their place's start.
         """
         assert self._side is not None, "it has been started"
-        self._objects.references = records
+        self._references = records
         return answered_unit(self._side, self._reader.unpickled(exchange, messages), block)
 
-
-class RayObjects:
-    """Ray's objects in the form of shared memory; a node holds each of them once for all its actors."""
-
-    def __init__(self) -> None:
-        self.references: Mapping[int, Any] = {}
-
-    def read(self, place: Place) -> memoryview:
-        """Return an object's bytes."""
+    def _object(self, place: Place) -> memoryview:
+        """Return the bytes of one of Ray's objects; a node holds each of them once for all its actors."""
         import ray
 
-        return memoryview(ray.get(self.references[place.start]))
+        return memoryview(ray.get(self._references[place.start]))
 
 
 log = logging.getLogger("florets")
@@ -126,18 +91,8 @@ class RayBackend(Backend):
     """Actors of one CPU each, on whichever nodes have one to spare; Ray is connected.
 
     The records that several messages of an exchange hold, such as all models, are put into Ray's memory once: a node
-    fetches them once, whatever the number of its actors. What one message alone holds goes with it.
-
-    Parameters
-    ----------
-    load
-        Brings the ClientApp; the nodes import it by its name.
-    start_seconds
-        How long to wait for the actors.
-    data_dir
-        Folder of the data, for messages.
-    files
-        Objects that were given in Python, see `florets.task.given`.
+    fetches them once, whatever the number of its actors. What one message alone holds goes with it. `data_dir` is the
+    folder that error texts name, `files` are objects that were given in Python.
     """
 
     # A call of an actor costs milliseconds.

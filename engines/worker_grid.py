@@ -63,17 +63,7 @@ class WorkerGrid(LocalGrid):
 
     A reply depends on its message and the client's state alone, and both come from here: whichever worker answers,
     its bits are the same. Who does not answer before the next exchange begins has its worker ended and replaced.
-
-    Parameters
-    ----------
-    load
-        Brings the ClientApp; other processes import it by its name.
-    num_nodes, node_configs
-        See `LocalGrid`.
-    workers
-        Number of workers.
-    backend
-        Where they run; None: each is a process of this machine.
+    The workers run on the `backend`; None: each is a process of this machine.
     """
 
     fails_alike = False
@@ -102,16 +92,10 @@ class WorkerGrid(LocalGrid):
         try:
             return super().prepare(config, task)
         except WorkersFailed as error:
-            raise ConfigError([f"{error}."]) from error
+            raise ConfigError(f"{error}.") from error
 
     def share(self, task: Task) -> None:
-        """Hand a task to the workers, and start them.
-
-        Raises
-        ------
-        WorkersFailed
-            If one cannot start, as far as the backend waits for that.
-        """
+        """Hand a task to the workers, and start them; WorkersFailed where the backend waits for one that cannot."""
         configs = [context.node_config for context in self._contexts.values()]
         folders = [str(config["data-dir"]) for config in configs if "data-dir" in config]
         self._has_shared_data = self._backend.share(task, folders, self._side)

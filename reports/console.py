@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import TextIO
 
 log = logging.getLogger("florets")
@@ -26,23 +27,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _scaled(value: float, units: Mapping[str, float], smallest: str) -> str:
+    # Rounded first: 999.6 kB in three digits is 1 MB, not 1000 kB.
+    rounded = float(f"{value:.3g}")
+    unit, factor = next(((unit, factor) for unit, factor in units.items() if rounded >= factor), (smallest, 1.0))
+    return f"{rounded / factor:g} {unit}".rstrip()
+
+
 def size(num_bytes: float) -> str:
     """Return a number of bytes in the unit that suits it, decimal as networks count."""
-    # Rounded first: 999.6 kB in three digits is 1 MB, not 1000 kB.
-    rounded = float(f"{num_bytes:.3g}")
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if rounded >= factor:
-            return f"{rounded / factor:g} {unit}"
-    return f"{rounded:g} B"
+    return _scaled(num_bytes, {"GB": 1e9, "MB": 1e6, "kB": 1e3}, "B")
 
 
 def number(count: float) -> str:
     """Return a count in three digits, with the word that suits it."""
-    rounded = float(f"{count:.3g}")
-    for unit, factor in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
-        if rounded >= factor:
-            return f"{rounded / factor:g} {unit}"
-    return f"{rounded:g}"
+    return _scaled(count, {"billion": 1e9, "million": 1e6, "thousand": 1e3}, "")
 
 
 def duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ may well be at 2."""
 _ABSURD_ERROR = 100.0
 """The same of a single client, beyond all noise."""
 _SEVERAL = 3
-"""Rounds in which a client is rejected before it is told of: fewer are an accident."""
+"""Rounds in which a client is rejected before it is reported: fewer are an accident."""
 _MOST_KEYS = 10
 _ROUNDS = 5
 """Rounds in which a training loss should fall."""
@@ -48,11 +48,13 @@ def refusals(lines: Sequence[RoundLine]) -> list[str]:
             alike.setdefault((count, reason), []).append(key)
     said = []
     for (count, reason), keys in alike.items():
-        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-        said.append(
-            f"client {', '.join(keys[:_MOST_KEYS])}{more}, in {count} of {counted(len(lines), 'round')}: {reason}"
-        )
+        said.append(f"client {_listed(keys)}, in {count} of {counted(len(lines), 'round')}: {reason}")
     return said
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+    return ", ".join(keys[:_MOST_KEYS]) + more
 
 
 def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str:
@@ -121,11 +123,9 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
     }
     far = [key for key, (_, r2, _) in known.items() if 1 - r2 > _ABSURD_ERROR**2]
     if far and 2 * len(far) <= len(known):
-        more = f" and {len(far) - _MOST_KEYS} more" if len(far) > _MOST_KEYS else ""
         return (
-            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} "
-            f"({', '.join(far[:_MOST_KEYS])}{more}): the RMSE on their test records is over {_ABSURD_ERROR:g} times "
-            "that of their mean; lower train.learning_rate"
+            f"the models have diverged at {len(far)} of {counted(len(known), 'client')} ({_listed(far)}): the RMSE "
+            f"on their test records is over {_ABSURD_ERROR:g} times that of their mean; lower train.learning_rate"
         )
     below = sum(r2 < 0 for _, r2, _ in known.values())
     squares = math.fsum(n * rmse**2 for n, _, rmse in known.values())

@@ -2,8 +2,7 @@
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -137,28 +136,18 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
                 "earlier version wrote it: run the experiment again."
             ]
         )
-    with _opened(path) as file:
-        rounds = sorted({round_of(name) for name in file.files})
-        wanted = rounds[-1] if round is None else round
-        if wanted not in rounds:
-            raise ConfigError(
-                [f"round={wanted}: no clients were compared in this round; the run has {_listed(rounds)}."]
-            )
-        return Embedding(wanted, str(file[f"{wanted}/kind"]), *(file[f"{wanted}/{name}"] for name in _FIELDS))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Open an archive of arrays; raise ConfigError where it is damaged, whatever NumPy and zipfile raise."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            yield file
+            rounds = sorted({round_of(name) for name in file.files})
+            wanted = rounds[-1] if round is None else round
+            if wanted not in rounds:
+                shown = list(map(str, rounds if len(rounds) <= 8 else [*rounds[:4], "...", *rounds[-2:]]))
+                raise ConfigError(
+                    [f"round={wanted}: no clients were compared in this round; the run has {', '.join(shown)}."]
+                )
+            return Embedding(wanted, str(file[f"{wanted}/kind"]), *(file[f"{wanted}/{name}"] for name in _FIELDS))
     except ConfigError:
         raise
+    # NumPy and zipfile raise many kinds of error for a damaged archive.
     except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError([f"{path}: is damaged; run the experiment again."]) from error
-
-
-def _listed(rounds: list[int]) -> str:
-    shown = [str(number) for number in rounds]
-    return ", ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-2:]])

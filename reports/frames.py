@@ -128,33 +128,21 @@ def _damaged(path: Path) -> ConfigError:
 
 
 def _table(path: Path) -> "DataFrame":
+    import pandas as pd
+
+    text = _text(path)
     try:
-        return _read_table(_text(path))
-    except ConfigError:
-        raise
+        head = pd.read_csv(io.StringIO(text), nrows=0, dtype=str).columns
+        texts = [name for name in _TEXTS if name in head]
+        integers = [name for name in head if name in _INTEGERS or name.endswith("_examples")]
+        # A client may be called "NA": of texts nothing but an empty one is missing.
+        missing = {name: [""] if name in texts else ["", "nan"] for name in head}
+        types: Mapping[str, Any] = {**dict.fromkeys(texts, str), **dict.fromkeys(integers, "Int64")}
+        table = pd.read_csv(io.StringIO(text), dtype=types, keep_default_na=False, na_values=missing)
+        return table.astype({"round": "int64"}) if "round" in table else table
     except (ValueError, TypeError) as error:
         # What pandas raises is a ValueError.
         raise _damaged(path) from error
-
-
-def _read_table(text: str) -> "DataFrame":
-    import pandas as pd
-
-    head = pd.read_csv(io.StringIO(text), nrows=0, dtype=str).columns
-    texts = [name for name in _TEXTS if name in head]
-    integers = [name for name in head if name in _INTEGERS or name.endswith("_examples")]
-    # A client may be called "NA": of texts nothing but an empty one is missing.
-    missing = {name: [""] if name in texts else ["", "nan"] for name in head}
-    types: Mapping[str, Any] = {**dict.fromkeys(texts, str), **dict.fromkeys(integers, "Int64")}
-    table: DataFrame = pd.read_csv(
-        io.StringIO(text),
-        dtype=types,
-        keep_default_na=False,
-        na_values=missing,
-    )
-    if "round" in table:
-        table["round"] = table["round"].astype("int64")
-    return table
 
 
 def _flat(line: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

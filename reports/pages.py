@@ -112,12 +112,14 @@ _PARTS = """
 {% endfor %}
 {% endmacro %}
 
-{% macro section(title, note="") %}
+{% macro section(title, note="", shown=true) %}
+{% if shown %}
 <section>
 <h2>{{ title }}</h2>
 {% if note %}<p>{{ note }}</p>{% endif %}
 {{ caller() }}
 </section>
+{% endif %}
 {% endmacro %}
 
 {% macro folded(title, open=false) %}

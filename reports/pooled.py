@@ -109,12 +109,12 @@ def to_json(statistics: Mapping[str, TestStatistics]) -> str:
 
     ``train`` is in addition to the parts. What is not defined is null.
     """
-    told = {
+    stored = {
         key: {name: _plain(part) for name, part in client.parts.items()}
         | {TRAIN: None if client.train is None else client.train.tolist()}
         for key, client in sorted(statistics.items())
     }
-    return json.dumps(told, allow_nan=False, separators=(",", ":")) + "\n"
+    return json.dumps(stored, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _plain(part: PartStatistics) -> dict[str, Any]:
@@ -140,32 +140,32 @@ def read_test_statistics(folder: Path) -> dict[str, TestStatistics]:
     path = folder / FILE
     if not path.is_file():
         return {}
-    told = json.loads(path.read_text(encoding="utf-8"))
+    stored = json.loads(path.read_text(encoding="utf-8"))
     return {
         key: TestStatistics(
             {name: _part(values) for name, values in client.items() if name != TRAIN},
             None if client[TRAIN] is None else np.array(client[TRAIN], dtype=np.float64),
         )
-        for key, client in told.items()
+        for key, client in stored.items()
     }
 
 
 def _part(values: Mapping[str, Any]) -> PartStatistics:
-    scores, told = values["scores"], values["sums"]
-    if told is None:
+    scores, stored = values["scores"], values["sums"]
+    if stored is None:
         return PartStatistics(values["n"], scores)
-    measures = VALUE_MEASURES if told["deviations"] else CLASS_MEASURES
+    measures = VALUE_MEASURES if stored["deviations"] else CLASS_MEASURES
     columns = [np.array(values["replicates"][name], dtype=np.float32) for name in measures]
-    filled = told["histogram"]
+    filled = stored["histogram"]
     histogram = np.zeros((filled["curves"], 2, BINS), dtype=np.int32)
     histogram.ravel()[filled["cells"]] = filled["counts"]
     sums = PartSums(
         figures=np.array([scores.get(name, np.nan) for name in measures], dtype=np.float64),
         replicates=np.stack(columns, axis=1),
-        sums=np.array(told["sums"], dtype=np.float64),
-        confusion=np.array(told["confusion"], dtype=np.int32).reshape(-1, 3),
+        sums=np.array(stored["sums"], dtype=np.float64),
+        confusion=np.array(stored["confusion"], dtype=np.int32).reshape(-1, 3),
         histogram=histogram,
-        deviations=np.array(told["deviations"], dtype=np.float64),
+        deviations=np.array(stored["deviations"], dtype=np.float64),
     )
     return PartStatistics(values["n"], scores, sums)
 

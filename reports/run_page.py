@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from florets.reports.summary import (
     stability_words,
     unplaced_words,
 )
-
-if TYPE_CHECKING:
-    from florets.reports.figures import Picture
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -53,14 +50,11 @@ _PAGE = """{% extends "page" %}
 {% block main %}
 {{ tiles(figures) }}
 
-{% if plots.curves %}
-{% call section("Over the rounds") %}
+{% call section("Over the rounds", shown=plots.curves) %}
 {{ image(plots.curves, "Curves over the rounds: adjusted Rand index and test result") }}
 {% endcall %}
-{% endif %}
 
-{% if summary.discovery %}
-{% call section("Are there groups?") %}
+{% call section("Are there groups?", shown=summary.discovery) %}
 <p class="found">{{ summary.discovery[0] | upper }}{{ summary.discovery[1:] }}.</p>
 {% if plots.discovery %}
 <p>Left: for every number of groups K, how well groups formed on some of the clients' data predict what the clients
@@ -69,32 +63,24 @@ gives. Right: how alike what two clients learned is, clients sorted by group.</p
 {{ image(plots.discovery, "Score over the number of groups, and similarity of every pair of clients") }}
 {% endif %}
 {% endcall %}
-{% endif %}
 
-{% if plots.spectrum %}
-{% call section("What was clustered") %}
+{% call section("What was clustered", shown=plots.spectrum) %}
 <p>Above: each client's features in some rounds, in the three directions in which they differ most, drawn obliquely.
 Below: the singular values of what clients sent until then; the features belong to the largest.</p>
 {{ image(plots.spectrum, "Features of the clients by true cluster, and singular values") }}
 {% endcall %}
-{% endif %}
 
-{% if clusters %}
-{% call section("Clusters", clusters[0]) %}{{ table(clusters[1], "confusion") }}{% endcall %}
-{% endif %}
+{% call section("Clusters", clusters[0], clusters[1]) %}{{ table(clusters[1], "confusion") }}{% endcall %}
 
-{% if plots.loss_matrix %}
-{% call section("Losses", "At the end of the run: the lower the loss, the better the model fits the client.") %}
+{% call section("Losses", shown=plots.loss_matrix) %}
+<p>At the end of the run: the lower the loss, the better the model fits the client.</p>
 {{ image(plots.loss_matrix, "Heatmap of the loss of every model on every client") }}
 {% endcall %}
-{% endif %}
 
-{% if scores %}
-{% call section("Tests") %}
+{% call section("Tests", shown=scores) %}
 <p>Figures over the clients at the end of the run; weighted: by test samples, worst tenth: mean of the worst 10 %.</p>
 {{ table(scores, "full") }}
 {% endcall %}
-{% endif %}
 
 {% if predictions %}
 {% call folded("Predictions of each model") %}
@@ -129,24 +115,13 @@ Below: the singular values of what clients sent until then; the features belong 
 def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     """Draw a finished run's plots and write its ``report.html``, from the files in its folder alone.
 
-    Parameters
-    ----------
-    folder : Path
-        A run's folder, with at least ``summary.json``, ``rounds.jsonl``, ``clients.csv``, ``config.yaml``.
-    title : str
-        The page's heading; the name of the experiment where it is empty.
-    pictures : bool
-        Whether the plots are drawn: they take most of a small run's end.
-
-    Returns
-    -------
-    Path
-        The page.
+    An empty `title` stands for the name of the experiment; without `pictures` no plots are drawn, which take most of
+    a small run's end.
 
     Raises
     ------
     OSError
-        If one of those files is missing: only a run that came to its end has them all.
+        If ``summary.json``, ``rounds.jsonl``, ``clients.csv`` or ``config.yaml`` is missing: the run has not ended.
     """
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     lines = read_lines(folder)
@@ -191,25 +166,13 @@ def _rows(path: Path) -> list[Row]:
 
 def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Draw a run's figures into its folder; return those that exist, for the page."""
-    images = {}
-    for name, picture in _figures(folder, lines, clients):
-        if picture is not None:
-            picture.save(folder / f"{name}.png")
-            images[name] = embedded(folder / f"{name}.png")
-    return images
-
-
-def _figures(
-    folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]
-) -> Iterator[tuple[str, Picture | None]]:
     # matplotlib takes a second that only pictures need.
     from florets.reports.run_figures import evidence_figure, losses_figure, run_figure, spectra_figure, spectra_of
 
-    yield "curves", run_figure(lines)
+    pictures = {"curves": run_figure(lines), "spectrum": spectra_figure(spectra_of(folder, lines))}
     evidence = last_evidence(lines)
     if evidence and evidence["scores"] and evidence["similarity"]:
-        yield "discovery", evidence_figure(evidence)
-    yield "spectrum", spectra_figure(spectra_of(folder, lines))
+        pictures["discovery"] = evidence_figure(evidence)
     if rows := _rows(folder / "loss_matrix.csv"):
         models = [name for name in rows[0] if name.startswith("model_")]
         losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
@@ -217,7 +180,13 @@ def _figures(
             {row["client"]: int(row[name]) for row in clients if row[name]}
             for name in ("true_cluster", "found_cluster")
         )
-        yield "loss_matrix", losses_figure([row["client"] for row in rows], losses, truth, found)
+        pictures["loss_matrix"] = losses_figure([row["client"] for row in rows], losses, truth, found)
+    images = {}
+    for name, picture in pictures.items():
+        if picture is not None:
+            picture.save(folder / f"{name}.png")
+            images[name] = embedded(folder / f"{name}.png")
+    return images
 
 
 def scores(summary: RunSummary) -> Table:
@@ -291,19 +260,18 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
     elif summary.final_loss is not None:
         tiles.append(("test loss", f"{summary.final_loss:.4g}", mean))
     tiles += _tuned_tile(summary, lines)
-    if summary.final_worst_tenth is not None:
-        name = "test accuracy, worst tenth"
-        note = "mean over the tenth of the clients with the lowest"
-        tiles.append((name, f"{summary.final_worst_tenth:.2%}", note))
+    if (worst := summary.final_worst_tenth) is not None:
+        tiles.append(
+            ("test accuracy, worst tenth", f"{worst:.2%}", "mean over the tenth of the clients with the lowest")
+        )
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
         clients = ari_words(vars(summary), "final_")
         note = f"over {clients}; {note}" if clients else note
         tiles.append(("adjusted Rand index", f"{summary.final_ari:.3f}", note))
-    if summary.final_model_error is not None:
-        note = "largest distance from a true model"
-        tiles.append(("model error", f"{summary.final_model_error:.4g}", note))
+    if (error := summary.final_model_error) is not None:
+        tiles.append(("model error", f"{error:.4g}", "largest distance from a true model"))
     note = "of the best model for each true cluster, mean over clusters"
     if summary.final_cluster_error is not None:
         tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
@@ -331,12 +299,12 @@ def _tuned_tile(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
     return []
 
 
-def confusion(clients: Sequence[Row], num_models: int) -> tuple[str, Table] | None:
+def confusion(clients: Sequence[Row], num_models: int) -> tuple[str, Table]:
     """Return a note and the clients counted by true cluster and model, or one row where the truth is not known."""
     placed = [row for row in clients if row["found_cluster"]]
     # Where each client has a model of its own (Local-only) the table would be a diagonal of ones.
     if not placed or num_models > MOST_COLUMNS or num_models == len(placed) > 1:
-        return None
+        return "", []
     counts = Counter((row["true_cluster"], int(row["found_cluster"])) for row in placed)
     models = range(max(model for _, model in counts) + 1)
     names = sorted({true for true, _ in counts}, key=lambda true: (not true, int(true or 0)))

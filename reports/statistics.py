@@ -38,6 +38,7 @@ class Spread:
         mean = fmean(values) if values else math.nan
         if number < 2:
             return cls(number, mean, math.nan, math.nan, math.nan)
+        from scipy.special import expit, logit
         from scipy.stats import t  # half a second that only tables need
 
         deviation = stdev(values)
@@ -49,13 +50,8 @@ class Spread:
         place = (mean - least) / width
         # The derivative of the logit is 1 / (p (1 - p)).
         reach = half / width / (place * (1 - place))
-        centre = math.log(place / (1 - place))
-        low, high = (least + width * _logistic(centre + sign * reach) for sign in (-1, 1))
+        low, high = (least + width * float(expit(logit(place) + sign * reach)) for sign in (-1, 1))
         return cls(number, mean, deviation, low, high)
-
-
-def _logistic(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(max(x, -700.0)) / (1 + math.exp(max(x, -700.0)))
 
 
 def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> list[float]:
@@ -71,13 +67,11 @@ def paired_p(differences: Sequence[float]) -> float | None:
     """
     if len(differences) < FEWEST_PAIRS:
         return None
-    mean, deviation = fmean(differences), stdev(differences)
-    if deviation <= 1e-9 * max(map(abs, differences)):
+    if stdev(differences) <= 1e-9 * max(map(abs, differences)):
         return None
-    from scipy.stats import t
+    from scipy.stats import ttest_1samp
 
-    number = len(differences)
-    return float(2 * t.sf(abs(mean) / (deviation / math.sqrt(number)), number - 1))
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -157,14 +157,10 @@ def round_line(
 
     Parameters
     ----------
-    truth : mapping of str to int
-        True cluster of each client that reported one.
-    figures : mapping of str to float or None, optional
-        What `florets.server_app.final_models` knows of the round.
-    clients : collection of str
-        All clients' keys.
-    data_changed : int
-        Clients with other data than in the round before.
+    truth, figures
+        True cluster of each client that reported one; what `florets.server_app.final_models` knows of the round.
+    clients, data_changed
+        All clients' keys; how many have other data than in the round before.
 
     Returns
     -------
@@ -289,16 +285,8 @@ def summarise(
 ) -> RunSummary:
     """Summarise a run from its lines, and from the evaluation at its end where there was one.
 
-    Parameters
-    ----------
-    lines : sequence of dict
-        The lines of ``rounds.jsonl``, in order of the rounds.
-    evaluations : mapping of str to Evaluation, optional
-        The last evaluation of each client. Without it the last evaluated round counts.
-    left_out : sequence of str
-        Nodes that could not take part.
-    best_round : int or None
-        The round whose models the run ends with; None: the last one.
+    Without `evaluations`, the last one of each client, the last evaluated round counts. `best_round` is the round
+    whose models the run ends with, None the last one; `left_out` are nodes that could not take part.
     """
     ended = lines[:best_round]
     if evaluations:
@@ -307,7 +295,7 @@ def summarise(
         final["metrics"] = metrics_of(evaluations.values())
     else:
         final = next((line for line in reversed(ended) if line["evaluated"]), {})
-    measured = next((line for line in reversed(ended) if line["ari"] is not None), None)
+    measured = next((line for line in reversed(ended) if line["ari"] is not None), {})
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
@@ -315,9 +303,7 @@ def summarise(
         rounds=len(lines),
         # Lines of an earlier release have nothing of fine-tuning.
         **{f"final_{name}": final.get(name) for name in ("accuracy", "loss", "tuned_accuracy", "tuned_loss")},
-        final_ari=None if measured is None else measured["ari"],
-        final_ari_clients=None if measured is None else measured["ari_clients"],
-        final_ari_of=None if measured is None else measured["ari_of"],
+        **{f"final_{name}": measured.get(name) for name in ("ari", "ari_clients", "ari_of")},
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
         first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
         round_of_stability=_round_of_stability(lines),

@@ -89,18 +89,17 @@ class ResultTable:
     @property
     def frame(self) -> pd.DataFrame:
         """The texts as a data frame, without marks."""
-        import pandas as pd
-
-        index = pd.Index(self.rows, name=self.corner or None)
-        return pd.DataFrame([[cell.text for cell in row] for row in self.cells], index, list(self.columns))
+        return self._frame([[cell.text for cell in row] for row in self.cells])
 
     @property
     def means(self) -> pd.DataFrame:
         """The means as a data frame of numbers."""
+        return self._frame([[cell.value for cell in row] for row in self.cells])
+
+    def _frame(self, values: Sequence[Sequence[Any]]) -> pd.DataFrame:
         import pandas as pd
 
-        index = pd.Index(self.rows, name=self.corner or None)
-        return pd.DataFrame([[cell.value for cell in row] for row in self.cells], index, list(self.columns))
+        return pd.DataFrame(values, pd.Index(self.rows, name=self.corner or None), list(self.columns))
 
     def markdown(self) -> str:
         """Return the table as Markdown, the best in bold."""

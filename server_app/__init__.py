@@ -1,7 +1,6 @@
-"""The server side of Florets: the ServerApp, the command and the results."""
+"""The Flower ServerApp, and what a run records and resumes from."""
 
 import os
 
-# Here, before any module of this package can load NumPy or torch, which read it once. With more threads sums differ
-# in their last bits, and the jobs of a sweep fight for cores.
+# For libraries that this process loads from here on; app.py limits those that Flower has loaded before.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

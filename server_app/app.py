@@ -58,19 +58,13 @@ def main(grid: Grid, context: Context) -> None:
         problem = error.explain(settings)
         # Said once on a line of its own: Flower prints what is raised below tracebacks.
         log.error("%s", problem)
-        raise ConfigError([problem]) from None
+        raise ConfigError(problem) from None
     finally:
         end_hung_clients()
 
 
 def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:
-    """Answer on these nodes what `florets advise` answers, and return the folder with the page.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found; also where the run config names a strategy, or an interrupted run.
-    """
+    """Answer on these nodes what `florets advise` answers, and return the folder with the page."""
     given = {name: value for name, value in run_config.items() if name != "advise"}
     if named := [name for name in (*_INTERNAL, "resume") if given.get(name)]:
         raise ConfigError([f"{name}: cannot be combined with advise=true; leave it out." for name in named])
@@ -87,11 +81,6 @@ def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:
 
     `config-json` and `run-folder` come from `florets engine=flwr`, which has composed and checked everything; a
     Flower user gives the other keys, of which `resume` names the folder of an interrupted run.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found.
     """
     if resumed := str(run_config.get("resume", "")):
         return _read_resume(run_config, Path(resumed)), Path(resumed), True
@@ -107,13 +96,13 @@ def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:
 def _read_resume(run_config: Mapping[str, Any], folder: Path) -> Config:
     if not folder.is_absolute():
         raise ConfigError(
-            [f"resume={folder}: must be an absolute path, because the app's working directory is the SuperLink's."]
+            f"resume={folder}: must be an absolute path, because the app's working directory is the SuperLink's."
         )
     if text := str(run_config.get("config-json", "")):
         return config_from_json(text)
     found = read_resume([f"resume={quote(str(folder))}", *run_config_overrides(run_config)], Path("/"))
     if found is None:
-        raise ConfigError([f"resume={folder}: cannot be read."])
+        raise ConfigError(f"resume={folder}: cannot be read.")
     return found[0]
 
 

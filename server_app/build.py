@@ -83,13 +83,7 @@ def build_strategy(config: Config, task: Task) -> Strategy[Any, Any]:
 
 
 def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Models, ConfigRecord]:
-    """Return the strategy, its first models and the messages' settings, checked against each other and the task.
-
-    Raises
-    ------
-    ConfigError
-        If they do not fit.
-    """
+    """Return the strategy, its first models and the messages' settings; ConfigError where they do not fit."""
     with refused():
         task.check()
         check_training(config, task)
@@ -101,13 +95,7 @@ def build_checked(config: Config, task: Task) -> tuple[Strategy[Any, Any], Model
 
 
 def check_training(config: Config, task: Task) -> None:
-    """Try what local training takes from PyTorch or a function of the user's own, before clients are asked for it.
-
-    Raises
-    ------
-    ValueError
-        If the optimiser's class does not take its options, or the augmentation does not fit the task.
-    """
+    """Try what local training takes from PyTorch or a function of the user's own, before clients are asked for it."""
     if config.train.optimizer_options:
         check_optimizer(config.train)
     if config.train.augment is not None:
@@ -118,11 +106,6 @@ def make_data(config: Config) -> None:
     """Make the data of a run's clients now, within `one_task_kept`: the run then spends nothing on them.
 
     Not of nodes with data of their own, where other processes use them, or where a run may need a part alone.
-
-    Raises
-    ------
-    ConfigError
-        If data and partition do not fit together.
     """
     if config.engine != "local" or config.workers not in (None, 1) or config.task.partition == "own":
         return
@@ -141,7 +124,7 @@ def refused() -> Iterator[None]:
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
 
 
 def _known_at(task: Task, client: Client, server_round: int) -> Client:
@@ -158,13 +141,8 @@ def _known_at(task: Task, client: Client, server_round: int) -> Client:
 def build_models(config: Config, task: Task) -> ArrayRecord:
     """Return the first K models: K = `k`, or `k_max` for k=auto, or 1 for strategies that need no more at first.
 
-    Behind them are those that the strategy needs beside (`Settings.extra_models`).
-
-    Raises
-    ------
-    ValueError
-        If more orthonormal models are wanted than a model has parameters, or the task has no true models of this
-        number and size where they are the start.
+    Behind them are those that the strategy needs in addition (`Settings.extra_models`). ValueError if more
+    orthonormal models are wanted than a model has parameters, or the task has no true models of this number and size.
     """
     settings = config.strategy.settings
     count, how = 1, settings.start

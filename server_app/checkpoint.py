@@ -12,7 +12,7 @@ import logging
 import operator
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from flwr.app import ArrayRecord
 from safetensors import safe_open
 
 from florets.conf.consent import imported_functions
-from florets.conf.saved import flower_resume_command, resume_command
+from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.folder import naming, whole_file, write_arrays
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
@@ -80,15 +80,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a run's folder.
-
-    Parameters
-    ----------
-    run_folder : Path
-        They lie in its `checkpoint/`.
-    keep : int
-        How many of them stay, the newest; at least 1.
-    """
+    """The checkpoints of a run, in its `checkpoint/`; the `keep` newest stay."""
 
     def __init__(self, run_folder: Path, keep: int = 2) -> None:
         self.folder = run_folder / FOLDER
@@ -109,17 +101,14 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint; killed at any moment, this leaves the earlier ones as they were.
 
-        Raises
-        ------
-        TypeError
-            If the strategy remembers something that a checkpoint cannot hold.
-        WriteFailed
-            If the file cannot be written.
+        TypeError where the strategy remembers something that a checkpoint cannot hold.
         """
         with naming(self.folder):
             self.folder.mkdir(exist_ok=True)
         if checkpoint.clients is not self._clients[0]:
-            self._clients = checkpoint.clients, _clients_text(checkpoint.clients)
+            # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
+            columns = {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT}
+            self._clients = checkpoint.clients, json.dumps(columns)
         path = self.folder / f"round-{checkpoint.server_round:06d}.safetensors"
         # The name only ever stands for a whole file, which is on the disk.
         with whole_file(path, "wb") as file:
@@ -133,18 +122,19 @@ class Checkpoints:
         """Return the newest checkpoint that can be read; None where there is no file at all.
 
         `strategy` is the class of the run's strategy, of whose package dataclasses are built (`base.encoding`).
-
-        Raises
-        ------
-        CheckpointError
-            If there are files but none can be read.
+        CheckpointError if there are files but none can be read.
         """
         problems = []
         for path in self.files():
             try:
-                checkpoint = _unpack(path, strategy)
+                checkpoint = _read(path, strategy)
             except (CheckpointError, OSError) as error:
                 problems.append(str(error))
+                continue
+            # A file from anywhere: what a damaged or made-up one raises is not all safetensors' or json's own.
+            except Exception as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+                problems.append(f"checkpoint {path} is damaged, or does not fit this release of florets ({reason})")
                 continue
             for problem in problems:
                 log.warning("%s; the one of round %d is taken", problem, checkpoint.server_round)
@@ -166,11 +156,6 @@ def _round(path: Path) -> int:
     return int(path.name[6:-12])
 
 
-def _clients_text(clients: Sequence[Client]) -> str:
-    # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
-    return json.dumps({name: [getattr(client, name) for client in clients] for name in _CLIENT})
-
-
 def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]:
     arrays: Arrays = {}
     content = {
@@ -188,19 +173,6 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
 def _pack_best(best: Best, arrays: Arrays) -> dict[str, Any]:
     models = encode_record(best.models, arrays, "best models")
     return {"round": best.server_round, "models": models, "state": encode(best.state, arrays, "best state")}
-
-
-def _unpack(path: Path, strategy: type[Any] | None) -> Checkpoint:
-    try:
-        return _read(path, strategy)
-    except (CheckpointError, OSError):
-        raise
-    # A file from anywhere: what a damaged or made-up one raises is not all safetensors' or json's own.
-    except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise CheckpointError(
-            f"checkpoint {path} is damaged, or does not fit this release of florets ({reason})"
-        ) from error
 
 
 def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
@@ -259,17 +231,8 @@ def _sync_folder(folder: Path) -> None:
 class Checkpointing:
     """Writes a checkpoint every `checkpoint_every` rounds, and of the last good round where a run ends in failure.
 
-    Parameters
-    ----------
-    start
-        The checkpoint that the run goes on from.
-    by_flower
-        The run was started with `flwr run`, and goes on by the same command.
-
-    Attributes
-    ----------
-    best
-        What a run with `patience` would end with; set it before `after`.
+    The run goes on from the checkpoint `start`; with `by_flower` its command is `flwr run`. Set `best`, what a run
+    with `patience` would end with, before `after`.
     """
 
     def __init__(
@@ -318,8 +281,8 @@ class Checkpointing:
             return "The run has no checkpoint (checkpoint_every=0)"
         if not self._saved:
             return "No round was completed: once the cause is gone, run it again"
-        find_command = flower_resume_command if self._by_flower else resume_command
-        command = find_command(self._checkpoints.folder.parent, bool(imported_functions(self._config)))
+        folder, trust = self._checkpoints.folder.parent, bool(imported_functions(self._config))
+        command = resume_command(folder, trust, self._by_flower)
         return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:

@@ -17,18 +17,8 @@ from florets.reports.scores import TEST_CELLS, test_cells
 from florets.strategies.base.report import Client, RoundReport
 
 HEAD = (
-    "round",
-    "client",
-    "cluster",
-    "true_cluster",
-    "sampled",
-    "reply",
-    "rejected",
-    "train_loss",
-    "samples",
-    "seconds",
-    "bytes_down",
-    "bytes_up",
+    *("round", "client", "cluster", "true_cluster", "sampled", "reply", "rejected"),
+    *("train_loss", "samples", "seconds", "bytes_down", "bytes_up"),
 )
 """Columns before those of tests."""
 
@@ -41,19 +31,8 @@ class ClientRows:
 
     A client has no row for a round in which nothing happened to it: neither sampled, nor sent a message, nor tested,
     and with the model and the true cluster of its last row. Columns of tests are those of the evaluations so far;
-    where an evaluation brings new ones, the file is rewritten.
-
-    Parameters
-    ----------
-    folder
-        The run's.
-    done_rounds
-        Rounds after which the run goes on: later ones are taken back. None: it starts, and the folder is empty.
-
-    Raises
-    ------
-    ValueError
-        If the file lacks one of them.
+    where an evaluation brings new ones, the file is rewritten. A run that goes on after `done_rounds` takes back
+    later ones; ValueError where the file lacks one of those.
     """
 
     def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
@@ -94,15 +73,7 @@ class ClientRows:
             csv.writer(file, lineterminator="\n").writerows([[*HEAD, *self._tests], *rows])
 
     def add(self, report: RoundReport, clients: Mapping[str, Client], truth: Mapping[str, int]) -> None:
-        """Append the rows of a round, in the order of the client keys.
-
-        Parameters
-        ----------
-        clients
-            All that the run knows, by key.
-        truth
-            True cluster of each of whom it is known.
-        """
+        """Append the rows of a round, in the order of the client keys; `clients` are all that the run knows."""
         tests = {key: test_cells(evaluation) for key, evaluation in report.evaluations.items()}
         new = dict.fromkeys(name for cells in tests.values() for name in cells if name not in self._tests)
         if new:
@@ -168,15 +139,7 @@ PARTS = "embeddings"
 
 
 class Embeddings:
-    """Write `embeddings.npz`, each round's part as soon as it is over.
-
-    Parameters
-    ----------
-    folder
-        The run's.
-    done_rounds
-        Rounds after which the run goes on: later ones are taken back. None: it starts, and the folder is empty.
-    """
+    """Write `embeddings.npz`, each round's part as soon as it is over; `done_rounds` as in `ClientRows`."""
 
     def __init__(self, folder: Path, done_rounds: int | None = None) -> None:
         self._file, self._parts = folder / EMBEDDINGS, folder / PARTS

@@ -73,17 +73,10 @@ configuration was refused before training."""
 def help_text(width: int = 110, own: str | None = None) -> str:
     """Return the whole text, wrapped to `width` columns.
 
-    Parameters
-    ----------
-    own
-        A strategy that is listed beside the installed ones: `package.module:Class`.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such strategy.
+    The strategy `own`, a `package.module:Class`, is listed with the installed ones; ConfigError where there is none.
     """
-    parts = [_USAGE, _section("Presets (experiment=...)", _presets(), width)]
+    presets = [(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
+    parts = [_USAGE, _section("Presets (experiment=...)", presets, width)]
     settings, broken = _strategies(own)
     strategies = [(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
     strategies.append(("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
@@ -97,10 +90,6 @@ def help_text(width: int = 110, own: str | None = None) -> str:
     parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train."), width))
     parts.append(_section("Keys of strategies", _strategy_keys(settings), width))
     return "\n\n".join(parts)
-
-
-def _presets() -> list[tuple[str, str]]:
-    return [(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
 
 
 def _comment(group: str, name: str) -> list[str]:

@@ -35,21 +35,10 @@ from florets.task.wire.records import new_message, record_dict
 def describe_sites(
     grid: Grid, settings: ConfigRecord, start_timeout: float, min_clients: int | None
 ) -> dict[str, Description]:
-    """Return each site's description of its data, by client key.
+    """Return each site's description of its data, by client key; FederationError where no site describes its data.
 
-    Parameters
-    ----------
-    settings
-        The message's config, with the task.
-    start_timeout
-        Seconds to wait for the nodes, and again for their replies.
-    min_clients
-        Nodes to wait for; None: whichever are online.
-
-    Raises
-    ------
-    FederationError
-        If no site describes its data.
+    `settings` are the messages' config, with the task. `start_timeout` holds for the nodes, and again for their
+    replies; `min_clients` is the number of nodes to wait for, None: whichever are online.
     """
     nodes = Federation(None, start_timeout, min_clients=min_clients).wait_for_nodes(grid)
     infos = {node.node_id: node for node in grid.get_nodes()}
@@ -88,30 +77,17 @@ _REGRESSIONS = ("squared_error", "half_squared_error")
 
 @dataclass(frozen=True)
 class OwnData:
-    """What the sites' own data have in common; nothing of it where clients are simulated.
-
-    Parameters
-    ----------
-    config
-        The configuration, completed.
-    table
-        The task's `table`, with the preprocessing.
-    sites
-        Description of each site, by client key.
-    lines
-        What was found, for the user.
-    findings
-        Findings about the data.
-    asked
-        The configuration as it was asked for, in plain values: a later command is compared with it.
-    """
+    """The completed configuration, and what the sites' own data have in common: nothing of simulated clients."""
 
     config: Config
     table: Mapping[str, Any] = field(default_factory=dict)
+    """The task's `table`, with the preprocessing."""
     sites: Mapping[str, Description] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    """What was found, for the user."""
     findings: tuple[Finding, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
+    """The configuration as it was asked for, in plain values: a later command is compared with it."""
 
     def save(self, folder: Path) -> None:
         """Write ``preprocessing.json`` (of tables) and ``description.json`` into a run's folder."""
@@ -133,12 +109,7 @@ def is_own(config: Config) -> bool:
 def agree_on_data(grid: Grid, config: Config) -> OwnData:
     """Let the sites describe their data, and return what they have in common.
 
-    Raises
-    ------
-    ConfigError
-        If the sites' data do not fit together, or the strategy does not suit them.
-    FederationError
-        If no site describes its data.
+    ConfigError if the data do not fit together, or the strategy does not suit them; else as `describe_sites`.
     """
     if not is_own(config):
         return _not_described(config)
@@ -166,13 +137,8 @@ def _described(
 ) -> tuple[dict[str, Description], Agreed]:
     """Return the sites' descriptions of their final training records, and what they have in common.
 
-    Parameters
-    ----------
-    config
-        Of a run on sites' own data.
-    describe
-        Lets all sites describe their data for a task. It is called once more where a site, before the agreement, had
-        other training records than it will have.
+    `describe` lets all sites describe their data for a task. It is called once more where a site, before the
+    agreement, had other training records than it will have.
     """
     spec, declared = TaskSpec(**task_spec(config)), declaration_of(config)
     sites = describe(spec)
@@ -204,12 +170,7 @@ def describe_here(
 ) -> tuple[dict[str, Description], dict[str, str]]:
     """Return the description of each node's data in this process, and why others cannot be read, by client key.
 
-    Parameters
-    ----------
-    config, nodes
-        The run, and its nodes.
-    spec
-        The task; None: the configuration's.
+    The task is `spec`, None: the configuration's.
     """
     spec = spec or TaskSpec(**task_spec(config))
     sites: dict[str, Description] = {}
@@ -226,10 +187,7 @@ def describe_here(
 def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
     """Return what nodes' data in this process have in common, for commands that look at a run without one.
 
-    Raises
-    ------
-    ConfigError
-        If no node's data can be read, or they do not fit together.
+    ConfigError if no node's data can be read, or they do not fit together.
     """
     if not is_own(config):
         return _not_described(config)
@@ -248,7 +206,7 @@ def declaration_of(config: Config) -> Declaration:
     try:
         declared = Declaration.of(TaskSpec(**task_spec(config)).table.get(DECLARED, {}))
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     return replace(declared, regression=True) if config.task.loss in _REGRESSIONS else declared
 
 
@@ -264,16 +222,13 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
             options.get("num_outputs", 0),
         )
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
 
 
 def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -> OwnData:
     """Return the configuration with what was found: shape, classes, loss; and how tables are prepared.
 
-    Raises
-    ------
-    ConfigError
-        If the configuration does not suit the data that were found.
+    ConfigError if the configuration does not suit the data that were found.
     """
     task, asked = config.task, as_plain(config)
     options = {**task.data_options}
@@ -286,8 +241,7 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     if model == AUTO:
         model = "mlp"
         records = median(site.train_records for site in sites.values())
-        is_small = found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width
-        if is_small:
+        if found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width:
             model_options.setdefault("hidden", [])
     regression = True if found.is_regression else task.table.regression
     table_config = replace(task.table, group=found.group or task.table.group, regression=regression)
@@ -314,20 +268,14 @@ def table_of(config: Config, preprocessing: Preprocessing | None) -> dict[str, A
 
 
 def saved_data(config: Config, folder: Path) -> OwnData:
-    """Return what an interrupted run in a folder had agreed on.
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing or cannot be read.
-    """
+    """Return what an interrupted run in a folder had agreed on; ConfigError if a file is missing or damaged."""
     if not is_own(config):
         return OwnData(config, table_of(config, None))
     # A sweep that goes on asks for the run as it was typed; the run's file has what followed from the data.
     config = replace(config, task=saved_config(folder, trust=True).task)
     preprocessing = read_preprocessing(folder)
     if preprocessing is None and _had_tables(folder):
-        raise ConfigError([f"{folder / PREPROCESSING} is missing: the run cannot continue without it; run it again."])
+        raise ConfigError(f"{folder / PREPROCESSING} is missing: the run cannot continue without it; run it again.")
     return OwnData(config, table_of(config, preprocessing))
 
 
@@ -347,15 +295,14 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
     try:
         return Preprocessing.of(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError([f"{file} cannot be used ({error}); run the experiment again."]) from error
+        raise ConfigError(f"{file} cannot be used ({error}); run the experiment again.") from error
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     """Return what was found, in a few lines for the user."""
     records = sum(site.records for site in sites.values())
-    each = [f"{key} {site.records}" for key, site in list(sites.items())[:_MOST_NAMED]]
-    more = f", and {len(sites) - _MOST_NAMED} more" if len(sites) > _MOST_NAMED else ""
-    said = [f"{counted(len(sites), 'site')}, {records} records: {', '.join(each)}{more}"]
+    each = _first_of([f"{key} {site.records}" for key, site in sites.items()])
+    said = [f"{counted(len(sites), 'site')}, {records} records: {each}"]
     prepared = found.preprocessing
     if prepared is None:
         what = "values" if found.is_regression else f"{found.num_outputs} classes"
@@ -363,15 +310,12 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     names = [column.name for column in prepared.numeric] + [
         f"{one.name} (categories)" for one in prepared.categorical
     ]
-    shown = ", ".join(names[:_MOST_NAMED]) + (
-        f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    )
     how = {
         "pooled": "standardised by the pooled mean and spread",
         "site": "standardised by each site alone",
         "none": "as they are",
     }
-    said.append(f"inputs: {shown}; {prepared.width} numbers, {how[prepared.standardise]}")
+    said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, {how[prepared.standardise]}")
     if prepared.is_regression:
         said.append(
             f"target: {prepared.target}, a value (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
@@ -387,3 +331,8 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         )
         said.append(f"target: {prepared.target}, classes {shares}")
     return said
+
+
+def _first_of(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return ", ".join(texts[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")

@@ -69,14 +69,8 @@ def _note(site: str, text: str, remedy: str = "") -> Finding:
 def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mapping[str, str]) -> list[Finding]:
     """Return all findings, errors first.
 
-    Parameters
-    ----------
-    sites
-        Description of each site, by its key.
-    agreed
-        What the sites have in common; None where they do not fit together.
-    failed
-        Why a site's data cannot be read, by its key.
+    `agreed` is what the sites have in common, None where they do not fit together; `failed` says why a site's data
+    cannot be read, by its key.
     """
     findings = [Finding("error", key, reason.rstrip(".")) for key, reason in failed.items()]
     out = {} if agreed is None else agreed.left_out

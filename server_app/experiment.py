@@ -14,13 +14,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.reports.console import counted, size
-from florets.reports.diagnostics import (
-    chance_level,
-    divergence,
-    refusals,
-    too_few_models,
-    worse_than_constant,
-)
+from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
 from florets.reports.folder import FolderLock, WriteFailed
 from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
@@ -84,19 +78,13 @@ def run_experiment(
     try:
         lock = FolderLock(folder)
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     with lock:
-        return _resume(grid, config, folder, by_flower, trackers, lock)
-
-
-def _resume(
-    grid: Grid, config: Config, folder: Path, by_flower: bool, trackers: Sequence[Tracker], lock: FolderLock
-) -> RunSummary:
-    if (summary := finished_summary(folder, config)) is not None:
-        log.info("the run in %s has come to its end: there is nothing left to do", folder)
-        return summary
-    made = make_trackers(config, trackers)
-    return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
+        if (summary := finished_summary(folder, config)) is not None:
+            log.info("the run in %s has come to its end: there is nothing left to do", folder)
+            return summary
+        made = make_trackers(config, trackers)
+        return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
 
 
 def _run(
@@ -120,7 +108,7 @@ def _run(
         if checkpoint.server_round > total:
             done = checkpoint.server_round - strategy.first_rounds
             raise ConfigError(
-                [f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."]
+                f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
             )
         if type(checkpoint.state) is not strategy.State:
             raise CheckpointError(
@@ -150,7 +138,7 @@ def _run(
             lock=lock,
         )
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     except WriteFailed as error:
         if lock is None:
             raise
@@ -173,7 +161,7 @@ def _run(
         tracking.start(config, total, done_rounds)
 
         def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
-            recorder.follow(list(strategy.federation.clients.values()))
+            recorder.clients(list(strategy.federation.clients.values()))
             now = report.server_round
             figures = truth.figures(
                 lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
@@ -232,7 +220,7 @@ def _run(
                 recorder.warn(warning)
             federation = strategy.federation
             # A run that was resumed after its last round has had no round since.
-            recorder.follow(list(federation.clients.values()))
+            recorder.clients(list(federation.clients.values()))
             tracking.summary = recorder.finish(
                 arrays,
                 strategy.evaluations,
@@ -268,7 +256,7 @@ def _prepared(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
     if isinstance(grid, _OwnGrid):
         return grid.prepare(config, task)
     if config.engine == "ray":
-        raise ConfigError(["engine=ray: this run is on Flower's own engine already; leave it out."])
+        raise ConfigError("engine=ray: this run is on Flower's own engine already; leave it out.")
     asked = {name: getattr(config, name) for name in ("batch_clients", "workers")}
     problems = [
         f"{name}={value}: needs the in-process engine; leave it out, or use engine=local."
@@ -295,7 +283,7 @@ def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> s
     try:
         cost = strategy.estimate_cost(models)
     except FederationError as error:
-        raise ConfigError([f"{error}."]) from error
+        raise ConfigError(f"{error}.") from error
     if cost is None:
         return ""
     return (

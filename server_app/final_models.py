@@ -23,14 +23,9 @@ from florets.task.wire.replies import Losses
 
 
 class Truth:
-    """Compare a round's models with the task's true models and true clusters.
+    """Compare a round's models with the true models and clusters of the server's own copy of the task.
 
-    Parameters
-    ----------
-    task : Task
-        The server's own copy; clients are not asked.
-    cluster_test : bool
-        Whether all models are also tested on each true cluster's test data.
+    With `cluster_test` all models are also tested on each true cluster's test data.
     """
 
     def __init__(self, task: Task, cluster_test: bool) -> None:
@@ -42,15 +37,8 @@ class Truth:
     ) -> dict[str, float | None]:
         """Return the figures of K models.
 
-        Parameters
-        ----------
-        models : callable
-            Gives the models after a round; called where there is something to compare them with, as it may build
-            a model for each client.
-        evaluated : bool
-            Whether this is a round of test evaluation; the clusters are tested in no other.
-        server_round : int
-            The round, whose true clusters count.
+        `models` gives those after a round, where there is something to compare them with: it may build a model for
+        each client. Clusters are tested where the round is `evaluated`.
 
         Returns
         -------
@@ -109,22 +97,10 @@ Rows = Sequence[tuple[str, Losses]]
 def loss_matrix(
     strategy: Strategy[Any, Any], models: Models, timeout: float, serial: bool, note: Callable[[str], None]
 ) -> tuple[list[str], FloatArray] | None:
-    """Ask every online client for its loss on every final model.
+    """Ask every online client for its loss on every final model; return the clients that replied and (M, K) losses.
 
-    Parameters
-    ----------
-    timeout
-        Seconds that it may take.
-    serial
-        The clients work one after the other in this process, where no deadline can interrupt them.
-    note
-        Shows a line of text.
-
-    Returns
-    -------
-    tuple or None
-        Keys of the clients that replied and their losses (M, K); None where there are too many of them, where it
-        would take too long, or where nobody replied.
+    None where there are too many clients, it would take longer than `timeout` seconds, or nobody replied. `serial`
+    clients work one after the other in this process, where no deadline can interrupt them.
     """
     clients = strategy.federation.online()
     sent = len(clients) * sum(len(array.data) for array in models.record.values())

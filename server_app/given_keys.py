@@ -6,13 +6,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 
 
 def key_texts(command: str, arguments: Sequence[str]) -> list[str]:
-    """Return the `key=value` texts of a command that takes an experiment's keys, `quiet=true` for -q among them.
-
-    Raises
-    ------
-    ConfigError
-        If there is another option.
-    """
+    """Return the `key=value` texts of a command that takes an experiment's keys, `quiet=true` for the option -q."""
     options = [text for text in arguments if text.startswith("-")]
     if unknown := [text for text in options if text not in ("-q", "--quiet")]:
         raise ConfigError([f"{text}: florets {command} has no such option (-h, -q, --debug)." for text in unknown])
@@ -26,21 +20,9 @@ def read_keys(
     needed: Sequence[str] = (),
     truths: Collection[str] = (),
 ) -> dict[str, str]:
-    """Return the values by key.
+    """Return the values by key; ConfigError for an unknown key, one without a value or with two, or a missing one.
 
-    Parameters
-    ----------
-    command
-        Its word, for the messages.
-    known, needed
-        Keys that it takes, and those that must be given, which are paths.
-    truths
-        Keys that are true or false.
-
-    Raises
-    ------
-    ConfigError
-        With every problem: an unknown key, one without a value or with two, or a needed one that is missing.
+    The `needed` keys are paths, the `truths` are true or false.
     """
     problems: list[str] = []
     given: dict[str, str] = {}

@@ -64,13 +64,8 @@ def paths_of(config: Config) -> tuple[str, ...]:
 def record_code(folder: Path, config: Config, goes_on: bool) -> str:
     """Leave in a run's folder the code that it runs: objects given in Python, and the hashes of files.
 
-    Return a warning where that is not the code that it began with.
-
-    Parameters
-    ----------
-    goes_on
-        The folder's run is continued from a checkpoint. What has changed since it began stays marked in the record:
-        the run is of several versions then, and not taken for one of either.
+    Return a warning where a run that `goes_on` from a checkpoint began with other code. What has changed stays marked
+    in the record: the run is of several versions then, and not taken for one of either.
     """
     # In a process that goes on to run others, they may be edited from now on.
     note(paths_of(config))
@@ -105,13 +100,7 @@ def recorded_code(folder: Path) -> Any:
 
 
 def changed_files(then: Any, now: Hashes) -> list[str]:
-    """Return the names of the files that are new, gone or different.
-
-    Parameters
-    ----------
-    then
-        As a record holds the hashes. None: the record says nothing of them, and nothing counts as changed.
-    """
+    """Return the names of the files that are new, gone or different; none where the record `then` says nothing."""
     if then is None:
         return []
     before: Mapping[str, Any] = then if isinstance(then, Mapping) else {}

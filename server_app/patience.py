@@ -22,12 +22,8 @@ VALIDATION = "validation"
 def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> float | None:
     """Return a figure over all clients' validation records together; None where there is none, or not a finite one.
 
-    Parameters
-    ----------
-    measure
-        As the key of that name. ``auto`` is the loss, ``accuracy`` and ``log_loss`` are means weighted by records,
-        and the others follow from the sums that clients send (`statistics=true`): in a round in which no client
-        sends them there is no figure.
+    Of the values of `measure`, ``auto`` is the loss, ``accuracy`` and ``log_loss`` are means weighted by records, and
+    the others follow from the sums that clients send (`statistics=true`).
     """
     tests = [
         (one.validation.num_examples, one.validation) for one in evaluations.values() if one.validation is not None
@@ -52,17 +48,8 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
 class Patience:
     """Watches the validation figure round by round, and remembers the strategy as it was after the best one.
 
-    Parameters
-    ----------
-    lines
-        Those of the rounds that the run has done, where it goes on.
-    best
-        What the checkpoint that it goes on from holds.
-
-    Attributes
-    ----------
-    best
-        None where the run has no patience, or no validation figure yet.
+    `lines` and `best` are those of the rounds that the run has done, where it goes on. `best` is None where the run
+    has no patience, or no validation figure yet.
     """
 
     def __init__(self, config: Config, lines: Sequence[RoundLine] = (), best: Best | None = None) -> None:

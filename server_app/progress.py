@@ -119,20 +119,10 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 class Progress:
-    """Show one round after the other.
+    """Show one round after the other, on standard error by default: standard output is left to results.
 
-    Parameters
-    ----------
-    title : str
-        Names the run; plain lines begin with it, so that the lines of parallel runs can be told apart.
-    num_rounds : int
-        Length of the bar. A run may end before.
-    quiet : bool
-        Plain lines even on a terminal.
-    stream : text file, optional
-        Standard error where none is given: standard output is left to results.
-    done : int
-        Rounds that an interrupted run has completed already.
+    Plain lines begin with the `title`, so that those of parallel runs can be told apart; `quiet` asks for them even
+    on a terminal. `done` are the rounds that an interrupted run has completed already.
     """
 
     def __init__(

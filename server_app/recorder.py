@@ -53,23 +53,10 @@ class Recorder:
     ----------
     folder : Path
         The run's own folder. An earlier run's folder is replaced whole, and the log says so.
-    config_yaml : str
-        The resolved configuration.
-    num_rounds : int
-        Length of the progress bar.
-    quiet : bool
-        Plain lines instead of a bar.
-    task_title : str
-        What the run is, in a few words, for people.
     done_rounds : int or None
         Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
     lock : FolderLock, optional
         The folder's, where it is held already.
-
-    Attributes
-    ----------
-    names
-        Of clients that have others than their keys, by their numbers.
 
     Raises
     ------
@@ -95,6 +82,7 @@ class Recorder:
         self._experiment, self._strategy, self._seed = experiment, strategy, seed
         self._task_title = task_title
         self.names: Mapping[int, str] = {}
+        """Names of clients, by their numbers, where they are not their keys."""
         self._clients: dict[str, Client] = {}
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
@@ -133,23 +121,16 @@ class Recorder:
         return self._lines
 
     def clients(self, clients: Sequence[Client]) -> None:
-        """Note the clients of the federation, and their true clusters where they are known."""
+        """Note the clients of the federation with their true clusters: newcomers, and what changed of known ones."""
+        if len(clients) == len(self._clients) and all(map(operator.is_, clients, self._clients.values())):
+            return
+        number, before = len(self._clients), self._truth
         self._clients = {client.key: client for client in clients}
         self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
-        log.info("%s, %d with a known true cluster", counted(len(self._clients), "client"), len(self._truth))
-
-    def follow(self, clients: Sequence[Client]) -> None:
-        """Take over newcomers, and what changed of clients that are known."""
-        if len(clients) != len(self._clients):
-            self.clients(clients)
-        elif all(map(operator.is_, clients, self._clients.values())):
-            return
-        elif any(self._clients[client.key] != client for client in clients):
-            before = dict(self._truth)
-            self._clients = {client.key: client for client in clients}
-            self._truth = {client.key: client.cluster for client in clients if client.cluster is not None}
-            if moved := [key for key, cluster in self._truth.items() if before.get(key) != cluster]:
-                log.info("%s to other groups: %s", counted(len(moved), "client"), ", ".join(sorted(moved)))
+        if len(clients) != number:
+            log.info("%s, %d with a known true cluster", counted(len(clients), "client"), len(self._truth))
+        elif moved := [key for key, cluster in self._truth.items() if before.get(key) != cluster]:
+            log.info("%s to other groups: %s", counted(len(moved), "client"), ", ".join(sorted(moved)))
 
     def note(self, text: str) -> None:
         """Log a line of text and show it."""
@@ -210,20 +191,12 @@ class Recorder:
         ----------
         models : mapping of str to array
             The K models, ``<k>/<name>`` to values.
-        evaluations : mapping of str to Evaluation
-            The last evaluation of each client; may be empty.
-        assignment : mapping of str to int
-            Model of each client that has one.
         loss_matrix : (sequence of str, array (M, K)), optional
             Client keys, and the mean loss of each model on each client's training data.
         left_out : sequence of str
             Nodes that were online and could not take part.
-        pictures : bool
-            Whether the plots are drawn.
-        confusions : mapping of int to sequence of int
-            Counts of the last evaluation by model, see `RoundReport.confusions`.
-        changes : sequence of (int, int, int)
-            True clusters by round where they change, see `Truth.changes`.
+        confusions, changes
+            See `RoundReport.confusions` and `Truth.changes`.
         mixtures : mapping of str to array (K,), optional
             Shares of the models in each client that mixes them.
         best_round : int, optional
@@ -274,42 +247,35 @@ class Recorder:
         # What was not asked for has no columns; without any evaluation the plain ones are empty.
         tests = list(dict.fromkeys([*TEST_CELLS, *(name for cells in results.values() for name in cells)]))
         shares = range(max(map(len, mixtures.values()), default=0))
-        with whole_file(self.folder / "clients.csv") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples"]
-            writer.writerow([*head, *tests, "device", *(["name"] if self.names else [])])
-            for key, client in sorted(self._clients.items()):
-                cells, mixture = results.get(key, {}), mixtures.get(key)
-                writer.writerow(
-                    [key, client.cluster, assignment.get(key)]
-                    + [None if mixture is None or k >= len(mixture) else float(mixture[k]) for k in shares]
-                    + [client.num_examples]
-                    + [cells.get(name) for name in tests]
-                    + [client.device]
-                    + ([self.names.get(client.number)] if self.names else [])
-                )
+        head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples"]
+        head += [*tests, "device", *(["name"] if self.names else [])]
+        rows: list[list[object]] = []
+        for key, client in sorted(self._clients.items()):
+            cells, mixture = results.get(key, {}), mixtures.get(key)
+            row = [key, client.cluster, assignment.get(key)]
+            row += [None if mixture is None or k >= len(mixture) else float(mixture[k]) for k in shares]
+            row += [client.num_examples, *(cells.get(name) for name in tests), client.device]
+            rows.append([*row, self.names.get(client.number)] if self.names else row)
+        self._write_table("clients.csv", head, rows)
 
     def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:
-        with whole_file(self.folder / "confusion.csv") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["model", "label", "predicted", "samples"])
-            for model, counts in sorted(confusions.items()):
-                writer.writerows([model, *counts[place : place + 3]] for place in range(0, len(counts), 3))
+        rows = [[model, *c[at : at + 3]] for model, c in sorted(confusions.items()) for at in range(0, len(c), 3)]
+        self._write_table("confusion.csv", ["model", "label", "predicted", "samples"], rows)
 
     def _write_changes(self, changes: Sequence[tuple[int, int, int]]) -> None:
         keys = {client.number: key for key, client in self._clients.items()}
-        with whole_file(self.folder / "true_clusters.csv") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["client", "from_round", "true_cluster"])
-            writer.writerows([keys.get(number, number), *when] for number, *when in changes)
+        rows = [[keys.get(number, number), *when] for number, *when in changes]
+        self._write_table("true_clusters.csv", ["client", "from_round", "true_cluster"], rows)
 
     def _write_losses(self, keys: Sequence[str], losses: NDArray[np.float64]) -> None:
-        with whole_file(self.folder / "loss_matrix.csv") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))])
-            for row in sorted(range(len(keys)), key=lambda row: keys[row]):
-                # repr of a Python float is the shortest text that reads back to the same bits.
-                writer.writerow([keys[row], self._truth.get(keys[row]), *map(float, losses[row])])
+        head = ["client", "true_cluster", *(f"model_{k}" for k in range(losses.shape[1]))]
+        # repr of a Python float is the shortest text that reads back to the same bits.
+        by_key = sorted(zip(keys, losses.tolist(), strict=True))
+        self._write_table("loss_matrix.csv", head, [[key, self._truth.get(key), *row] for key, row in by_key])
+
+    def _write_table(self, name: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        with whole_file(self.folder / name) as file:
+            csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
     def close(self) -> None:
         """Close the log file and the progress bar, and let go of the folder; a second call does nothing."""

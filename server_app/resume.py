@@ -10,7 +10,7 @@ from typing import Any
 from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.saved import absolute, flower_resume_command, resume_command, saved_config
+from florets.conf.saved import absolute, resume_command, saved_config
 from florets.conf.schema import Config, as_plain
 from florets.conf.typed import show
 from florets.reports.folder import FINISHED, FolderLock, write_whole
@@ -89,55 +89,34 @@ def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
     changed = changed_files(recorded_code(folder), code_on_disk(config))
     if changed:
         raise ConfigError(
-            [
-                f"{key}: the code that this run imports has changed since it began: {changed_words(changed)}. Its "
-                f"rounds so far come from the old code: restore it, run the experiment again, or add "
-                f"code_changed=accept to continue with the code as it is now (in flwr run: "
-                f"overrides='code_changed=accept')."
-            ]
+            f"{key}: the code that this run imports has changed since it began: {changed_words(changed)}. Its "
+            f"rounds so far come from the old code: restore it, run the experiment again, or add "
+            f"code_changed=accept to continue with the code as it is now (in flwr run: "
+            f"overrides='code_changed=accept')."
         )
 
 
 def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
-    """Refuse to start a new run in a folder whose interrupted run could go on: its rounds would be lost.
-
-    Parameters
-    ----------
-    by_flower
-        The run was started with `flwr run`, and goes on by the same command.
-
-    Raises
-    ------
-    ConfigError
-        If there is such a run, or it is going on in another process.
-    """
+    """Raise ConfigError where a folder's interrupted run could go on, or does: a new run would lose its rounds."""
     saved = Checkpoints(folder).newest()
     if saved is None or (folder / FINISHED).is_file():
         return
     try:
         FolderLock(folder).release()
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
-    find_command = flower_resume_command if by_flower else resume_command
-    command = find_command(folder, bool(imported_functions(config)))
+        raise ConfigError(str(error)) from error
+    command = resume_command(folder, bool(imported_functions(config)), by_flower)
     raise ConfigError(
-        [
-            f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
-            "A sweep goes on with --continue, in Python keep=True. To start anew, remove that folder, or set another "
-            "results_dir."
-        ]
+        f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
+        "A sweep goes on with --continue, in Python keep=True. To start anew, remove that folder, or set another "
+        "results_dir."
     )
 
 
 def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     """Return the summary of a run that has nothing left to do; None where it can go on.
 
-    A run that has come to its end can still go on where more rounds are asked for.
-
-    Raises
-    ------
-    ConfigError
-        If fewer are asked for than it was made with.
+    It can where more rounds are asked for than it was made with; ConfigError where fewer are.
     """
     # The page is the last thing that a run writes.
     if not (folder / FINISHED).is_file():
@@ -145,10 +124,8 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     asked, done = config.num_rounds, saved_config(folder, trust=True).num_rounds
     if asked < done:
         raise ConfigError(
-            [
-                f"num_rounds={asked}: the run in {folder} has finished with num_rounds={done}, and rounds cannot be "
-                f"undone; leave num_rounds out, or give more to go on."
-            ]
+            f"num_rounds={asked}: the run in {folder} has finished with num_rounds={done}, and rounds cannot be "
+            f"undone; leave num_rounds out, or give more to go on."
         )
     if asked > done:
         return None
@@ -171,10 +148,7 @@ def read_accept(given: Given | None, problems: list[str]) -> bool:
 def find_checkpoint(folder: Path, config: Config) -> Checkpoint | None:
     """Return the checkpoint that a run goes on from; None where it was interrupted before its first one.
 
-    Raises
-    ------
-    CheckpointError
-        If checkpoints are there but damaged, are another configuration's, or were never to be written.
+    CheckpointError where checkpoints are damaged, of another configuration, or were never to be written.
     """
     # Its state is made of the strategy's own classes: they are built only if they are loaded.
     checkpoint = Checkpoints(folder, config.checkpoint_keep).load(strategy_class(config.strategy.name))
@@ -224,20 +198,11 @@ PARENT = "parent.json"
 
 @dataclass(frozen=True)
 class Parent:
-    """The earlier run.
-
-    Parameters
-    ----------
-    run
-        Its folder.
-    rounds
-        Rounds that it had done; the extended run's are numbered from the next one on.
-    data_dir
-        Data that these rounds were trained on.
-    """
+    """The earlier run of an extended one: its folder, and the data that its rounds were trained on."""
 
     run: str
     rounds: int
+    """The extended run's rounds are numbered from the next one on."""
     data_dir: str
 
     def save(self, folder: Path) -> None:
@@ -246,13 +211,7 @@ class Parent:
 
 
 def read_parent(folder: Path) -> Parent | None:
-    """Return the run that the one in a folder extends; None where it extends none.
-
-    Raises
-    ------
-    ConfigError
-        If the file is damaged.
-    """
+    """Return the run that the one in a folder extends; None where it extends none, ConfigError for a damaged file."""
     path = folder / PARENT
     if not path.is_file():
         return None
@@ -261,5 +220,5 @@ def read_parent(folder: Path) -> Parent | None:
         if type(parent.rounds) is not int or parent.rounds < 1:
             raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError([f"{path} cannot be read ({error}); extend the earlier run again."]) from error
+        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from error
     return parent

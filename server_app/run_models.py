@@ -40,26 +40,17 @@ log = logging.getLogger("florets")
 
 @dataclass(frozen=True)
 class RunModels:
-    """A finished run, as far as later clients need it.
-
-    Attributes
-    ----------
-    models
-        The K models at the run's end, each by its arrays' names.
-    frozen
-        The groups by which later clients are assigned, None where the run froze none.
-    preprocessing
-        How tables become the models' inputs; None where the run's clients had none.
-    own
-        Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft.
-    """
+    """A finished run, as far as later clients need it: the K models at its end, each by its arrays' names."""
 
     config: Config
     task: Task
     models: tuple[Arrays, ...]
     frozen: Frozen | None
+    """The groups by which later clients are assigned, None where the run froze none."""
     preprocessing: Preprocessing | None = None
+    """How tables become the models' inputs; None where the run's clients had none."""
     own: Mapping[str, Arrays] = field(default_factory=dict)
+    """Models of single clients, by their keys, where the run had a personal method within its groups, or FedSoft."""
 
     @property
     def frozen_by(self) -> str:
@@ -121,7 +112,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         If the folder is no finished run's, a file is damaged, or files do not fit together.
     """
     if not folder.is_dir():
-        raise ConfigError([f"run={folder}: there is no such folder; give the folder of a finished run."])
+        raise ConfigError(f"run={folder}: there is no such folder; give the folder of a finished run.")
     # The run's own data are not read again, nor shared out.
     if trust:
         look_for_given(folder)
@@ -137,7 +128,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         probes = config.strategy.settings.extra_models
         frozen = unpack_frozen(clusters, metadata, len(states), outputs, probes)
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError([f"{folder / CLUSTERS}: does not fit the run ({error})."]) from error
+        raise ConfigError(f"{folder / CLUSTERS}: does not fit the run ({error}).") from error
     own = _own_models(folder / OWN, states) if (folder / OWN).is_file() else {}
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
@@ -165,9 +156,7 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 - no mapping
     # A header from anywhere: what a damaged one raises is not all safetensors' own.
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise ConfigError(
-            [f"{path} cannot be read ({error}); run must name the folder of a finished run."]
-        ) from error
+        raise ConfigError(f"{path} cannot be read ({error}); run must name the folder of a finished run.") from error
 
 
 def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
@@ -183,7 +172,7 @@ def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
         if any(own[name].shape != states[0][name].shape for own in found for name in own):
             raise ValueError("arrays of other shapes")
     except (KeyError, ValueError) as error:
-        raise ConfigError([f"{path}: does not fit the run ({error})."]) from error
+        raise ConfigError(f"{path}: does not fit the run ({error}).") from error
     return dict(zip(keys, found, strict=True))
 
 
@@ -195,10 +184,8 @@ def _preprocessing(folder: Path, task: Task) -> Preprocessing | None:
         task.num_outputs,
     ):
         raise ConfigError(
-            [
-                f"{folder / PREPROCESSING}: its {found.width} inputs and {len(found.classes)} classes do not fit the "
-                "run's models; run the experiment again."
-            ]
+            f"{folder / PREPROCESSING}: its {found.width} inputs and {len(found.classes)} classes do not fit the "
+            "run's models; run the experiment again."
         )
     return found
 

@@ -53,17 +53,8 @@ def unpack_frozen(
 ) -> Frozen | None:
     """Return what `pack_frozen` wrote, None where the file has no groups; nothing in it is trusted.
 
-    Parameters
-    ----------
-    probes
-        Further models that loss vectors are taken on.
-
-    Raises
-    ------
-    ValueError
-        If the parts do not fit together.
-    KeyError
-        If one is missing.
+    Loss vectors are taken on `probes` further models. ValueError if the parts do not fit together, KeyError if one is
+    missing.
     """
     if FROZEN not in metadata:
         return None
@@ -163,26 +154,14 @@ _NEEDED = {"folds": ("origin", "scale"), "descriptors": ("origin", "scale")}
 
 
 def nearest_descriptor(groups: Frozen, task: Task, x: FloatArray, y: TargetArray | None) -> int:
-    """Return the group whose centroid is nearest to new data; without targets the rows that need none decide.
-
-    Raises
-    ------
-    ValueError
-        If data or model do not fit the task.
-    """
+    """Return the group whose centroid is nearest to new data; without targets the rows that need none decide."""
     _, rows, dimensions = groups.centroids.shape
     found = descriptor(task, _common(groups), x, y, rows // 2 - 1, dimensions, groups.seed)
     return groups.nearest_descriptor(found, labelled=y is not None)
 
 
 def nearest_group(groups: Frozen, task: Task, train: Training, x: FloatArray, y: TargetArray) -> tuple[int, float]:
-    """Train the common model on data as the run's clients did; return the group, -1 where none fits, and the cosine.
-
-    Raises
-    ------
-    ValueError
-        If data or model do not fit the task.
-    """
+    """Train the common model on data as the run's clients did; return the group (-1: none fits) and the cosine."""
     how = groups.training
     assert how is not None
     folds = how.folds_of(len(x))

@@ -1,8 +1,10 @@
-"""The tracker of MLflow: a SQLite store in the results folder, or the server that MLFLOW_TRACKING_URI names."""
+"""The built-in trackers: TensorBoard, Weights & Biases and MLflow."""
 
 import contextlib
 import logging
 import os
+import secrets
+import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,18 +26,11 @@ from florets.server_app.tracker import (
 )
 
 if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
-import shutil
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
-import secrets
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     import wandb
+    from mlflow.tracking import MlflowClient
+    from torch.utils.tensorboard.writer import SummaryWriter
 
+log = logging.getLogger("florets")
 
 _TENSORBOARD = "tensorboard"
 _FINAL = ("final/accuracy", "final/loss", "final/ari")
@@ -181,8 +176,6 @@ class WandbTracker:
         finally:
             self._run.finish(exit_code=0 if end.error is None else 1)
 
-
-log = logging.getLogger("florets")
 
 _MLFLOW = "mlflow"
 _STORE = "MLFLOW_TRACKING_URI"

@@ -57,20 +57,18 @@ def _make(name: str) -> Tracker:
     try:
         made = imported(f"tracker={name}", name)()
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     except Exception as error:  # it is anybody's code
         raise ConfigError(
-            [
-                f"tracker={name}: cannot be created without arguments ({type(error).__name__}: {error}); correct "
-                f"the class."
-            ]
+            f"tracker={name}: cannot be created without arguments ({type(error).__name__}: {error}); correct "
+            f"the class."
         ) from error
     return _checked(name, made)
 
 
 def _checked(name: str, made: Tracker) -> Tracker:
     if missing := [call for call in _CALLS if not callable(getattr(made, call, None))]:
-        raise ConfigError([f"tracker={name}: a tracker has {', '.join(_CALLS)}; it lacks {', '.join(missing)}."])
+        raise ConfigError(f"tracker={name}: a tracker has {', '.join(_CALLS)}; it lacks {', '.join(missing)}.")
     return made
 
 

@@ -165,7 +165,7 @@ def _settings_of(module: str, cls: str) -> Any:
     return _Source.of(module).settings(cls)
 
 
-_STATEMENT = re.compile(r"^(?:@.*\n)*[A-Za-z_].*\n(?:[^A-Za-z_@\n].*\n|\n)*", re.MULTILINE)
+_STATEMENT = re.compile(r"^(?:@.*\n)*[A-Za-z_].*\n(?:[^A-Za-z_@#\n].*\n|\n)*", re.MULTILINE)
 _DEFINES = re.compile(r"(?:@.*\n)*(?:class |def )?(\w+)")
 _IMPORTS = re.compile(r"from (\S+) import (.*)|import (.*)", re.DOTALL)
 

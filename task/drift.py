@@ -1,13 +1,13 @@
 """Drift, groups that change in a simulation: the shards of all clients in each round."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from florets.task.data.dataset import FloatArray, IntArray, TargetArray
-from florets.task.partitions.shard import Shard, Transform
+from florets.task.data.dataset import IntArray
+from florets.task.partitions.shard import Renamed, Shard
 from florets.task.randomness import Purpose, generator
 from florets.task.settings import Drift
 
@@ -15,28 +15,6 @@ Version = tuple[int, int]
 """Key of a round's data: number of changes that have begun, and of rounds since the last one, where they matter."""
 
 _TRIES = 1000
-
-
-@dataclass(frozen=True)
-class Renamed:
-    """A transform after which every label has another name.
-
-    Parameters
-    ----------
-    names
-        Name of each label, int64 (C,).
-    before
-        What is done to the samples first.
-    """
-
-    names: IntArray
-    before: Transform | None
-
-    def __call__(self, x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
-        """Return the inputs, and the targets under their new names."""
-        if self.before is not None:
-            x, y = self.before(x, y)
-        return x, self.names[y]
 
 
 class ShardsByRound:
@@ -182,11 +160,6 @@ def trades(clusters: Sequence[int], fraction: float, rng: np.random.Generator) -
     -------
     dict
         By client that moves: the client of another cluster whose data it gets. Each one's go to one other.
-
-    Raises
-    ------
-    ValueError
-        If no two clients of different clusters would move.
     """
     members: dict[int, list[int]] = {}
     for client in rng.permutation(len(clusters)).tolist():

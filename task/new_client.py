@@ -108,11 +108,6 @@ def fold_rows(
     -------
     (folds, width) float32
         One row where there are fewer different samples than folds.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are not those of the task's model.
     """
     module, inputs, targets = loaded_module(task, model), torch.from_numpy(x), torch.from_numpy(y)
     name = training.augment
@@ -141,11 +136,6 @@ def descriptor(
     """Return what a client with these data would send in FLUX, see `florets.task.descriptors.describe`.
 
     Without targets (None), and in a task without classes, every class is absent.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are not those of the task's model.
     """
     found = features(loaded_module(task, model), torch.from_numpy(x), task.spec.head_layers)
     labels = y if task.spec.loss == "cross_entropy" else None
@@ -159,11 +149,6 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
 
     Each sample is evaluated alone, from the same place in memory: in a batch the last bits of its matrix products
     depend on the batch's size, on its position and on the alignment, and a prediction depends on its own sample only.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are not those of the task's model.
     """
     module, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
     alone, found = torch.empty(1, *x.shape[1:]), []

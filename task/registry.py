@@ -176,6 +176,13 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
             )
 
 
+def check_ranges(kind: Kind, *rules: tuple[str, Any, bool, str]) -> None:
+    """Raise ValueError for the first option whose rule does not hold: name, value, whether it holds, the rule."""
+    for name, value, holds, rule in rules:
+        if not holds:
+            raise ValueError(f"task.{kind}_options.{name}={value} must be {rule}.")
+
+
 def _hints(function: Function) -> dict[str, Any]:
     """Return the type hints of a function, or of what a class or another callable object is called by."""
     called: Any = function

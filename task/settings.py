@@ -79,7 +79,7 @@ class Drift:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` reads the same keys."""
+    """Tables of real sites (task.data=own); `task.data.tables.declaration.Declaration` checks them."""
 
     target: str = setting("", "column to predict; for short target=<column>. Empty: the last one")
     columns: list[str] = setting(

@@ -152,13 +152,7 @@ class Task:
         return self.shards if self._by_round is None else self._by_round.at(server_round)
 
     def cluster_of(self, partition_id: int, server_round: int = 0) -> int:
-        """Return the true cluster of a client in a round.
-
-        Raises
-        ------
-        ValueError
-            If there is no such client.
-        """
+        """Return the true cluster of a client in a round."""
         return self._shard(partition_id, server_round).cluster
 
     def num_examples_of(self, partition_id: int, server_round: int = 0) -> int:
@@ -182,11 +176,6 @@ class Task:
         """Return the data of one client in a round; kept until they change, so that the next call costs nothing.
 
         Of `MOST_KEPT` clients, that is: those of the others are made anew at each call, so that memory is bounded.
-
-        Raises
-        ------
-        ValueError
-            If there is no such client.
         """
         version = self.version(server_round)
         kept = self._clients.get(partition_id)
@@ -217,11 +206,6 @@ class Task:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
             whole = with_validation(whole, fraction, rng, self.is_own and PREPARED in self.spec.table)
         return whole
-
-    @property
-    def cluster_tests(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """Inputs and targets of each true cluster's test data in round 1, see `cluster_tests_at`."""
-        return self.cluster_tests_at(0)
 
     def cluster_tests_at(self, server_round: int) -> dict[int, tuple[Tensor, Tensor]]:
         """Return each true cluster's test data in a round: those of all its clients, each sample once."""
@@ -259,13 +243,7 @@ class Task:
         return module
 
     def body_and_head(self, module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the name prefixes of the body and of the head of this task's model; see `florets.task.layers`.
-
-        Raises
-        ------
-        ValueError
-            If neither the model nor the description says which layers are the head.
-        """
+        """Return the name prefixes of the body and of the head of this task's model; see `florets.task.layers`."""
         return body_and_head(module, self.spec.head_layers)
 
     def check(self) -> None:

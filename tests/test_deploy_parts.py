@@ -24,6 +24,7 @@ from florets.deploy import demo
 from florets.deploy.credentials import make_certificates, make_node_key
 from florets.deploy.federation import DeploymentError, Federation
 from florets.engines import flower_processes
+from florets.reports.summary import read_lines
 
 
 def test_the_servers_certificate_is_signed_by_the_authority_for_its_hosts(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def finished(results: Path) -> Path:
 def test_a_run_is_told_to_its_last_round_and_costed(tmp_path: Path, capsys: Any) -> None:
     folder = finished(tmp_path)
     assert demo.follow(fake("finished:completed"), "1", tmp_path) == folder
-    demo.print_costs(demo.rounds_of(folder))
+    demo.print_costs(read_lines(folder))
     said = capsys.readouterr().out
     assert "Round 1 (clustering): ARI 0.00\n" in said
     assert "Round 2 (clustering): ARI 1.00, accuracy 50.0 %\n" in said
@@ -151,6 +152,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from florets.engines import flower_processes
+from florets.reports.summary import read_lines
 flower_processes.command = lambda name: name
 started = flower_processes.start("sleep", ["60"], Path.cwd(), os.environ, sys.stdout.buffer)
 print(started.pid, flush=True)

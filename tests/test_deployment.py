@@ -16,6 +16,7 @@ from florets.commands.main import main
 from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
+from florets.engines.flower_processes import kill
 from florets.engines.own_nodes import NODE_FILE
 from florets.task.data.tables.preprocessing import Preprocessing
 from tests.test_flower_run import copy_of_the_app
@@ -149,6 +150,24 @@ def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: st
     return {name.partition("/")[0] for name in expected}
 
 
+def kill_process(process: "subprocess.Popen[bytes] | None") -> None:
+    assert process is not None
+    kill(process)
+
+
+def start_again(federation: Federation, name: str) -> None:
+    """Start a node until the SuperLink takes it: after a crash it does so once it has given the old one up."""
+    entered = federation.log(name).count("SuperNode ID")
+
+    def has_entered() -> bool:
+        process = federation.nodes[name].process
+        if process is None or process.poll() is not None:
+            federation.start(name)
+        return federation.log(name).count("SuperNode ID") > entered
+
+    wait_for(f"{name} to come back", has_entered, 300, pause=2)
+
+
 def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: Path) -> None:
     victim, results = "table-2", tmp_path / "results"
     with Federation(tmp_path / "federation") as federation:
@@ -160,9 +179,9 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
         received = federation.log(victim).count("Receiving:")
         wait_for("a message of round 3", lambda: federation.log(victim).count("Receiving:") > received, 300)
-        federation.kill(victim)
+        kill_process(federation.nodes[victim].process)
         killed_in = len(rounds(results)) + 1
-        federation.start_again(victim, 300)
+        start_again(federation, victim)
         # How long a start takes depends on the machine: rounds count from the node's return on.
         back_in = len(rounds(results)) + 1
         # Each look starts a Python process: seldom.
@@ -192,10 +211,10 @@ def test_a_superlink_killed_in_a_run_is_started_again_and_the_run_goes_on_to_its
         wait_for("round 2", lambda: len(rounds(results)) >= 2, 900)
         received = federation.log("table-2").count("Receiving:")
         wait_for("a message of round 3", lambda: federation.log("table-2").count("Receiving:") > received, 300)
-        federation.kill_superlink()
+        kill_process(federation.superlink)
         before = rounds(results)
         assert 2 <= len(before) < 5
-        federation.restart_superlink()
+        federation.start_superlink()
         (marker,) = results.rglob("rounds.jsonl")
         run_id = federation.run(ROOT, {"resume": str(marker.parent)})
         assert run_id != killed

@@ -104,7 +104,7 @@ def test_a_group_that_changes_its_concept_names_every_label_anew_and_stays_a_gro
         else:
             assert (old.y_train == new.y_train).all()
     assert len(changed) == 1
-    inputs, labels = (task.cluster_tests_at(3)[next(iter(changed))], task.cluster_tests[next(iter(changed))])
+    inputs, labels = (task.cluster_tests_at(3)[next(iter(changed))], task.cluster_tests_at(0)[next(iter(changed))])
     assert len(inputs[0]) == len(labels[0])
     assert (inputs[1] != labels[1]).any()
 

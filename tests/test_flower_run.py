@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -124,10 +125,10 @@ def test_interrupting_a_run_leaves_no_process_behind(tmp_path: Path) -> None:
     assert [process.name() for process in alive] == []
 
 
-PACKED = (
-    *("florets", "api", "commands", "engines", "reports", "server_app", "client_app", "strategies", "task", "conf"),
-    *("pyproject.toml", "LICENSE", "README.md", ".gitignore"),
-)
+WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+    "wheel"
+]
+PACKED = (*WHEEL["only-include"], "pyproject.toml", "LICENSE", "README.md", ".gitignore")
 
 
 def copy_of_the_app(target: Path) -> Path:

@@ -428,7 +428,7 @@ def test_a_cluster_that_was_killed_stops_nobody(monkeypatch: pytest.MonkeyPatch,
 
 def test_flowers_simulation_has_a_ray_of_its_own_unless_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flower_processes, "start", lambda *arguments: None)
-    monkeypatch.setattr(flower_processes, "wait_for_http", lambda *arguments: True)
+    monkeypatch.setattr(flower_processes, "wait_for_port", lambda *arguments, **more: True)
     monkeypatch.setattr(flower_processes, "end", lambda process: None)
     for given, found in ((None, "local"), ("", "local"), ("node:6379", "node:6379")):
         if given is None:

@@ -141,7 +141,7 @@ def test_a_client_that_joins_later_has_no_rows_before_and_one_may_be_called_na(t
     with recorder(tmp_path / "run") as run:
         run.clients(CLIENTS)
         run.round(report(1))
-        run.follow([*CLIENTS, newcomer])
+        run.clients([*CLIENTS, newcomer])
         run.round(report(2, assignment={**FOUND, "NA": 0}))
         # A row without its line: the round is not over.
         run._rows.add(report(3), {}, {})

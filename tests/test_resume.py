@@ -28,7 +28,7 @@ from florets.conf.compose import compose
 from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
-from florets.conf.saved import flower_resume_command, resume_command
+from florets.conf.saved import resume_command
 from florets.engines import engine
 from florets.reports.folder import FolderLock
 from florets.server_app import checkpoint as module
@@ -346,7 +346,7 @@ def test_the_command_that_goes_on_is_read_back_as_the_folder(tmp_path: Path, nam
     program, *arguments = shlex.split(resume_command(tmp_path / name))
     (given,) = read_overrides(arguments, problems := [])
     assert (program, given.value, problems) == ("florets", str(tmp_path / name), [])
-    *command, settings = shlex.split(flower_resume_command(tmp_path / name, trust=True))
+    *command, settings = shlex.split(resume_command(tmp_path / name, trust=True, by_flower=True))
     assert command == ["flwr", "run", ".", "--stream", "--run-config"]
     # As Flower reads it: several keys in a line, each with a TOML value.
     assert parse_config_args([settings]) == {"resume": str(tmp_path / name), "overrides": "trust=true"}

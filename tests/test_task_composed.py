@@ -183,7 +183,7 @@ def test_a_task_gives_each_piece_of_a_client_its_own_change():
     np.testing.assert_array_equal(client.x_train[:30].numpy(), np.rot90(x[own.train], 1, (-2, -1)))
     np.testing.assert_array_equal(client.x_train[30:].numpy(), x[other.train])
     of_one = [piece.test for s in task.shards for piece in s.pieces if piece.cluster == 1]
-    assert len(task.cluster_tests[1][0]) == len(np.unique(np.concatenate(of_one)))
+    assert len(task.cluster_tests_at(0)[1][0]) == len(np.unique(np.concatenate(of_one)))
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1), min_size=1, max_size=8))

@@ -317,3 +317,9 @@ def test_the_servers_step_follows_the_schedule() -> None:
 def test_what_does_not_fit_together_is_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(overrides)
+
+
+def test_what_replaces_a_value_is_read_as_the_key_is() -> None:
+    assert Training().changed(optimizer="SGD").optimizer == "sgd"
+    with pytest.raises(ValueError, match="learning_rate"):
+        Training().changed(learning_rate=-1)

@@ -63,9 +63,9 @@ def test_a_test_sample_of_several_clients_counts_once():
         compose(["task.partition=rotated_anchors", "num_clients=40", "task.partition_options={angles: [0,45,90,9]}"])
     )
     num_test = len(task.data.x_test)
-    assert [len(y) for _, y in task.cluster_tests.values()] == [num_test] * 4
+    assert [len(y) for _, y in task.cluster_tests_at(0).values()] == [num_test] * 4
     turned = np.rot90(task.data.x_test, axes=(2, 3))
-    np.testing.assert_array_equal(task.cluster_tests[2][0].numpy(), turned)
+    np.testing.assert_array_equal(task.cluster_tests_at(0)[2][0].numpy(), turned)
 
 
 def test_lines_summaries_tables_and_plots_show_what_is_known():

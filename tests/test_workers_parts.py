@@ -69,7 +69,7 @@ def test_a_shared_file_gives_back_what_was_written_until_it_is_shortened() -> No
 
 def test_a_record_of_several_messages_is_written_once_and_read_as_one_object() -> None:
     file, bank = SharedFile(), record(1.0)
-    writer, reader = MessageWriter(file), MessageReader(file)
+    writer, reader = MessageWriter(file), MessageReader(file.read)
     messages = sent(bank, bank, record(2.0), bank)
     writer.begin(message for message, _ in messages)
     parts = [bytes(writer.pickled(part)) for part in (messages[:2], messages[2:])]
@@ -85,7 +85,7 @@ def test_a_record_of_several_messages_is_written_once_and_read_as_one_object() -
     other = record(3.0)
     messages = sent(other, other)
     writer.begin(message for message, _ in messages)
-    (again, _), _ = reader.read(2, file.append(writer.pickled(messages)))
+    (again, _), _ = reader.unpickled(2, writer.pickled(messages))
     assert again.content.array_records[kinds.ARRAYS]["0/w"].data == other["0/w"].data
     file.close()
 

@@ -140,18 +140,15 @@ aria-valuenow="{{ done }}"><div style="width: {{ [100 * done / total, 100] | min
 
 {% if figures %}{{ tiles(figures) }}{% endif %}
 
-{% if curves %}
-{% call section("Over the rounds") %}
+{% call section("Over the rounds", shown=curves) %}
 <div class="charts">
 {% for title, has_band, picture in curves %}
 <figure><figcaption>{{ title }}{% if has_band %} (band: ± std){% endif %}</figcaption>{{ picture }}</figure>
 {% endfor %}
 </div>
 {% endcall %}
-{% endif %}
 
-{% if groups %}
-{% call section("Groups") %}
+{% call section("Groups", shown=groups) %}
 <div class="groups">
 {% for model, size, members in groups %}
 <div><h3>model {{ model }} <span>{{ size }}</span></h3>
@@ -174,20 +171,16 @@ aria-valuenow="{{ done }}"><div style="width: {{ [100 * done / total, 100] | min
 </ul>
 {% endif %}
 {% endcall %}
-{% endif %}
 
-{% if losses %}
-{% call section("Losses") %}
+{% call section("Losses", shown=losses) %}
 <p>The {{ losses.kind }} of each client in its group's model, over the last rounds:
 {{ losses.low }} <span class="legend"></span> {{ losses.high }}; ! diverged.
 {%- if losses.left_out %} Shown are the {{ losses.rows | length - 1 }} clients with the
 highest; {{ losses.left_out }} more have lower ones.{% endif %}</p>
 {{ table(losses.rows, "heat", "", "heat", "Losses by client and round") }}
 {% endcall %}
-{% endif %}
 
-{% if replies | length > 1 %}
-{% call section("Replies") %}
+{% call section("Replies", shown=replies | length > 1) %}
 <div class="columns">
 {{ table(replies, "", "All rounds", "outcomes", "Replies by outcome") }}
 {% if troubles | length > 1 %}
@@ -197,7 +190,6 @@ highest; {{ losses.left_out }} more have lower ones.{% endif %}</p>
 {% for text in rejected %}<p class="rejected">{{ text }}</p>
 {% endfor %}
 {% endcall %}
-{% endif %}
 
 <footer>State at {{ time }}. Shown by florets watch, from the files in the run's folder.</footer>
 """
@@ -227,7 +219,10 @@ def main_part(state: RunState, clients: ClientHistory) -> str:
         moves=_moves(clients.moves),
         losses=_losses(clients),
         replies=replies(state.lines),
-        troubles=_troubles(clients),
+        troubles=[
+            ["client", "replies"],
+            *([key, (str(count), {"class": "amiss"})] for key, count in Counter(clients.troubles).most_common(20)),
+        ],
         rejected=_rejected(state.lines),
         time=time.strftime("%H:%M:%S"),
     )
@@ -352,12 +347,6 @@ def _cell(server_round: int, value: float | None, low: float, high: float) -> Ce
     elif value is not None:
         title, part = f"{value:.4g}", 0.06 + 0.86 * ((value - low) / (high - low) if high > low else 0.0)
     return shaded(text, part, **{"class": "cell", "title": f"round {server_round}: {title}"})
-
-
-def _troubles(clients: ClientHistory) -> Table:
-    worst = Counter(clients.troubles).most_common(20)
-    rows: Table = [[client, (str(number), {"class": "amiss"})] for client, number in worst]
-    return [["client", "replies"], *rows]
 
 
 def _rejected(lines: Sequence[RoundLine]) -> list[str]:

@@ -1,4 +1,9 @@
-"""Data sets: importing this package registers the built-in ones; heavy imports wait until one is loaded."""
+"""Data sets: importing this package registers the built-in ones; heavy imports wait until one is loaded.
+
+Their options share names: `pooled` makes one pool of all samples, which a partition such as ``rotation_blocks``
+splits on each client; `standardise` takes off the mean of all train pixels, and divides by their standard deviation.
+Files that are missing, damaged or of another form, and options out of range, raise ValueError with the remedy.
+"""
 
 from florets.task.data.cost2100 import cost2100
 from florets.task.data.dataset import Dataset

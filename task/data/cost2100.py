@@ -5,13 +5,17 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
-from florets.task.data.files import folder_of, read_mat, reading
+from florets.task.data.files import PublicFiles
 from florets.task.registry import register_data
 
 SCENES = ("in", "out")
 SHAPE = (2, 32, 32)
-_LAYOUT = "DATA_Htrainin.mat, DATA_Htestin.mat, DATA_Htrainout.mat and DATA_Htestout.mat, each with HT (n, 2048)"
-_REMEDY = "They are the public files of CsiNet (Wen, Shih, Jin), MATLAB's format of version 7 or before."
+_FILES = PublicFiles(
+    "cost2100",
+    ("COST2100", "cost2100"),
+    "DATA_Htrainin.mat, DATA_Htestin.mat, DATA_Htrainout.mat and DATA_Htestout.mat, each with HT (n, 2048)",
+    "They are the public files of CsiNet (Wen, Shih, Jin), MATLAB's format of version 7 or before.",
+)
 _OFFSET = 0.5
 
 
@@ -22,22 +26,15 @@ def cost2100(
     """Load COST2100: 100,000 train and 20,000 test states (n, 2, 32, 32) of either scene, real and imaginary parts.
 
     A sample's group, and its label, is its scene: 0 indoors, 1 outdoors; the partition ``by_class`` gives each
-    cluster one. The files lie in ``<data_dir>/COST2100``. `seed` and `num_clusters` are not used.
+    cluster one. The files lie in ``<data_dir>/COST2100``.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``COST2100/``.
     normalise
         Whether each state, which the files hold around 0.5, is moved to 0 and scaled to a mean square of 1: the loss
         ``reconstruction`` of a state is then its normalised squared error, and 10 log10 of the mean the NMSE in dB.
     most_samples
         The first so many states of each file; None: all.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
 
     Source: CFL-GP, App. F.6 (CD1), whose NMSE is a quotient of squared norms.
     Deviation: there models see states as they are, and are trained by their squared error and tested by the NMSE;
@@ -45,7 +42,7 @@ def cost2100(
     """
     if most_samples is not None and most_samples < 1:
         raise ValueError(f"task.data_options.most_samples={most_samples} must be at least 1, or left out for all.")
-    folder = folder_of("cost2100", data_dir, ("COST2100", "cost2100"), _LAYOUT, _REMEDY)
+    folder = _FILES.folder(data_dir)
     parts: list[tuple[FloatArray, IntArray]] = []
     for part in ("train", "test"):
         scenes = [_read(folder / f"DATA_H{part}{scene}.mat", normalise, most_samples) for scene in SCENES]
@@ -56,8 +53,8 @@ def cost2100(
 
 
 def _read(path: Path, normalise: bool, most: int | None) -> FloatArray:
-    (found,) = read_mat("cost2100", path, ("HT",), _LAYOUT, _REMEDY)
-    with reading("cost2100", path, _LAYOUT, _REMEDY):
+    (found,) = _FILES.read_mat(path, "HT")
+    with _FILES.reading(path):
         if found.ndim != 2 or found.shape[1] != np.prod(SHAPE) or not np.issubdtype(found.dtype, np.floating):
             raise ValueError(f"HT holds {found.dtype} of shape {found.shape}")
         states: FloatArray = found[:most].astype(np.float32)

@@ -3,59 +3,71 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 
-def folder_of(data: str, data_dir: Path | None, folders: tuple[str, ...], layout: str, remedy: str) -> Path:
-    """Return the first of `folders` that the data folder holds, or the data folder itself where it is one of them.
+@dataclass(frozen=True)
+class PublicFiles:
+    """The files of a public data set: where they lie, what they are, and where they come from, for messages.
 
     Parameters
     ----------
     data
-        Name of the data set, for the message.
-    data_dir
-        Folder that holds one of `folders`.
+        Name of the data set.
     folders
-        Names that the data set's folder may have.
+        Names that its folder may have.
     layout
-        The files that it holds, for the message.
+        The files in it.
     remedy
         Where they come from.
-
-    Raises
-    ------
-    ValueError
-        If no folder is given, or none of them exists.
     """
-    names = " or ".join(f"{name}/" for name in folders)
-    expected = f"Give the folder that holds {names} as data_dir=<folder>. Expected in it: {layout}. {remedy}"
-    if data_dir is None:
-        raise ValueError(f"data {data} needs files, but data_dir is empty. {expected}")
-    for name in folders:
-        if (data_dir / name).is_dir():
-            return data_dir / name
-    if data_dir.name in folders and data_dir.is_dir():
-        return data_dir
-    raise ValueError(f"data {data}: {data_dir} has no folder {names}. {expected}")
 
+    data: str
+    folders: tuple[str, ...]
+    layout: str
+    remedy: str
 
-@contextmanager
-def reading(data: str, path: Path, layout: str, remedy: str) -> Iterator[None]:
-    """Name a file that cannot be read, what was expected in it, and the remedy.
+    def folder(self, data_dir: Path | None) -> Path:
+        """Return the first of `folders` that the data folder holds, or the data folder itself where it is one."""
+        names = " or ".join(f"{name}/" for name in self.folders)
+        expected = f"Give the folder that holds {names} as data_dir=<folder>. Expected in it: {self.layout}."
+        if data_dir is None:
+            raise ValueError(f"data {self.data} needs files, but data_dir is empty. {expected} {self.remedy}")
+        for name in self.folders:
+            if (data_dir / name).is_dir():
+                return data_dir / name
+        if data_dir.name in self.folders and data_dir.is_dir():
+            return data_dir
+        raise ValueError(f"data {self.data}: {data_dir} has no folder {names}. {expected} {self.remedy}")
 
-    Raises
-    ------
-    ValueError
-        If the code inside raises what a missing, damaged or foreign file makes it raise.
-    """
-    try:
-        yield
-    except (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, NotImplementedError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        if isinstance(error, FileNotFoundError):
-            reason = "there is no such file"
-        raise ValueError(f"data {data}: {path} cannot be read ({reason}). Expected: {layout}. {remedy}") from error
+    def error(self, problem: str) -> ValueError:
+        """Return the error that names a problem, what was expected, and the remedy."""
+        return ValueError(f"data {self.data}: {problem}. Expected: {self.layout}. {self.remedy}")
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[None]:
+        """Raise ValueError, which names the file, where the block finds it missing, damaged or of another form."""
+        try:
+            yield
+        except (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, NotImplementedError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+            if isinstance(error, FileNotFoundError):
+                reason = "there is no such file"
+            raise self.error(f"{path} cannot be read ({reason})") from error
+
+    def read_mat(self, path: Path, *names: str) -> list[Any]:
+        """Return arrays of a file of MATLAB's version 7 or before."""
+        from scipy.io import loadmat  # few data sets need it
+        from scipy.io.matlab import MatReadError
+
+        with self.reading(path), path.open("rb") as file:
+            try:
+                found = loadmat(file, variable_names=names)
+            except MatReadError as error:
+                raise ValueError(str(error)) from error
+            return [found[name] for name in names]
 
 
 def inside(data_dir: Path, path: Path) -> Path:
@@ -88,13 +100,7 @@ def inside(data_dir: Path, path: Path) -> Path:
 
 
 def links_inside(data_dir: Path, folder: Path) -> None:
-    """Refuse a folder in `data_dir` in which, at any depth, a link leads out of `data_dir`.
-
-    Raises
-    ------
-    ValueError
-        As `inside`, of the first such link.
-    """
+    """Refuse a folder in `data_dir` in which, at any depth, a link leads out of `data_dir`."""
     for place, folders, files in os.walk(inside(data_dir, folder)):
         for name in sorted([*folders, *files]):
             if os.path.islink(path := os.path.join(place, name)):
@@ -115,22 +121,3 @@ def file_name(key: str, name: str) -> str:
             f"node's data folder."
         )
     return name
-
-
-def read_mat(data: str, path: Path, names: tuple[str, ...], layout: str, remedy: str) -> list[Any]:
-    """Return arrays of a file of MATLAB's version 7 or before; see `florets.task.data.files.reading`.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, or does not hold all of `names`.
-    """
-    from scipy.io import loadmat  # few data sets need it
-    from scipy.io.matlab import MatReadError
-
-    with reading(data, path, layout, remedy), path.open("rb") as file:
-        try:
-            found = loadmat(file, variable_names=names)
-        except MatReadError as error:
-            raise ValueError(str(error)) from error
-        return [found[name] for name in names]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, Pixels
-from florets.task.data.files import folder_of, reading
+from florets.task.data.files import PublicFiles
 from florets.task.data.samples import Samples, read_arrays, samples
 from florets.task.data.vision import pool
 from florets.task.registry import register_data
@@ -41,11 +41,6 @@ def mnist(
         Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
     pooled
         Whether all 70,000 are one pool, which a partition such as ``rotation_blocks`` splits on each client.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged, or `side` is no divisor of 28.
     """
     return _dataset("MNIST", data_dir, side, standardise, pooled)
 
@@ -59,13 +54,7 @@ def fashion_mnist(
     standardise: bool = False,
     pooled: bool = False,
 ) -> Dataset:
-    """Load Fashion-MNIST, in the form of `mnist` and with its options, from ``<data_dir>/FashionMNIST/raw``.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged, or `side` is no divisor of 28.
-    """
+    """Load Fashion-MNIST, in the form of `mnist` and with its options, from ``<data_dir>/FashionMNIST/raw``."""
     return _dataset("FashionMNIST", data_dir, side, standardise, pooled)
 
 
@@ -84,15 +73,10 @@ def mnist_and_fashion(
 
     Parameters
     ----------
-    data_dir, seed, num_clusters, side, standardise
+    side, standardise
         See `mnist`; either set is standardised by itself.
     shared_labels
         Whether both have the labels 0 to 9, so that a label means two things; otherwise Fashion-MNIST has 10 to 19.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged, or `side` is no divisor of 28.
     """
     digits, clothes = (_dataset(name, data_dir, side, standardise, False) for name in ("MNIST", "FashionMNIST"))
     first = 0 if shared_labels else digits.num_outputs
@@ -114,14 +98,11 @@ def mnist_and_fashion(
 def _dataset(class_name: str, data_dir: Path | None, side: int, standardise: bool, pooled: bool) -> Dataset:
     if not 1 <= side <= SIDE or SIDE % side:
         raise ValueError(f"task.data_options.side={side} must be a divisor of {SIDE}, such as 14.")
-    remedy = f"torchvision's datasets.{class_name}(root='<data_dir>', download=True) fills it."
-    x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir, f"{class_name}/raw", _PREFIXES, remedy)
+    x_train, y_train, x_test, y_test = read_idx_set(class_name, data_dir, _PREFIXES)
     for images in (x_train, x_test):
         if images.shape[1:] != (SIDE, SIDE):
             found = " x ".join(map(str, images.shape[1:]))
-            raise ValueError(
-                f"data {class_name}: its files hold images of {found} pixels, and it needs 28 x 28. {remedy}"
-            )
+            raise _idx_files(class_name).error(f"its files hold images of {found} pixels, and it needs 28 x 28")
     if side == SIDE and not standardise:
         data = Dataset(Pixels(x_train[:, None]), y_train, Pixels(x_test[:, None]), y_test, num_outputs=10)
         return pool(data) if pooled else data
@@ -157,7 +138,7 @@ def digits(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
     """Load scikit-learn's digits, pixels in [0, 1], as images (n, 1, 8, 8).
 
     scikit-learn gives no split of its own. Of each class 20 % (rounded) of the images are the test set, drawn
-    once with a fixed seed: 1,438 train and 359 test images. `data_dir`, `seed`, `num_clusters` are not used.
+    once with a fixed seed: 1,438 train and 359 test images.
     """
     # Copies: an owner of data may change them.
     x_train, y_train, x_test, y_test = (array.copy() for array in _split())
@@ -180,55 +161,54 @@ def _split() -> tuple[np.ndarray[Any, Any], ...]:
     return x[~is_test], y[~is_test], x[is_test], y[is_test]
 
 
-_IDX_LAYOUT = (
-    "IDX files of unsigned bytes (names ending in -images-idx3-ubyte and -labels-idx1-ubyte), gzipped or not"
-)
 Parts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]
 
 
-def read_idx_set(data: str, data_dir: Path | None, folder: str, prefixes: tuple[str, str], remedy: str) -> Parts:
-    """Read a set of images with labels.
+def _idx_files(data: str) -> PublicFiles:
+    options = ", split='byclass'" if data == "EMNIST" else ""
+    return PublicFiles(
+        data,
+        (f"{data}/raw",),
+        "IDX files of unsigned bytes (names ending in -images-idx3-ubyte and -labels-idx1-ubyte), gzipped or not",
+        f"torchvision's datasets.{data}(root='<data_dir>'{options}, download=True) fills it.",
+    )
+
+
+def read_idx_set(data: str, data_dir: Path | None, prefixes: tuple[str, str]) -> Parts:
+    """Read a set of images with labels from the files of torchvision.
 
     Parameters
     ----------
     data
-        Its name, for messages.
-    data_dir, folder
-        The files lie in ``<data_dir>/<folder>``.
+        Name of torchvision's class; the files lie in ``<data_dir>/<data>/raw``.
     prefixes
         How the names of the train and of the test files begin.
-    remedy
-        Where the files come from.
 
     Returns
     -------
     tuple
         Train images uint8 (n, rows, columns), train labels int64 (n,), test images, test labels.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or damaged, or numbers of images and labels differ.
     """
-    where = folder_of(data, data_dir, (folder,), _IDX_LAYOUT, remedy)
+    files = _idx_files(data)
+    where = files.folder(data_dir)
     arrays: list[NDArray[np.uint8]] = []
     for prefix in prefixes:
-        images = _read_idx(data, where / f"{prefix}-images-idx3-ubyte", 3, remedy)
-        labels = _read_idx(data, where / f"{prefix}-labels-idx1-ubyte", 1, remedy)
+        images = _read_idx(files, where / f"{prefix}-images-idx3-ubyte", 3)
+        labels = _read_idx(files, where / f"{prefix}-labels-idx1-ubyte", 1)
         if len(images) != len(labels):
-            raise ValueError(
-                f"data {data}: {where} has {len(images)} images but {len(labels)} labels whose names begin with "
-                f"{prefix}: one of the files belongs to another set or is truncated. {remedy}"
+            raise files.error(
+                f"{where} has {len(images)} images but {len(labels)} labels whose names begin with {prefix}: one of "
+                "the files belongs to another set or is truncated"
             )
         arrays += [images, labels]
     return arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64)
 
 
-def _read_idx(data: str, path: Path, dimensions: int, remedy: str) -> NDArray[np.uint8]:
+def _read_idx(files: PublicFiles, path: Path, dimensions: int) -> NDArray[np.uint8]:
     """Read one file, or the gzipped one beside where it would be."""
     packed = path.with_name(f"{path.name}.gz")
     path = path if path.is_file() or not packed.is_file() else packed
-    with reading(data, path, _IDX_LAYOUT, remedy):
+    with files.reading(path):
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         # Two zero bytes, the type of the numbers (8: unsigned bytes), how many dimensions, then the length of each.
         if content[:4] != bytes((0, 0, 8, dimensions)):
@@ -241,7 +221,6 @@ def _read_idx(data: str, path: Path, dimensions: int, remedy: str) -> NDArray[np
 
 
 _EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
-_EMNIST_REMEDY = "torchvision's datasets.EMNIST(root='<data_dir>', split='byclass', download=True) fills it."
 
 
 @register_data("emnist", files=True)
@@ -255,29 +234,20 @@ def emnist(
     """Load EMNIST: upright images (n, 1, 28, 28), pixels in [0, 1].
 
     The split ``byclass`` has 697,932 train and 116,323 test images. The files are torchvision's, under
-    ``<data_dir>/EMNIST/raw``, gzipped or not. `seed` and `num_clusters` are not used.
+    ``<data_dir>/EMNIST/raw``, gzipped or not.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``EMNIST/raw/``.
     split
         ``byclass``: 10 digits, 26 capitals, 26 small letters. ``bymerge``, ``balanced``: capitals and small letters
         of one shape are one class, 47 in all. ``letters``: 26, labels from 0. ``digits``, ``mnist``: 10.
-    pooled
-        Whether all images are one pool; see `florets.task.data.handwriting`.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged.
 
     Notes
     -----
     Deviation: the files hold images mirrored along their diagonal, as torchvision gives them; here they are upright.
     """
     names = (f"emnist-{split}-train", f"emnist-{split}-test")
-    x_train, y_train, x_test, y_test = read_idx_set("emnist", data_dir, "EMNIST/raw", names, _EMNIST_REMEDY)
+    x_train, y_train, x_test, y_test = read_idx_set("EMNIST", data_dir, names)
     if split == "letters":
         y_train, y_test = y_train - 1, y_test - 1
 
@@ -287,13 +257,13 @@ def emnist(
 
 
 _FEMNIST_CLASSES = 62
-_FEMNIST_LAYOUT = (
+_FEMNIST = PublicFiles(
+    "femnist",
+    ("femnist", "FEMNIST"),
     "LEAF's train/*.json and test/*.json (users, and user_data with x and y of each), or train.npz and test.npz with "
-    "the arrays x, y and writer"
-)
-_FEMNIST_REMEDY = (
+    "the arrays x, y and writer",
     "Make them by LEAF's data/femnist/preprocess.sh -s niid --sf 0.3 -k 0 -t sample, and copy its folders data/train "
-    "and data/test there."
+    "and data/test there.",
 )
 
 
@@ -306,19 +276,12 @@ def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bo
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``femnist/``.
     standardise
         Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
 
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form.
-
     Source: LEAF's FEMNIST, as CLoVE, App. D.1.4, takes it.
     """
-    folder = folder_of("femnist", data_dir, ("femnist", "FEMNIST"), _FEMNIST_LAYOUT, _FEMNIST_REMEDY)
+    folder = _FEMNIST.folder(data_dir)
     train, test = (_part(folder, name) for name in ("train", "test"))
     x_train, x_test = train.x, test.x
     if standardise:
@@ -341,10 +304,7 @@ def _part(folder: Path, name: str) -> Samples:
         x, y, writers = read_arrays(archive, ("x", "y", "writer"))
         return _checked(archive, x, y, writers)
     if not texts:
-        raise ValueError(
-            f"data femnist: {folder} has neither {name}/*.json nor {name}.npz. Expected: "
-            f"{_FEMNIST_LAYOUT}. {_FEMNIST_REMEDY}"
-        )
+        raise _FEMNIST.error(f"{folder} has neither {name}/*.json nor {name}.npz")
     parts = [_json(path) for path in texts]
     owners = [part.owners for part in parts if part.owners is not None]
     return Samples(
@@ -355,7 +315,7 @@ def _part(folder: Path, name: str) -> Samples:
 
 
 def _json(path: Path) -> Samples:
-    with reading("femnist", path, _FEMNIST_LAYOUT, _FEMNIST_REMEDY):
+    with _FEMNIST.reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
         users = [str(user) for user in content["users"]]
         of_user: dict[str, dict[str, Any]] = content["user_data"]
@@ -372,7 +332,7 @@ def _json(path: Path) -> Samples:
 
 
 def _checked(path: Path, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], writers: np.ndarray[Any, Any]) -> Samples:
-    with reading("femnist", path, _FEMNIST_LAYOUT, _FEMNIST_REMEDY):
+    with _FEMNIST.reading(path):
         if x[:1].size != SIDE * SIDE:
             raise ValueError(f"x has shape {x.shape} and not {SIDE} x {SIDE} pixels a sample")
         if y.ndim != 1 or writers.shape != y.shape or not np.issubdtype(y.dtype, np.integer):

@@ -59,10 +59,6 @@ def hugging_face(
     ----------
     data_dir
         Folder in which `source` is looked for first.
-    seed
-        Draws the test samples where the data set has none.
-    num_clusters
-        Not used.
     source
         A folder that ``save_to_disk`` has written, a folder with files that the library reads (Parquet, Arrow, CSV,
         images), such a file, or a name on the hub, which needs a network.
@@ -78,11 +74,6 @@ def hugging_face(
         only one of classes, else the one called label, labels, target or y.
     test_share
         Fraction of the samples that is tested on where there is no test split.
-
-    Raises
-    ------
-    ValueError
-        If the library is missing, it cannot load the data set, or its columns do not become inputs and targets.
     """
     splits = _loaded(source, subset, data_dir)
     train_table = _split(splits, "train", train or ("train" if "train" in splits else ""))

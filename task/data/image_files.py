@@ -25,13 +25,7 @@ _WHITE_IS_ZERO, _SIGNED = 0, 2
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How images are read; `florets.task.data.own.own` says what each option means.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
-    """
+    """How images are read; `florets.task.data.own.own` says what each option means."""
 
     image_size: int | None = None
     grayscale: bool = False
@@ -242,11 +236,6 @@ def read_pixels(files: Sequence[tuple[Path, str]], options: ImageOptions) -> tup
         Each with what errors call it; at least one.
     options
         How each is read.
-
-    Raises
-    ------
-    ValueError
-        If one cannot be read, or is of another size than the first.
     """
     first = read_image(*files[0], options)
     pixels, scaled = np.empty((len(files), *first.pixels.shape), dtype=np.float32), first.scaled

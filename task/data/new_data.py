@@ -25,19 +25,11 @@ _FORMS = "a table (such as .csv), a NumPy archive (.npz) or a folder of images"
 
 
 @dataclass(frozen=True)
-class Form:
+class Form(ImageOptions):
     """How files are to be read; `florets.task.data.own.own` says what each option means."""
 
     classes: Sequence[str] | None = None
     regression: bool = False
-    image_size: int | None = None
-    grayscale: bool = False
-    depth: int | None = None
-
-    @property
-    def images(self) -> ImageOptions:
-        """How images are to be read."""
-        return ImageOptions(self.image_size, self.grayscale, self.depth)
 
 
 @dataclass(frozen=True)
@@ -57,11 +49,6 @@ def read_labelled(path: Path, form: Form) -> Samples:
         An archive with x and y, or a folder of images ``<class>/``.
     form
         How to read them.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, or it does not have the form that is said.
     """
     if _kind(path) == ".npz":
         return read_npz(path, form.classes, form.regression)
@@ -72,7 +59,7 @@ def read_labelled(path: Path, form: Form) -> Samples:
         raise ValueError(
             f"the data {path} is a folder, but a regression's targets are values: give a table or a .npz file."
         )
-    return read_images(path, form.classes, form.images)
+    return read_images(path, form.classes, form)
 
 
 def read_inputs(path: Path, form: Form) -> NewInputs:
@@ -84,11 +71,6 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
         An archive with x, or a folder of images.
     form
         How to read them.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, or it does not have the form that is said.
     """
     if _kind(path) == "":
         return _images(path, form)
@@ -98,13 +80,7 @@ def read_inputs(path: Path, form: Form) -> NewInputs:
 
 
 def shaped(path: Path, x: FloatArray, input_shape: tuple[int, ...]) -> FloatArray:
-    """Return inputs of a file (for the message) in the shape that the models take, brought into it where they fit.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit, see `florets.task.data.samples.fits_shape`.
-    """
+    """Return inputs of a file (for the message) in the shape that the models take, brought into it where they fit."""
     if not fits_shape(x.shape[1:], input_shape):
         raise ValueError(
             f"{path}: the inputs have shape {x.shape[1:]}, but the run's models take {input_shape}: bring the data "
@@ -139,7 +115,7 @@ def _images(path: Path, form: Form) -> NewInputs:
         _refuse_whole_node(path)
         raise ValueError(f"{path} holds no image.")
     x = samples(
-        path, read_pixels([(file, str(file)) for file in files], form.images)[0], np.zeros(len(files), dtype=np.int64)
+        path, read_pixels([(file, str(file)) for file in files], form)[0], np.zeros(len(files), dtype=np.int64)
     ).x
     return NewInputs(x, tuple(file.name for file in files))
 
@@ -237,14 +213,14 @@ def _as_the_run(declared: Declaration, preprocessing: Preprocessing, labelled: b
     numeric = [column.name for column in preprocessing.numeric]
     # A target that was not declared was read as an input; not looked at, it must not be parsed either.
     target = declared.target if labelled else preprocessing.target
-    parsed = (*numeric, *(() if target else (preprocessing.target,)))
+    parsed = [*numeric, *([] if target else [preprocessing.target])]
     return replace(
         declared,
         target=target,
         columns=parsed if declared.header else declared.columns,
-        id=preprocessing.ids,
-        categorical=tuple(column.name for column in preprocessing.categorical),
-        drop=(),
+        id=list(preprocessing.ids),
+        categorical=[column.name for column in preprocessing.categorical],
+        drop=[],
         group="",
         owner="",
     )
@@ -258,7 +234,7 @@ def _read(path: Path, declared: Declaration, target: str) -> Table:
     except ValueError:
         if declared.header or site.header or site.columns or target not in declared.columns:
             raise
-        inputs = tuple(name for name in declared.columns if name != target)
+        inputs = [name for name in declared.columns if name != target]
         try:
             return read_table(path, replace(declared, columns=inputs), site)
         except ValueError:

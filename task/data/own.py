@@ -96,10 +96,6 @@ def own(
     ----------
     data_dir
         The folder, or the table.
-    seed
-        Seed of the run: draws the split of an undivided set.
-    num_clusters
-        Not used.
     classes
         Names of the classes: label 0 is the first; numbers stand for names as well. Archives without it have integers
         from 0 as targets.
@@ -121,12 +117,6 @@ def own(
         is none.
     table
         What the run declares of tables and, once the sites have agreed, how they are prepared: `task.table`.
-
-    Raises
-    ------
-    ValueError
-        If there is no data set, more than one, it does not have the form that the options say, or a link leads out of
-        the folder.
     """
     files = find_files(data_dir)
     if not 0 < test_share < 1:
@@ -184,11 +174,6 @@ def describe(data_dir: Path | None, options: Mapping[str, Any], table: Mapping[s
         The options of `own`.
     table
         What the run declares of tables.
-
-    Raises
-    ------
-    ValueError
-        As `own` does.
     """
     files = find_files(data_dir)
     if files.is_table:
@@ -229,13 +214,7 @@ def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] 
 
 
 def find_files(data: Path | None) -> Files:
-    """Return the files of the data set that a folder holds, or that is this file.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or more than one.
-    """
+    """Return the files of the one data set that a folder holds, or that is this file; else raise ValueError."""
     if data is not None and data.is_file() and is_table(data):
         return Files((inside(data.parent, data),))
     if data is None or not data.is_dir():

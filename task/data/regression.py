@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import register_data
+from florets.task.registry import check_ranges, register_data
 
 Features = Literal["identity", "polynomial", "random"]
 Float64 = NDArray[np.float64]
@@ -103,10 +103,6 @@ def linear(
 
     Parameters
     ----------
-    data_dir
-        Not used.
-    seed
-        Draws models and samples; each cluster has a generator of its own.
     num_clusters
         K. A sample's group is its true model, so the partition ``by_class`` gives each cluster one model.
     d
@@ -129,11 +125,6 @@ def linear(
     covariance_spread
         Condition number of the covariance S of x, which each cluster draws for itself; 1: S = I for all.
 
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, or so many models of such distances are not found.
-
     Notes
     -----
     Deviation: CLoVE's published code seeds models and samples alike, so that its first sample is its first model (not
@@ -141,7 +132,8 @@ def linear(
 
     Source: CLoVE, App. D.1.1; mixed regression, Sec. III and V; IFCA, synthetic data.
     """
-    for name, value, holds, rule in (
+    check_ranges(
+        "data",
         ("d", d, d >= 2, "at least 2"),
         ("delta", delta, 0 < delta <= 2, "above 0 and at most 2, the diameter of the unit sphere"),
         ("noise", noise, noise >= 0, "at least 0"),
@@ -151,9 +143,7 @@ def linear(
         ("degree", degree, 1 <= degree <= MOST_DEGREES, f"from 1 to {MOST_DEGREES}"),
         ("num_features", num_features, num_features >= 2, "at least 2"),
         ("covariance_spread", covariance_spread, covariance_spread >= 1, "at least 1"),
-    ):
-        if not holds:
-            raise ValueError(f"task.data_options.{name}={value} must be {rule}.")
+    )
     width = num_features_of(features, d, degree, num_features)
     drawn = generator(seed, 0, Purpose.DATA)
     if true_models == "sphere":
@@ -196,11 +186,6 @@ def sphere_models(num_models: int, d: int, delta: float, rng: np.random.Generato
 
     Deviation: the published code adds a random vector of length delta and normalises, which all but always lands a
     little too near when delta is small, so that it draws thousands of times; the distances come out alike.
-
-    Raises
-    ------
-    ValueError
-        If a vector is not found.
     """
     first = rng.standard_normal(d)
     models = [first / np.linalg.norm(first)]
@@ -240,10 +225,6 @@ def lines(
 
     Parameters
     ----------
-    data_dir
-        Not used.
-    seed
-        Draws the samples; each line has a generator of its own.
     num_clusters
         K: three lines have the angles -gap, 0 and gap. A sample's group is its line, so the partition ``by_class``
         gives each cluster one line.
@@ -254,23 +235,17 @@ def lines(
     train_per_line, test_per_line
         Samples of each line.
 
-    Raises
-    ------
-    ValueError
-        If an option is out of its range.
-
     Source: CFL-GP, Sec. 5.1 and App. F.4; the numbers of samples are those of its published code.
     Deviation: there, train and test samples, and the x of all lines, come from equal seeds; here all are independent.
     """
     outermost = gap_degrees * (num_clusters - 1) / 2
-    for name, value, holds, rule in (
+    check_ranges(
+        "data",
         ("gap_degrees", gap_degrees, gap_degrees > 0 and outermost < 90, "above 0, with all lines within 90 degrees"),
         ("noise", noise, noise >= 0, "at least 0"),
         ("train_per_line", train_per_line, train_per_line >= 1, "at least 1"),
         ("test_per_line", test_per_line, test_per_line >= 1, "at least 1"),
-    ):
-        if not holds:
-            raise ValueError(f"task.data_options.{name}={value} must be {rule}.")
+    )
     number = train_per_line + test_per_line
     x, y = np.empty((num_clusters, number), dtype=np.float32), np.empty((num_clusters, number), dtype=np.float32)
     for line in range(num_clusters):

@@ -4,7 +4,6 @@ Errors say where a value stands, counted from 0, and not what it is: on a real n
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +14,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import FloatArray, TargetArray
-
-_INTEGRAL = re.compile(r"(-?[0-9]+)\.0*")
+from florets.task.data.tables.names import class_name
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,6 @@ def samples(path: Path, x: NDArray[Any], y: TargetArray) -> Samples:
         Numbers (n, ...). Bytes are pixels: 0 to 255 become 0 to 1.
     y
         From `targets`.
-
-    Raises
-    ------
-    ValueError
-        If there are no samples, their numbers differ, or a number is not finite.
     """
     if x.ndim < 2 or len(x) == 0 or len(x) != len(y):
         raise ValueError(
@@ -96,19 +89,14 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         written as a float (1.0 is the class 1), and true and false in any case.
     regression
         The targets are values.
-
-    Raises
-    ------
-    ValueError
-        If a target is neither a class nor a label, or no number.
     """
     if values.ndim != 1:
         raise ValueError(f"{path}: the targets have shape {values.shape}, but must be one number or name a sample.")
     if classes is not None:
         label_of = {name: label for label, name in enumerate(classes)}
         # Exact names come first: where one is 01 and another 1, they are two.
-        label_of = {**{_plain(name): label for name, label in label_of.items()}, **label_of}
-        texts = [text if text in label_of else _plain(text) for text in map(str, values.tolist())]
+        label_of = {**{class_name(name): label for name, label in label_of.items()}, **label_of}
+        texts = [text if text in label_of else class_name(text) for text in map(str, values.tolist())]
         unknown = next((row for row, text in enumerate(texts) if text not in label_of), None)
         if unknown is not None:
             raise ValueError(
@@ -137,14 +125,6 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     return numbers.astype(np.int64)
 
 
-def _plain(text: str) -> str:
-    """Return a class's name in the one form of those that numbers and truth values have in files."""
-    found = _INTEGRAL.fullmatch(text)
-    if found:
-        return found[1]
-    return text.lower() if text.lower() in ("true", "false") else text
-
-
 def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner: str | None = None) -> Samples:
     """Read the arrays ``x`` (n, ...) and ``y`` (n,) of an archive; arrays of Python objects are refused.
 
@@ -156,11 +136,6 @@ def read_npz(path: Path, classes: Sequence[str] | None, regression: bool, owner:
         See `targets`.
     owner
         Name of a further array (n,) that says whose each sample is; None: there is none.
-
-    Raises
-    ------
-    ValueError
-        If the file is no such archive, or does not tell one owner a sample; see also `targets` and `samples`.
     """
     x, y, *owners = read_arrays(path, ("x", "y", *([owner] if owner else [])))
     found = samples(path, x, targets(path, y, classes, regression))

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray
-from florets.task.data.files import file_name, folder_of, reading
+from florets.task.data.files import PublicFiles, file_name
 from florets.task.randomness import Purpose, generator
-from florets.task.registry import register_data
+from florets.task.registry import check_ranges, register_data
 
 _WORD = re.compile(r"\w+")
 PADDING, UNKNOWN, SPECIAL = 0, 1, 2
@@ -53,8 +53,12 @@ def tokens(texts: Sequence[Sequence[str]], ranks: dict[str, int], length: int) -
 
 
 _AG_NEWS_CLASSES = 4
-_AG_NEWS_LAYOUT = 'train.csv and test.csv, lines of "class","title","description" with classes 1 to 4 and no header'
-_AG_NEWS_REMEDY = "Unpack the public archive ag_news_csv.tgz (Zhang, Zhao, LeCun) there."
+_AG_NEWS = PublicFiles(
+    "ag_news",
+    ("ag_news_csv",),
+    'train.csv and test.csv, lines of "class","title","description" with classes 1 to 4 and no header',
+    "Unpack the public archive ag_news_csv.tgz (Zhang, Zhao, LeCun) there.",
+)
 
 
 @register_data("ag_news", files=True)
@@ -69,12 +73,10 @@ def ag_news(
     """Load AG News: 120,000 train and 7,600 test texts as tokens (n, length), in 4 classes of equal size.
 
     The files lie in ``<data_dir>/ag_news_csv``. Title and description are one text. Token 0 pads, token 1 stands for
-    all words out of the vocabulary. `seed` and `num_clusters` are not used.
+    all words out of the vocabulary.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``ag_news_csv/``.
     words
         Size of the vocabulary: the most frequent words of the training texts. The model ``text_cnn`` needs 2 more
         entries for the tokens that are no words.
@@ -83,23 +85,16 @@ def ag_news(
     train_file
         Name of the file of training texts, where another one than ``train.csv`` is meant, such as a part of it.
 
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
-
     Source: CLoVE's published code: words by a regular expression, 20,000 of them, 200 a text.
     """
-    for name, value in (("words", words), ("length", length)):
-        if value < 1:
-            raise ValueError(f"task.data_options.{name}={value} must be at least 1.")
+    check_ranges("data", ("words", words, words >= 1, "at least 1"), ("length", length, length >= 1, "at least 1"))
     file_name("task.data_options.train_file", train_file)
-    folder = folder_of("ag_news", data_dir, ("ag_news_csv",), _AG_NEWS_LAYOUT, _AG_NEWS_REMEDY)
+    folder = _AG_NEWS.folder(data_dir)
     if not (folder / train_file).is_file():
         others = sorted(path.name for path in folder.glob("*.csv"))
         raise ValueError(
             f"data ag_news: {folder} has no file {train_file}, but {', '.join(others) or 'no .csv file at all'}. "
-            f"Expected: {_AG_NEWS_LAYOUT}. {_AG_NEWS_REMEDY} A part of the training set is read with "
+            f"Expected: {_AG_NEWS.layout}. {_AG_NEWS.remedy} A part of the training set is read with "
             "task.data_options.train_file=<name>."
         )
     train, y_train = _read_news(folder / train_file)
@@ -113,7 +108,7 @@ def ag_news(
 def _read_news(path: Path) -> tuple[list[list[str]], IntArray]:
     """Return the words of each text, and the labels."""
     texts, labels = [], []
-    with reading("ag_news", path, _AG_NEWS_LAYOUT, _AG_NEWS_REMEDY), path.open(encoding="utf-8", newline="") as file:
+    with _AG_NEWS.reading(path), path.open(encoding="utf-8", newline="") as file:
         for number, fields in enumerate(csv.reader(file, strict=True), start=1):
             if len(fields) != 3:
                 raise ValueError(f"record {number} has {len(fields)} fields and not 3")
@@ -127,14 +122,13 @@ def _read_news(path: Path) -> tuple[list[list[str]], IntArray]:
 
 
 DOMAINS = ("books", "dvd", "electronics", "kitchen")
-_FOLDERS = ("amazon_reviews", "processed_acl", "sorted_data_acl", "sorted_data")
-_AMAZON_LAYOUT = (
+_AMAZON = PublicFiles(
+    "amazon_reviews",
+    ("amazon_reviews", "processed_acl", "sorted_data_acl", "sorted_data"),
     "for each of books, dvd, electronics and kitchen a folder with positive.review and negative.review (and "
     "unlabeled.review), of lines 'word:count ... #label#:positive' or of <review> blocks with <rating> and "
-    "<review_text>"
-)
-_AMAZON_REMEDY = (
-    "Unpack the public Multi-Domain Sentiment Dataset (processed_acl.tar.gz or domain_sentiment_data.tar.gz) there."
+    "<review_text>",
+    "Unpack the public Multi-Domain Sentiment Dataset (processed_acl.tar.gz or domain_sentiment_data.tar.gz) there.",
 )
 _REVIEW = re.compile(r"<review>(.*?)</review>", re.DOTALL)
 _PARTS = {name: re.compile(rf"<{name}>(.*?)</{name}>", re.DOTALL) for name in ("rating", "title", "review_text")}
@@ -156,25 +150,16 @@ def amazon_reviews(
     """Load reviews of books, DVDs, electronics and kitchenware as log(1 + count) of words, labels 0 (bad), 1 (good).
 
     A sample's group is its kind of product, so the partition ``by_class`` gives each cluster one. The files lie in
-    ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives). `num_clusters` is not used.
+    ``<data_dir>/amazon_reviews`` (or the folder's name in the public archives).
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``amazon_reviews/``.
-    seed
-        Draws the test samples.
     words
         Inputs: the most frequent words of all kinds' training reviews.
     test_share
         Fraction of each kind's reviews that is the test set.
     phrases
         Whether pairs of words of the processed files (``word_word``) count as words too.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
 
     Notes
     -----
@@ -186,11 +171,12 @@ def amazon_reviews(
     Deviation: that code reads another author's archive of features; here they are made from the reviews, so that
     its exact samples and words differ.
     """
-    if words < 1:
-        raise ValueError(f"task.data_options.words={words} must be at least 1.")
-    if not 0 < test_share < 1:
-        raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
-    folder = folder_of("amazon_reviews", data_dir, _FOLDERS, _AMAZON_LAYOUT, _AMAZON_REMEDY)
+    check_ranges(
+        "data",
+        ("words", words, words >= 1, "at least 1"),
+        ("test_share", test_share, 0 < test_share < 1, "between 0 and 1"),
+    )
+    folder = _AMAZON.folder(data_dir)
     rng = generator(seed, 0, Purpose.DATA)
     train: list[Review] = []
     test: list[Review] = []
@@ -235,7 +221,7 @@ def _inputs(reviews: Sequence[Review], ranks: dict[str, int], width: int) -> Flo
 def _reviews(folder: Path, domain: str, phrases: bool) -> list[Review]:
     found: list[Review] = []
     for path in _files(folder, domain):
-        with reading("amazon_reviews", path, _AMAZON_LAYOUT, _AMAZON_REMEDY):
+        with _AMAZON.reading(path):
             # Titles and texts are in several encodings; of this one every byte is a character.
             text = path.read_text(encoding="latin-1")
             default = next((label for label, word in enumerate(("negative", "positive")) if word in path.name), None)
@@ -246,10 +232,7 @@ def _reviews(folder: Path, domain: str, phrases: bool) -> list[Review]:
                 raise ValueError("it holds no review")
             found += of_file
     if not found:
-        raise ValueError(
-            f"data amazon_reviews: {folder} has no labelled review of {domain}. Expected: "
-            f"{_AMAZON_LAYOUT}. {_AMAZON_REMEDY}"
-        )
+        raise _AMAZON.error(f"{folder} has no labelled review of {domain}")
     return found
 
 

@@ -11,20 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray, Pixels, pooled
-from florets.task.data.files import folder_of, read_mat, reading
+from florets.task.data.files import PublicFiles
 from florets.task.data.image_files import ImageOptions, images_below, is_hidden, read_image
 from florets.task.imported import with_torchvision
 from florets.task.registry import register_data
 
 
 def torchvision_datasets() -> ModuleType:
-    """Import ``torchvision.datasets``, even where torchvision's compiled operators do not fit the torch beside them.
-
-    Raises
-    ------
-    ValueError
-        If torchvision cannot be imported for another reason.
-    """
+    """Import ``torchvision.datasets``, even where its compiled operators do not fit the torch that is installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -37,34 +31,6 @@ def torchvision_datasets() -> ModuleType:
             ) from error
 
 
-def check_folder(class_name: str, data_dir: Path | None, folder: str) -> tuple[Path, str]:
-    """Return the folder of a data set's files, and how it is filled.
-
-    Parameters
-    ----------
-    class_name
-        Of the class in ``torchvision.datasets``.
-    data_dir
-        Folder in which `folder` lies.
-    folder
-        Where torchvision keeps the set's files.
-
-    Raises
-    ------
-    ValueError
-        If it is not there.
-    """
-    remedy = (
-        f"Give the folder that holds {folder}/ as data_dir=<folder>; torchvision's "
-        f"datasets.{class_name}(root='<folder>', download=True) fills it."
-    )
-    if data_dir is None:
-        raise ValueError(f"data {class_name} needs files, but data_dir is empty. {remedy}")
-    if not (data_dir / folder).is_dir():
-        raise ValueError(f"data {class_name}: {data_dir} has no folder {folder}/. {remedy}")
-    return data_dir / folder, remedy
-
-
 def read(
     class_name: str, data_dir: Path | None, folder: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
@@ -74,20 +40,19 @@ def read(
 
     Parameters
     ----------
-    class_name, data_dir, folder
-        See `check_folder`.
+    class_name
+        Of the class in ``torchvision.datasets``.
+    data_dir, folder
+        Torchvision keeps the set's files in ``<data_dir>/<folder>``.
 
     Returns
     -------
     tuple
         Train images uint8 (n, ...), train labels int64 (n,), test images, test labels.
-
-    Raises
-    ------
-    ValueError
-        If no folder is given, or the files are missing or damaged.
     """
-    whole, remedy = check_folder(class_name, data_dir, folder)
+    fills = f"torchvision's datasets.{class_name}(root='<folder>', download=True) fills it."
+    files = PublicFiles(class_name, (folder,), "the files of torchvision", fills)
+    whole = files.folder(data_dir)
     make: Callable[..., Any] = getattr(torchvision_datasets(), class_name)
     arrays: list[NDArray[Any]] = []
     for train in (True, False):
@@ -95,11 +60,9 @@ def read(
             with warnings.catch_warnings():
                 # NumPy 2.4 warns about how CIFAR-10's pickles of 2009 spell a dtype; the values are right.
                 warnings.simplefilter("ignore")
-                part = make(root=str(data_dir), train=train, download=False)
+                part = make(root=str(whole.parent), train=train, download=False)
         except (RuntimeError, OSError, EOFError, ValueError) as error:
-            raise ValueError(
-                f"data {class_name}: the files under {whole} cannot be read ({error}). {remedy}"
-            ) from error
+            raise files.error(f"the files under {whole} cannot be read ({error})") from error
         arrays += [np.asarray(part.data, dtype=np.uint8), np.asarray(part.targets, dtype=np.int64)]
     return arrays[0], arrays[1], arrays[2], arrays[3]
 
@@ -123,18 +86,12 @@ _COARSE_OF_FINE = np.array([
 def cifar10(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load CIFAR-10: 50,000 train and 10,000 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``. `seed` and `num_clusters` are not used.
-    With `pooled` all 60,000 are one pool; see `florets.task.data.handwriting`.
+    The files are torchvision's, under ``<data_dir>/cifar-10-batches-py``.
 
     These files, and those of CIFAR-100, are pickles, the only ones that the project reads. torchvision first checks
     each against its published MD5, for which no second preimage is known.
 
     Deviation: the published CLoVE code feeds raw bytes, 0 to 255; networks train better on [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged.
     """
     data = _dataset("CIFAR10", data_dir, "cifar-10-batches-py", 10)
     return pool(data) if pooled else data
@@ -154,13 +111,6 @@ def cifar100(
     ----------
     labels
         ``fine``: the 100 classes. ``coarse``: their 20 superclasses.
-    pooled
-        See `cifar10`.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or damaged.
     """
     data = _dataset("CIFAR100", data_dir, "cifar-100-python", 100)
     if labels == "coarse":
@@ -175,9 +125,11 @@ def _dataset(class_name: str, data_dir: Path | None, folder: str, classes: int) 
     return Dataset(train, y_train, test, y_test, num_outputs=classes)
 
 
-_SVHN_LAYOUT = "train_32x32.mat and test_32x32.mat, each with X (32, 32, 3, n) and y (n, 1)"
-_SVHN_REMEDY = (
-    "torchvision's datasets.SVHN(root='<data_dir>/svhn', split='train', download=True), and 'test', fills it."
+_SVHN = PublicFiles(
+    "svhn",
+    ("svhn", "SVHN"),
+    "train_32x32.mat and test_32x32.mat, each with X (32, 32, 3, n) and y (n, 1)",
+    "torchvision's datasets.SVHN(root='<data_dir>/svhn', split='train', download=True), and 'test', fills it.",
 )
 
 
@@ -185,33 +137,29 @@ _SVHN_REMEDY = (
 def svhn(data_dir: Path | None, seed: int, num_clusters: int, pooled: bool = False) -> Dataset:
     """Load SVHN's cropped digits: 73,257 train and 26,032 test images (n, 3, 32, 32), pixels in [0, 1].
 
-    The files are the published ones, in ``<data_dir>/svhn``. `seed` and `num_clusters` are not used. With `pooled`
-    all are one pool; see `florets.task.data.handwriting`.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form.
+    The files are the published ones, in ``<data_dir>/svhn``.
     """
-    folder = folder_of("svhn", data_dir, ("svhn", "SVHN"), _SVHN_LAYOUT, _SVHN_REMEDY)
+    folder = _SVHN.folder(data_dir)
     (x_train, y_train), (x_test, y_test) = (_read_svhn(folder / f"{part}_32x32.mat") for part in ("train", "test"))
     data = Dataset(Pixels(x_train), y_train, Pixels(x_test), y_test, num_outputs=10)
     return pool(data) if pooled else data
 
 
 def _read_svhn(path: Path) -> tuple[NDArray[np.uint8], IntArray]:
-    images, labels = read_mat("svhn", path, ("X", "y"), _SVHN_LAYOUT, _SVHN_REMEDY)
-    with reading("svhn", path, _SVHN_LAYOUT, _SVHN_REMEDY):
+    images, labels = _SVHN.read_mat(path, "X", "y")
+    with _SVHN.reading(path):
         if images.dtype != np.uint8 or images.shape != (32, 32, 3, labels.size):
             raise ValueError(f"X holds {images.dtype} of shape {images.shape}, y {labels.shape}")
         # A 0 has the label 10.
         return images.transpose(3, 2, 0, 1), labels.ravel().astype(np.int64) % 10
 
 
-_TINY_IMAGENET_LAYOUT = (
-    "train/<class>/images/*.JPEG, val/images/*.JPEG and val/val_annotations.txt (file, class, box)"
+_TINY_IMAGENET = PublicFiles(
+    "tiny_imagenet",
+    ("tiny-imagenet-200", "tiny_imagenet"),
+    "train/<class>/images/*.JPEG, val/images/*.JPEG and val/val_annotations.txt (file, class, box)",
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip unpacks to it.",
 )
-_TINY_IMAGENET_REMEDY = "http://cs231n.stanford.edu/tiny-imagenet-200.zip unpacks to it."
 
 
 @register_data("tiny_imagenet", files=True)
@@ -221,38 +169,21 @@ def tiny_imagenet(
     """Load Tiny ImageNet: 100,000 train and 10,000 test images (n, 3, 64, 64), pixels in [0, 1].
 
     The files lie in ``<data_dir>/tiny-imagenet-200``. Classes are in the order of their folders' names. The test set
-    is the validation images: those of the published test set have no labels. `seed` and `num_clusters` are not used.
+    is the validation images: those of the published test set have no labels.
 
     Parameters
     ----------
-    data_dir
-        Folder that holds ``tiny-imagenet-200/``.
     image_size
         Pixels in height and width; images of another size are resized.
-    pooled
-        Whether all images are one pool; see `florets.task.data.handwriting`.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or does not have this form, or an option is out of its range.
     """
     options = ImageOptions(image_size)
-    folder = folder_of(
-        "tiny_imagenet",
-        data_dir,
-        ("tiny-imagenet-200", "tiny_imagenet"),
-        _TINY_IMAGENET_LAYOUT,
-        _TINY_IMAGENET_REMEDY,
-    )
-    with reading("tiny_imagenet", folder / "train", _TINY_IMAGENET_LAYOUT, _TINY_IMAGENET_REMEDY):
+    folder = _TINY_IMAGENET.folder(data_dir)
+    with _TINY_IMAGENET.reading(folder / "train"):
         classes = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir() and not is_hidden(path))
     train = [(file, label) for label, name in enumerate(classes) for file in images_below(folder / "train" / name)]
     test = _validation_set(folder / "val", classes)
     if not (train and test):
-        raise ValueError(
-            f"data tiny_imagenet: {folder} has no images. Expected: {_TINY_IMAGENET_LAYOUT}. {_TINY_IMAGENET_REMEDY}"
-        )
+        raise _TINY_IMAGENET.error(f"{folder} has no images")
     x_train, x_test = (_photograph([file for file, _ in part], options) for part in (train, test))
     y_train, y_test = (np.array([label for _, label in part], dtype=np.int64) for part in (train, test))
     data = Dataset(x_train, y_train, x_test, y_test, num_outputs=len(classes))
@@ -264,7 +195,7 @@ def _validation_set(folder: Path, classes: Sequence[str]) -> list[tuple[Path, in
     path = folder / "val_annotations.txt"
     labels = {name: label for label, name in enumerate(classes)}
     files = {file.name: file for file in images_below(folder / "images")}
-    with reading("tiny_imagenet", path, _TINY_IMAGENET_LAYOUT, _TINY_IMAGENET_REMEDY):
+    with _TINY_IMAGENET.reading(path):
         rows = [line.split("\t")[:2] for line in path.read_text(encoding="utf-8").splitlines() if line]
         if wrong := sum(len(row) < 2 or row[0] not in files or row[1] not in labels for row in rows):
             raise ValueError(f"{wrong} of its {len(rows)} lines name no image of val/images/ with a class of train/")

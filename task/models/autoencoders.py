@@ -16,18 +16,9 @@ def autoencoder(input_shape: tuple[int, ...], num_outputs: int, bottleneck: int 
 
     Parameters
     ----------
-    input_shape
-        Shape of one input, d entries in all.
-    num_outputs
-        Not used: the outputs are the inputs' d entries.
     bottleneck
         m, the width of the code; d // 4 by default. Layers are d -> 4m -> 2m -> m -> 2m -> 4m -> d, on MNIST
         784-784-392-196-392-784-784 with 2,000,964 parameters.
-
-    Raises
-    ------
-    ValueError
-        If the bottleneck is not positive.
 
     Notes
     -----
@@ -66,17 +57,10 @@ def conv_autoencoder(
     ----------
     input_shape
         (channels, height, width), d entries in all; height and width are halved by each convolution.
-    num_outputs
-        Not used: the outputs are the inputs' d entries.
     channels
         Output channels of each convolution; [32, 64, 128] by default.
     code
         Width of the code. By default CIFAR-10's images have 712,835 parameters.
-
-    Raises
-    ------
-    ValueError
-        If the inputs are no images, or their sides cannot be halved so often.
 
     Notes
     -----
@@ -119,15 +103,8 @@ def csi_autoencoder(input_shape: tuple[int, ...], num_outputs: int, code: int = 
     ----------
     input_shape
         (2, height, width), d entries in all.
-    num_outputs
-        Not used: the outputs are the inputs' d entries.
     code
         Width of the code; d / 2 in the paper on COST2100. The model has about 2 d code parameters.
-
-    Raises
-    ------
-    ValueError
-        If the inputs do not have two channels, or the code has no width.
 
     Notes
     -----

@@ -23,25 +23,15 @@ def cnn(
 
     Parameters
     ----------
-    input_shape
-        (channels, height, width)
-    num_outputs
-        Number of classes.
     channels
         Output channels of each convolution; [6, 16] by default.
     kernel, padding
         Of every convolution. The defaults, 5 and 0, give the published network of 5,142 parameters on MNIST;
         ``kernel=3 padding=1`` suits the 8 x 8 digits.
 
-    Raises
-    ------
-    ValueError
-        If the inputs are no images, or too small for the convolutions.
-
     Source: CLoVE, App. C; GenConvNet of the published code.
     """
-    if len(input_shape) != 3:
-        raise ValueError(f"model cnn needs images (channels, height, width), but one input has shape {input_shape}.")
+    _check_images("cnn", input_shape)
     widths = [6, 16] if channels is None else channels
     if not widths or min(*widths, kernel) < 1 or padding < 0:
         raise ValueError(
@@ -57,6 +47,13 @@ def cnn(
                 f"{layer + 1}. Lower task.model_options.kernel or raise .padding, e.g. kernel=3 padding=1."
             )
     return ConvNet([input_shape[0], *widths], kernel, padding, widths[-1] * height * width, num_outputs)
+
+
+def _check_images(model: str, input_shape: tuple[int, ...]) -> None:
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"model {model} needs images (channels, height, width), but one input has shape {input_shape}."
+        )
 
 
 class ConvNet(nn.Module):
@@ -113,10 +110,6 @@ def cifar_cnn(
 
     Parameters
     ----------
-    input_shape
-        (channels, height, width)
-    num_outputs
-        Number of classes.
     channels
         Output channels of each convolution; [64, 128, 256, 512] by default.
     hidden
@@ -125,17 +118,9 @@ def cifar_cnn(
     dropout
         Fraction of their outputs that a training step leaves out, in [0, 1).
 
-    Raises
-    ------
-    ValueError
-        If the inputs are no images, too small for the pooling, or an option is out of its range.
-
     Source: CLoVE, App. C; Cifar10CNN of the published code.
     """
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"model cifar_cnn needs images (channels, height, width), but one input has shape {input_shape}."
-        )
+    _check_images("cifar_cnn", input_shape)
     widths = [64, 128, 256, 512] if channels is None else channels
     dense = [1024, 512] if hidden is None else hidden
     if not widths or min(*widths, 1, *dense) < 1 or not 0 <= dropout < 1:
@@ -166,27 +151,15 @@ def resnet18(input_shape: tuple[int, ...], num_outputs: int, large_images: bool 
 
     Parameters
     ----------
-    input_shape
-        (channels, height, width)
-    num_outputs
-        Number of classes.
     large_images
         False: a first convolution of 3 x 3 that keeps the size, for images of 28 to 64 pixels; 11,173,962 parameters
         on CIFAR-10. True: the first convolution of 7 x 7 and the pooling of the original, which quarter it;
         11,181,642.
 
-    Raises
-    ------
-    ValueError
-        If the inputs are no images.
-
     Source: He et al., Deep Residual Learning, Table 1 (18 layers); CFL-GP, App. F.7, whose released code has the
     original's first layers on CIFAR-10: ``large_images=true``.
     """
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"model resnet18 needs images (channels, height, width), but one input has shape {input_shape}."
-        )
+    _check_images("resnet18", input_shape)
     return ResNet(input_shape[0], num_outputs, large_images)
 
 
@@ -258,8 +231,6 @@ def text_cnn(
     ----------
     input_shape
         (length,): tokens of one text, integers from 0 of which 0 pads.
-    num_outputs
-        Number of classes.
     tokens
         Different tokens that there may be: the words of data ``ag_news`` and 2.
     embedding
@@ -270,11 +241,6 @@ def text_cnn(
         Tokens that a convolution looks at, one entry for each of them; [3, 4, 5] by default.
     dropout
         Fraction of the features that a training step leaves out, in [0, 1).
-
-    Raises
-    ------
-    ValueError
-        If the inputs are no texts, or shorter than a convolution, or an option is out of its range.
 
     Source: CLoVE, App. C; TextCNN of the published code.
     Deviation: that code has as many outputs as clusters (6) where the texts have 4 labels, a logarithm of softmax

@@ -19,20 +19,11 @@ def mlp(
 
     Parameters
     ----------
-    input_shape
-        Shape of one input.
-    num_outputs
-        Width of the last layer.
     hidden
         Widths of the hidden layers; [64] by default. An empty list gives a linear classifier.
         IFCA's experiments on MNIST use [200].
     batch_norm
         Whether every hidden layer is normalised over the batch before its ReLU.
-
-    Raises
-    ------
-    ValueError
-        If a width is not positive.
     """
     widths = [prod(input_shape), *([64] if hidden is None else hidden), num_outputs]
     if min(widths) < 1:
@@ -57,10 +48,6 @@ def linear(
 
     Parameters
     ----------
-    input_shape
-        Shape of one input, d entries in all.
-    num_outputs
-        1 for a regression, the number of classes for a classifier.
     bias
         Whether the layer has one.
     start
@@ -70,11 +57,6 @@ def linear(
         has it. None: ``unit`` with one output, else ``torch``. But with ``unit`` and ``torch`` a bias begins at 0.
     scale
         Of ``uniform``, ``normal`` and ``bernoulli``.
-
-    Raises
-    ------
-    ValueError
-        If `scale` is not positive.
 
     Source: CLoVE, App. D.1.1; its Theorem's first models are made orthogonal by ``init=orthonormal``. Mixed
     regression, Sec. V. ``uniform``: CFL-GP, Sec. 5.1. ``bernoulli``: IFCA, synthetic data.

@@ -13,13 +13,7 @@ Weights = NDArray[np.float64]
 
 
 def cluster_counts(num_clients: int, num_clusters: int, clients_per_cluster: Sequence[int] | None) -> list[int]:
-    """Return the number of clients of each cluster: those asked for, else as even as possible.
-
-    Raises
-    ------
-    ValueError
-        If they do not add up, or a cluster would have no client.
-    """
+    """Return the number of clients of each cluster: those asked for, else as even as possible."""
     if clients_per_cluster is None:
         return spread(num_clients, num_clusters)
     counts = list(clients_per_cluster)
@@ -43,11 +37,6 @@ def sizes_asked(num_clients: int, asked: int | Sequence[int] | None, rng: np.ran
     ----------
     asked
         A number, or [least, most]: log-uniform between them, both included.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
     """
     if asked is None:
         return None
@@ -82,11 +71,6 @@ def label_weights(
         Each client's weights are a Dirichlet draw with this parameter for every label; None: 1 each.
     labels_per_client
         Each client has so many, dealt so that all labels of a cluster are used about equally often; None: all.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
     """
     num_clients, num_labels = allowed.shape
     weights = np.ones((num_clients, num_labels))
@@ -139,11 +123,6 @@ def cluster_fractions(clusters: IntArray, num_clusters: int, own_fraction: float
         Own cluster of each client (M,).
     own_fraction
         That of its own; the rest comes from all others alike.
-
-    Raises
-    ------
-    ValueError
-        If the fraction is out of its range, or there is no other cluster.
     """
     if not 0 < own_fraction <= 1:
         raise ValueError(f"task.partition_options.own_fraction={own_fraction} must be above 0 and at most 1.")
@@ -262,11 +241,6 @@ def deal_sizes(
         Who may be dealt a row that another has: see `florets.task.partitions.composed.composed`.
     rng
         Draws the order of the clients and the rows.
-
-    Raises
-    ------
-    ValueError
-        If the rows do not reach.
     """
     of_client: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):

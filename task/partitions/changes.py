@@ -89,11 +89,6 @@ def combinations(
     """Return every combination of the changes, None where nothing changes; angles vary fastest, then mirror images.
 
     The parameters are those of `florets.task.partitions.composed.composed`.
-
-    Raises
-    ------
-    ValueError
-        If the data cannot be changed so, or a value is out of its range or listed twice.
     """
     turns, widths, levels = _listed("angles", angles), _listed("blur", blur), _listed("noise", noise)
     if angles is not None or mirror or blur is not None:

@@ -23,7 +23,7 @@ from florets.task.partitions.amounts import (
 )
 from florets.task.partitions.changes import combinations
 from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
-from florets.task.registry import register_partition
+from florets.task.registry import check_ranges, register_partition
 
 # Fewer test samples say little of a client; a size of its own is asked for where this is too many.
 LEAST_TEST = 10
@@ -60,12 +60,6 @@ def composed(
 
     Parameters
     ----------
-    data
-        Its groups are the labels: class labels, or the true model of each sample.
-    num_clients, num_clusters
-        Clients are numbered cluster by cluster. The number of clusters is that of all combinations.
-    rng
-        Draws all.
     clients_per_cluster
         Number of clients of each cluster; None: spread evenly.
     angles
@@ -104,11 +98,6 @@ def composed(
         Test samples of each client; None: in the data set's proportion of test to train samples, but at least 10,
         where there are as many of its labels. They have the proportions of its train labels and are drawn anew for
         each client: two may be tested on one sample.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, the number of clusters is another, or the samples do not reach.
 
     Source: `alpha`: Hsu, Qi, Brown 2019 (arXiv 1909.06335). `labels_per_client`: McMahan et al. 2017
     (arXiv 1602.05629). `size_alpha`: Li et al. 2021 (arXiv 2102.02079), quantity skew.
@@ -216,10 +205,12 @@ def _check_amounts(exact: bool, size_alpha: float | None, least_samples: int, re
             f"task.partition_options.size_alpha={size_alpha} shares out all samples, and samples_per_client gives "
             "sizes already: leave out one of them."
         )
-    if size_alpha is not None and not 0 < size_alpha < np.inf:
-        raise ValueError(f"task.partition_options.size_alpha={size_alpha} must be a finite number above 0.")
-    if least_samples < 1:
-        raise ValueError(f"task.partition_options.least_samples={least_samples} must be at least 1.")
+    finite = size_alpha is None or 0 < size_alpha < np.inf
+    check_ranges(
+        "partition",
+        ("size_alpha", size_alpha, finite, "a finite number above 0"),
+        ("least_samples", least_samples, least_samples >= 1, "at least 1"),
+    )
     if reuse == "clients" and not exact:
         raise ValueError(
             "task.partition_options.reuse=clients draws each client's samples from all, and needs to know how many: "

@@ -1,13 +1,12 @@
 """Concept shift: clusters see like images, but name some of them differently."""
 
-from functools import partial
 from itertools import combinations
 
 import numpy as np
 
-from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
-from florets.task.registry import register_partition
+from florets.task.data.dataset import Dataset, IntArray
+from florets.task.partitions.shard import Renamed, Shard, deal_clusters, rows_by_group
+from florets.task.registry import check_ranges, register_partition
 
 # Label swaps of the published code, two a cluster.
 PUBLISHED_SWAPS = [[[0, 3], [8, 9]], [[1, 4], [6, 9]], [[1, 2], [3, 6]], [[3, 5], [4, 7]]]
@@ -29,10 +28,6 @@ def concept_shift(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `partitions.label_skew.label_skew_1`. The paper has 1,000 train and 400 test samples a client.
-    rng
-        Draws the samples, and swaps where they are not given.
     swaps
         For each cluster the pairs of labels that trade places, each label at most once. By default the published
         ones for up to 4 clusters of 10 classes, else two random pairs among the first ten classes, no two clusters
@@ -41,29 +36,21 @@ def concept_shift(
         Samples of each class in a cluster; fewer where K clusters, which share no sample, would need more than the
         smallest class has.
 
-    Raises
-    ------
-    ValueError
-        If the data have no class labels, or the swaps do not fit.
-
-    Source: CLoVE, Sec. 5, "Concept shift".
+    Source: CLoVE, Sec. 5, "Concept shift" (1,000 train and 400 test samples a client).
     """
     if data.y_train.dtype != np.int64:
         raise ValueError("partition concept_shift needs class labels, but the data set's targets are values.")
     train, test = rows_by_group(data)
     chosen = _default_swaps(len(train), num_clusters, rng) if swaps is None else swaps
     _check_swaps(chosen, num_clusters, len(train))
-    if min(train_per_label, test_per_label) < 1:
-        raise ValueError(
-            f"task.partition_options train_per_label={train_per_label} and test_per_label={test_per_label} must be "
-            f"at least 1."
-        )
+    given = {"train_per_label": train_per_label, "test_per_label": test_per_label}
+    check_ranges("partition", *((name, value, value >= 1, "at least 1") for name, value in given.items()))
     transforms = []
     for pairs in chosen:
         renamed = np.arange(len(train))
         for a, b in pairs:
             renamed[a], renamed[b] = b, a
-        transforms.append(partial(_renamed, renamed=renamed))
+        transforms.append(Renamed(renamed))
     return deal_clusters(
         _even(train, num_clusters, train_per_label, rng),
         _even(test, num_clusters, test_per_label, rng),
@@ -73,10 +60,6 @@ def concept_shift(
         test_samples_per_client,
         transforms,
     )
-
-
-def _renamed(x: FloatArray, y: TargetArray, renamed: IntArray) -> tuple[FloatArray, TargetArray]:
-    return x, renamed[y]
 
 
 def _even(rows: list[IntArray], num_clusters: int, per_label: int, rng: np.random.Generator) -> list[IntArray]:

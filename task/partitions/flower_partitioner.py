@@ -42,19 +42,12 @@ def flower_partitioner(
         Partitions. Of a partitioner that finds their number in the data, as many of the first ones.
     num_clusters
         0: the partitioner knows no groups of clients.
-    rng
-        Draws test samples, and the partitioner's seed where none is given.
     partitioner
         Name of the class, such as ``DirichletPartitioner``.
     clusters
         True cluster of each client, from 0, where it is known; `num_clusters` of them.
     options
         The class's own, such as ``partition_by`` and ``alpha``.
-
-    Raises
-    ------
-    ValueError
-        If the library is missing, there is no such class, or it cannot share out the data so.
     """
     true = _true_clusters(num_clients, num_clusters, clusters)
     if data.pooled:

@@ -22,12 +22,6 @@ def label_counts(
 
     Parameters
     ----------
-    data
-        Its groups are the labels.
-    num_clients, num_clusters
-        Clients are numbered cluster by cluster.
-    rng
-        Draws the samples.
     counts
         One line a cluster, with a number for each label of the data set.
     clients_per_cluster
@@ -35,11 +29,6 @@ def label_counts(
     test_samples_per_client
         Test samples of each client, in the proportions of its train labels (largest remainders) and drawn anew for
         each client, so that two may be tested on one sample; None: in the data set's proportion of test to train.
-
-    Raises
-    ------
-    ValueError
-        If the table does not fit the clusters and labels, or the samples do not reach.
 
     Source: made for FedPAC (arXiv 2306.11867), whose clients have a part of their samples of all labels alike and the
     rest of three labels, and for Per-FedAvg (arXiv 2002.07948), whose clients are of two kinds.
@@ -115,12 +104,8 @@ def n_way(
 
     Parameters
     ----------
-    data
-        Its groups are the labels.
     num_clients, num_clusters
         There are no groups: `num_clusters` must be 1.
-    rng
-        Draws all.
     ways, ways_spread
         A client's number of labels is uniform from `ways` - `ways_spread` to `ways` + `ways_spread`, but at least 1
         and at most the data set's. Its labels are a random set of that size.
@@ -133,11 +118,6 @@ def n_way(
     -------
     list of Shard
         A client has no sample twice; two clients may have the same one.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, or a label has too few samples for one client.
 
     Source: FedProto (arXiv 2105.00243), its heterogeneous clients in n ways and k shots.
     Deviation: numbers of labels and samples are uniform around their mean, where the paper has a standard deviation;

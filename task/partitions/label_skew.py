@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray
 from florets.task.partitions.shard import Shard, deal_clusters, rows_by_group
-from florets.task.registry import register_partition
+from florets.task.registry import check_ranges, register_partition
 
 # With at most this many labels there are at most 924 sets of one size, so that a search stays short.
 MOST_LABELS = 12
@@ -37,11 +37,6 @@ def overlapping_label_sets(
     -------
     list of tuple of int
         Sets, each sorted.
-
-    Raises
-    ------
-    ValueError
-        If no such family is found within a bounded number of steps.
     """
     labels = rng.permutation(num_labels)[:MOST_LABELS]
     every = [frozenset(int(label) for label in chosen) for chosen in combinations(labels, labels_per_set)]
@@ -104,11 +99,6 @@ def divide(
         ``same``: a cluster's test samples have the shares of its train samples. ``fresh``: theirs are drawn anew,
         with the same minimum.
 
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, or the minimum cannot be kept even by an even split.
-
     Notes
     -----
     Deviation: the published code draws proportions anew for the test data, so that train and test distributions of
@@ -116,15 +106,13 @@ def divide(
     `test_shares` asks for that code's. Its least numbers of test samples are then lower than here, where the same
     share holds for both (MNIST, label skew 2: 510 for 850).
     """
-    for name, value, holds, rule in (
+    check_ranges(
+        "partition",
         ("alpha", alpha, alpha > 0, "above 0"),
         ("reserve", reserve, 0 <= reserve <= 1, "in [0, 1]"),
         ("min_share", min_share, 0 <= min_share <= 1, "in [0, 1]"),
-    ):
-        if not holds:
-            raise ValueError(f"task.partition_options.{name}={value} must be {rule}.")
-    if test_shares not in ("same", "fresh"):
-        raise ValueError(f"task.partition_options.test_shares={test_shares} must be same or fresh.")
+        ("test_shares", test_shares, test_shares in ("same", "fresh"), "same or fresh"),
+    )
     train, test = rows_by_group(data)
     owners = [[k for k, labels in enumerate(label_sets) if label in labels] for label in range(len(train))]
     proportions = _proportions(train, owners, len(label_sets), rng, alpha, reserve, min_share)
@@ -199,28 +187,14 @@ def label_skew_1(
 
     Parameters
     ----------
-    data
-        Its groups are the classes.
-    num_clients, num_clusters
-        Clients are spread evenly over the clusters and numbered cluster by cluster.
-    rng
-        Shuffles each cluster's samples.
     labels_per_cluster
         Classes a cluster.
-    samples_per_client, test_samples_per_client
-        At most so many samples a client; None: all (for test: the same bound as for train).
-        The paper has 500.
-
-    Raises
-    ------
-    ValueError
-        If there are too few classes.
 
     Notes
     -----
     The paper's Dirichlet draw has no effect here: each class has one owner.
 
-    Source: CLoVE, Sec. 5, "Label skew 1".
+    Source: CLoVE, Sec. 5, "Label skew 1" (500 samples a client).
     """
     train, test = rows_by_group(data)
     if labels_per_cluster < 1 or labels_per_cluster * num_clusters > len(train):
@@ -260,21 +234,12 @@ def label_skew_2(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `label_skew_1`.
-    rng
-        Draws the label sets, the proportions and the samples.
     labels_per_cluster, shared_labels
         Classes a cluster, and in common.
     label_sets
         The classes of each cluster, where they are not to be drawn; the two options above are then not used.
     alpha, reserve, min_share, test_shares
         See `florets.task.partitions.label_skew.divide`. The default minimum is the published 5,100 of MNIST's 60,000.
-
-    Raises
-    ------
-    ValueError
-        If no such label sets are found, or an option is out of its range.
 
     Notes
     -----
@@ -285,16 +250,17 @@ def label_skew_2(
     Source: CLoVE, Sec. 5, "Label skew 2" (U = 4, V = 2).
     """
     num_labels = len(rows_by_group(data)[0])
+    sets: Sequence[Sequence[int]]
     if label_sets is not None:
         _check_sets(label_sets, num_labels, num_clusters)
-        train, test = divide(data, label_sets, rng, alpha, reserve, min_share, test_shares)
-        return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
-    if not 0 <= shared_labels <= labels_per_cluster <= num_labels or labels_per_cluster < 1:
+        sets = label_sets
+    elif not 0 <= shared_labels <= labels_per_cluster <= num_labels or labels_per_cluster < 1:
         raise ValueError(
             f"task.partition_options shared_labels={shared_labels} and labels_per_cluster={labels_per_cluster} must "
             f"be in order, and at most the data set's {num_labels} classes."
         )
-    sets = overlapping_label_sets(num_labels, num_clusters, labels_per_cluster, shared_labels, rng)
+    else:
+        sets = overlapping_label_sets(num_labels, num_clusters, labels_per_cluster, shared_labels, rng)
     train, test = divide(data, sets, rng, alpha, reserve, min_share, test_shares)
     return deal_clusters(train, test, num_clients, rng, samples_per_client, test_samples_per_client)
 
@@ -328,17 +294,8 @@ def label_skew_3(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `label_skew_1`.
-    rng
-        Draws the proportions and the samples.
     alpha, reserve, min_share, test_shares
         See `florets.task.partitions.label_skew.divide`. The default minimum is the published 6,000 of MNIST's 60,000.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than classes + 1, or an option is out of its range.
 
     Notes
     -----
@@ -373,19 +330,10 @@ def label_skew_4(
 
     Parameters
     ----------
-    data, num_clients, num_clusters, samples_per_client, test_samples_per_client
-        See `florets.task.partitions.label_skew.label_skew_1`. There are as many clusters as classes, or fewer.
-    rng
-        Draws the samples.
     own_share
         Share of the dominant class, between 0 and 1.
     used_share
         A cluster's size, as a share of the smallest class, above 0 and at most 1.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than classes, or an option is out of its range.
 
     Notes
     -----
@@ -400,11 +348,11 @@ def label_skew_4(
             f"partition label_skew_4 needs a class for each of task.num_clusters={num_clusters} clusters (and at "
             f"least 2), but the data set has {len(train)}. Lower task.num_clusters."
         )
-    if not 0 < own_share < 1 or not 0 < used_share <= 1:
-        raise ValueError(
-            f"task.partition_options own_share={own_share} must be between 0 and 1, and used_share={used_share} "
-            f"above 0 and at most 1."
-        )
+    check_ranges(
+        "partition",
+        ("own_share", own_share, 0 < own_share < 1, "between 0 and 1"),
+        ("used_share", used_share, 0 < used_share <= 1, "above 0 and at most 1"),
+    )
     return deal_clusters(
         _mixed(train, num_clusters, own_share, used_share, rng),
         _mixed(test, num_clusters, own_share, used_share, rng),

@@ -39,19 +39,12 @@ def natural(
     num_clusters
         0: groups among the owners are not known. Otherwise clusters are made on top, as many as there are
         combinations of changes, with consecutive clients.
-    rng
-        Draws owners and samples.
     clients_per_cluster, angles, mirror, label_shifts, label_permutations, noise, blur
         See `florets.task.partitions.composed.composed`.
     samples_per_client, test_samples_per_client
         At most so many samples of an owner, drawn; None: all.
     least_samples
         Owners with fewer train samples, or without a test sample, do not become clients.
-
-    Raises
-    ------
-    ValueError
-        If the data tell no owners, there are too few, or an option is out of its range.
     """
     if data.owners_train is None or data.owners_test is None:
         raise ValueError(
@@ -111,21 +104,8 @@ def by_class(
 
     Parameters
     ----------
-    data
-        Its groups are the classes: class labels, or the true model of each sample.
-    num_clients, num_clusters
-        Clients are spread evenly over the clusters and numbered cluster by cluster.
-    rng
-        Shuffles each cluster's samples.
     classes
         One a cluster; the first classes by default.
-    samples_per_client, test_samples_per_client
-        At most so many samples a client; None: all (for test: the same bound as for train).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer classes than clusters, or `classes` does not fit.
 
     Source: CLoVE, Sec. 5 (unsupervised experiments) and App. D.1.1.
     """

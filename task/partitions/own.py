@@ -25,11 +25,6 @@ class Agreement:
         Shape of one input.
     num_outputs
         Number of classes, or of values that a model predicts.
-
-    Raises
-    ------
-    ValueError
-        If a number is not at least 1.
     """
 
     input_shape: tuple[int, ...]
@@ -57,29 +52,15 @@ def own(
     input_shape: list[int],
     num_outputs: int,
 ) -> list[Shard]:
-    """Give a node its whole data set, held to what all nodes agreed on.
+    """Give a node its whole data set, held to what all nodes agreed on; its cluster is not known.
 
     Parameters
     ----------
-    data
-        The node's own.
-    num_clients, num_clusters, rng
-        Not used.
     input_shape
         Of one input. Flat rows of as many numbers, as a CSV file has them, and grey images without the axis of their
         one channel are given this shape.
     num_outputs
         Number of classes; labels go from 0 to one less. 1 for a regression.
-
-    Returns
-    -------
-    list of Shard
-        One, whose cluster is not known.
-
-    Raises
-    ------
-    ValueError
-        If the data set does not keep to the agreement.
     """
     agreed = Agreement(tuple(input_shape), num_outputs)
     if not fits_shape(data.input_shape, agreed.input_shape):

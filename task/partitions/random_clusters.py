@@ -23,12 +23,6 @@ def random_clusters(
 
     Parameters
     ----------
-    data
-        Its groups are the clusters: the true model of each sample, or its class.
-    num_clients, num_clusters
-        Clients, all entries of `clients` together; groups of the data.
-    rng
-        Draws the clusters and shuffles the samples.
     clients
         Pairs [number of clients, train samples of each], such as ``[[900, 10], [20, 50]]``; clients are numbered in
         this order.
@@ -36,11 +30,6 @@ def random_clusters(
         Of the clusters, one each, adding up to 1; None: all alike.
     test_samples_per_client
         Test samples of each client.
-
-    Raises
-    ------
-    ValueError
-        If `clients` or `probabilities` do not fit, or a group has too few samples for the clients drawn.
 
     Notes
     -----

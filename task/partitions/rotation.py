@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
-from florets.task.partitions.shard import Shard, Transform, check_bounds, check_reach, deal, deal_clusters, spread
-from florets.task.registry import register_partition
+from florets.task.partitions.shard import Shard, Transform, check_bounds, deal_clusters, spread
+from florets.task.registry import check_ranges, register_partition
 
 
 @register_partition("rotation")
@@ -27,12 +27,6 @@ def rotation(
 
     Parameters
     ----------
-    data
-        Images (n, ..., height, width).
-    num_clients, num_clusters
-        Clients are spread evenly over the clusters and numbered cluster by cluster.
-    rng
-        Draws the split.
     angles
         One a cluster; by default the full turn in even steps, 0/90/180/270 for 4 clusters.
         Multiples of 90 are exact quarter turns, others are interpolated linearly with corners filled by 0.
@@ -40,13 +34,6 @@ def rotation(
         Which samples a cluster holds. ``shared``: all of them, cut among its clients in the same way in every
         cluster, so that clusters differ by the turn alone. ``independent``: all, cut by a shuffle of its own.
         ``disjoint``: a part of its own, so that no image appears in two clusters.
-    samples_per_client, test_samples_per_client
-        At most so many samples a client; None: all (for test: the same bound as for train).
-
-    Raises
-    ------
-    ValueError
-        If the data are no images, the angles do not fit, or quarter turns meet images that are not square.
 
     Notes
     -----
@@ -55,37 +42,24 @@ def rotation(
 
     Source: CLoVE, Sec. 5, "Feature skew"; IFCA, Sec. 6.2 (rotated MNIST).
     """
-    turns = [360.0 * k / num_clusters for k in range(num_clusters)] if angles is None else list(angles)
+    turns = _full_turn(num_clusters) if angles is None else list(angles)
     transforms = turns_of(data, turns, num_clusters, "rotation")
     train_rows = [np.arange(len(data.x_train))] * num_clusters
     test_rows = [np.arange(len(data.x_test))] * num_clusters
-    if split == "shared":
-        check_bounds(samples_per_client, test_samples_per_client)
-        most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
-        counts = spread(num_clients, num_clusters)
-        check_reach(train_rows, test_rows, num_clients)
-        order, test_order = rng.permutation(len(data.x_train)), rng.permutation(len(data.x_test))
-        shards = []
-        for cluster, count in enumerate(counts):
-            parts = zip(deal(order, count, samples_per_client), deal(test_order, count, most_test), strict=True)
-            shards += [Shard(cluster, train, test, transforms[cluster]) for train, test in parts]
-        return shards
     if split == "disjoint":
         train_rows = np.array_split(rng.permutation(len(data.x_train)), num_clusters)
         test_rows = np.array_split(rng.permutation(len(data.x_test)), num_clusters)
-    return deal_clusters(
-        train_rows, test_rows, num_clients, rng, samples_per_client, test_samples_per_client, transforms
-    )
+    bounds = samples_per_client, test_samples_per_client
+    return deal_clusters(train_rows, test_rows, num_clients, rng, *bounds, transforms, alike=split == "shared")
+
+
+def _full_turn(num_clusters: int) -> list[float]:
+    """Return one angle a cluster, in even steps."""
+    return [360.0 * k / num_clusters for k in range(num_clusters)]
 
 
 def turns_of(data: Dataset, angles: Sequence[float], num_clusters: int, partition: str) -> list[Transform | None]:
-    """Return each cluster's turn, None where nothing turns.
-
-    Raises
-    ------
-    ValueError
-        If the data are no images, there is not one angle a cluster, or images that are not square make quarter turns.
-    """
+    """Return each cluster's turn, None where nothing turns."""
     check_images(data, partition)
     if len(angles) != num_clusters:
         raise ValueError(
@@ -143,14 +117,10 @@ def rotation_blocks(
 
     Parameters
     ----------
-    data
-        A pool (``task.data_options.pooled=true``) of images (n, ..., height, width).
     num_clients
         C: client c has angle number floor(A c / C) of A.
     num_clusters
         K, a divisor of A: neighbouring angles are one true cluster, A / K of them.
-    rng
-        Draws each client's test samples.
     angles
         Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact.
     test_share
@@ -158,16 +128,11 @@ def rotation_blocks(
     interpolation
         Of angles that are no multiples of 90.
 
-    Raises
-    ------
-    ValueError
-        If the data are no pool of square images, or the angles or the share do not fit.
-
     Source: CFL-GP, Sec. 5.2 and App. F.5, with 8 angles in 4 clusters, or 4 angles.
     Deviation: no client's samples reach over two blocks, as a few do in its published code where blocks do not divide
     evenly.
     """
-    turns = [360.0 * k / num_clusters for k in range(num_clusters)] if angles is None else list(angles)
+    turns = _full_turn(num_clusters) if angles is None else list(angles)
     _check_blocks(data, num_clients, num_clusters, turns, test_share)
     angle_of = np.arange(num_clients) * len(turns) // num_clients
     blocks = np.array_split(np.arange(len(data.x_train)), len(turns))
@@ -183,11 +148,7 @@ def rotation_blocks(
 
 
 def _check_blocks(data: Dataset, num_clients: int, num_clusters: int, turns: list[float], test_share: float) -> None:
-    if not data.pooled:
-        raise ValueError(
-            "partition rotation_blocks splits a pool into train and test samples itself: add "
-            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
-        )
+    _check_pool(data, "rotation_blocks")
     if len(data.input_shape) < 2 or data.input_shape[-1] != data.input_shape[-2]:
         raise ValueError(
             f"partition rotation_blocks needs square images, but one input has shape {data.input_shape}: choose "
@@ -200,8 +161,15 @@ def _check_blocks(data: Dataset, num_clients: int, num_clusters: int, turns: lis
         )
     if num_clients < len(turns):
         raise ValueError(f"num_clients={num_clients} is less than the {len(turns)} angles: each needs a client.")
-    if not 0 < test_share < 1:
-        raise ValueError(f"task.partition_options.test_share={test_share} must be between 0 and 1.")
+    check_ranges("partition", ("test_share", test_share, 0 < test_share < 1, "between 0 and 1"))
+
+
+def _check_pool(data: Dataset, partition: str) -> None:
+    if not data.pooled:
+        raise ValueError(
+            f"partition {partition} splits a pool into train and test samples itself: add "
+            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
+        )
 
 
 _TURNS = 3
@@ -220,37 +188,21 @@ def rotation_mixture(
 
     Parameters
     ----------
-    data
-        A pool (``task.data_options.pooled=true``) of images (n, ..., height, width).
-    num_clients
-        C, dealt to the three groups as evenly as possible.
     num_clusters
         3: the mixture is the last cluster.
-    rng
-        Shuffles the pool, turns the mixture's images, and draws each client's test samples.
     kappa
         Probability that an image of the mixture is left as it is; the nearer to 0 or 1, the harder to tell apart.
     test_share
         Share of each client's samples that are its test set.
 
-    Raises
-    ------
-    ValueError
-        If the data are no pool of images, there are not three clusters, or an option is out of its range.
-
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """
-    if not data.pooled:
-        raise ValueError(
-            "partition rotation_mixture splits a pool into train and test samples itself: add "
-            "task.data_options.pooled=true (mnist, fashion_mnist, cifar10)."
-        )
+    _check_pool(data, "rotation_mixture")
     check_images(data, "rotation_mixture")
     if num_clusters != _TURNS:
         raise ValueError(f"task.num_clusters={num_clusters}: partition rotation_mixture has {_TURNS} clusters.")
-    for name, value in (("kappa", kappa), ("test_share", test_share)):
-        if not 0 < value < 1:
-            raise ValueError(f"task.partition_options.{name}={value} must be between 0 and 1.")
+    given = {"kappa": kappa, "test_share": test_share}
+    check_ranges("partition", *((name, value, 0 < value < 1, "between 0 and 1") for name, value in given.items()))
     upside_down = partial(turned, angle=180.0)
     shards = []
     parts = np.array_split(rng.permutation(len(data.x_train)), _TURNS)
@@ -288,12 +240,8 @@ def rotated_anchors(
 
     Parameters
     ----------
-    data
-        Images (n, ..., height, width).
     num_clients, num_clusters
         K clients are anchors, one a cluster; the others are spread evenly over the clusters, cluster by cluster.
-    rng
-        Draws the images.
     anchor_samples, samples_per_client
         Train images of an anchor and of every other client. No image is dealt twice.
     angles
@@ -303,20 +251,13 @@ def rotated_anchors(
         Test images of every client that is no anchor, drawn anew for each. An anchor has the whole test set, so that
         tests on a cluster's clients are tests on all of the cluster's images.
 
-    Raises
-    ------
-    ValueError
-        If the data are no images or too few, or the angles do not fit.
-
     Source: mixed regression, Sec. V (MNIST): two images a client, rotated by its cluster's angle.
     """
     if angles is None:
-        step = 90.0 if num_clusters <= 4 else 360.0 / num_clusters
-        angles = [step * k for k in range(num_clusters)]
+        angles = _full_turn(max(num_clusters, 4))[:num_clusters]
     transforms = turns_of(data, angles, num_clusters, "rotated_anchors")
     check_bounds(samples_per_client, test_samples_per_client)
-    if anchor_samples < 1:
-        raise ValueError(f"task.partition_options.anchor_samples={anchor_samples} must be at least 1.")
+    check_ranges("partition", ("anchor_samples", anchor_samples, anchor_samples >= 1, "at least 1"))
     counts = [count - 1 for count in spread(num_clients, num_clusters)]
     num_test = len(data.x_test)
     of_anchors = num_clusters * anchor_samples

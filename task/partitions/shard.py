@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from florets.task.data.dataset import Dataset, FloatArray, IntArray, TargetArray
+from florets.task.registry import check_ranges
 
 Transform = Callable[[FloatArray, TargetArray], tuple[FloatArray, TargetArray]]
 
@@ -44,6 +45,28 @@ class Shard:
     def pieces(self) -> tuple["Shard", ...]:
         """The client's data cluster by cluster, those of its own cluster first."""
         return (self, *self.others)
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A transform after which every label has another name.
+
+    Parameters
+    ----------
+    names
+        Name of each label, int64 (C,).
+    before
+        What is done to the samples first.
+    """
+
+    names: IntArray
+    before: Transform | None = None
+
+    def __call__(self, x: FloatArray, y: TargetArray) -> tuple[FloatArray, TargetArray]:
+        """Return the inputs, and the targets under their new names."""
+        if self.before is not None:
+            x, y = self.before(x, y)
+        return x, self.names[y]
 
 
 def spread(num_clients: int, num_clusters: int) -> list[int]:
@@ -85,6 +108,7 @@ def deal_clusters(
     samples_per_client: int | None,
     test_samples_per_client: int | None,
     transforms: Sequence[Transform | None] | None = None,
+    alike: bool = False,
 ) -> list[Shard]:
     """Shuffle the rows of each cluster and deal them to its clients, which get consecutive ids.
 
@@ -102,20 +126,18 @@ def deal_clusters(
         Likewise for test samples; None: the same bound as for train (as the published code does).
     transforms
         What is done to the data of each cluster.
-
-    Raises
-    ------
-    ValueError
-        If a client would have no train or no test sample.
+    alike
+        Whether one shuffle serves all clusters, whose rows must then be equal.
     """
     counts = spread(num_clients, len(train_rows))
     check_reach(train_rows, test_rows, num_clients)
     check_bounds(samples_per_client, test_samples_per_client)
     most_test = samples_per_client if test_samples_per_client is None else test_samples_per_client
-    shards = []
+    shards: list[Shard] = []
     for cluster, count in enumerate(counts):
-        train = deal(rng.permutation(train_rows[cluster]), count, samples_per_client)
-        test = deal(rng.permutation(test_rows[cluster]), count, most_test)
+        if not (alike and shards):
+            train_order, test_order = rng.permutation(train_rows[cluster]), rng.permutation(test_rows[cluster])
+        train, test = deal(train_order, count, samples_per_client), deal(test_order, count, most_test)
         transform = transforms[cluster] if transforms is not None else None
         shards += [Shard(cluster, a, b, transform) for a, b in zip(train, test, strict=True)]
     return shards
@@ -148,14 +170,9 @@ def check_reach(train_rows: Sequence[IntArray], test_rows: Sequence[IntArray], n
 
 def check_bounds(samples_per_client: int | None, test_samples_per_client: int | None) -> None:
     """Raise ValueError if a bound on the number of samples is not positive."""
-    for name, value in (
-        ("samples_per_client", samples_per_client),
-        ("test_samples_per_client", test_samples_per_client),
-    ):
-        if value is not None and value < 1:
-            raise ValueError(
-                f"task.partition_options.{name}={value} must be at least 1, or left out for all samples."
-            )
+    given = {"samples_per_client": samples_per_client, "test_samples_per_client": test_samples_per_client}
+    rule = "at least 1, or left out for all samples"
+    check_ranges("partition", *((name, value, value is None or value >= 1, rule) for name, value in given.items()))
 
 
 def check_shards(shards: Sequence[Shard], data: Dataset, num_clients: int) -> None:
@@ -202,13 +219,7 @@ def _rows(shard: Shard, part: str) -> IntArray:
 
 
 def rows_by_group(data: Dataset) -> tuple[list[IntArray], list[IntArray]]:
-    """Return, for each group from 0 to the largest, its rows of the train set and of the test set.
-
-    Raises
-    ------
-    ValueError
-        If a group number is negative, or a group has no train or no test sample.
-    """
+    """Return, for each group from 0 to the largest, its rows of the train set and of the test set."""
     lowest = min(data.group_train.min(), data.group_test.min())
     if lowest < 0:
         raise ValueError(f"group {lowest} is negative: groups (classes) are numbered from 0.")

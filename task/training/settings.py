@@ -141,8 +141,9 @@ class Training:
         ValueError
             If one is of another type than its key, or out of its range.
         """
-        _checked(type(self)(**_steps_or_epochs(values)))
-        return replace(self, **_steps_or_epochs(values))
+        given = _steps_or_epochs(values)
+        checked = _checked(type(self)(**given))
+        return replace(self, **{name: getattr(checked, name) for name in given})
 
     def record(self) -> dict[str, Any]:
         """Return the settings of a message."""

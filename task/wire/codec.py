@@ -94,7 +94,7 @@ class Number(Item):
     def checked(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return the number."""
         if self.integer:
-            if not isinstance(value, int) or not self.least <= value <= self.most:
+            if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
                 raise MalformedMessage(f"{name} is {_shown(value)}, not an integer from {self.least} to {self.most}")
             return value
         # Of an integer beyond every float `isfinite` itself would raise OverflowError.
@@ -387,7 +387,8 @@ class Form:
         for record, kind, items, _, _ in self._groups:
             field, name, item = items[0]
             if item.is_record:
-                records[record] = item.packed(values[field])
+                if (value := values.get(field)) is not None:
+                    records[record] = item.packed(value)
                 continue
             sent = {}
             for field, name, item in items:

@@ -41,11 +41,6 @@ def pooled_targets(
         Names of the classes as the run has them; None: they follow from the data.
     left_out, notes
         Get the sites whose target does not fit to the majority's, with the reason, and what was decided.
-
-    Raises
-    ------
-    ValueError
-        If the sites' targets have no majority, or there is nothing to learn.
     """
     if declared.classes:
         return {name: tuple(raws) for name, raws in declared.classes.items()}, 0.0, 1.0
@@ -149,11 +144,6 @@ def common_classes(
         Get the sites that share none of these classes, and the classes of one site alone.
     remedy
         What makes classes with other names one.
-
-    Raises
-    ------
-    ValueError
-        If no such majority exists, and the names seem to mean the same classes.
     """
     parts: list[set[str]] = []
     for names in sites.values():

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from florets.task.keys import range_problems
+from florets.task.settings import TableConfig
+
 NODE_FILE = "node.toml"
 """File of a node's data folder that holds its node config, and how its tables differ from the run's declaration."""
 
@@ -19,35 +22,19 @@ MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 
 Standardise = Literal["pooled", "site", "none"]
 
+_MAPPINGS = {"units": Mapping[str, str], "classes": Mapping[str, tuple[str, ...]]}
+"""Types of the keys that a configuration has as plain mappings."""
+
 
 @dataclass(frozen=True)
-class Declaration:
-    """What a run says of the tables of all its sites; `conf.schema.TableConfig` explains each key.
+class Declaration(TableConfig):
+    """What a run says of the tables of all its sites.
 
     Raises
     ------
     ValueError
         If one column has two roles, or a value is invalid for its key.
     """
-
-    target: str = ""
-    columns: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    id: tuple[str, ...] = ()
-    group: str = ""
-    owner: str = ""
-    categorical: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    units: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    regression: bool | None = None
-    header: bool = True
-    standardise: Standardise = "pooled"
-    incomplete: Literal["impute", "drop"] = "impute"
-    test_share: float = 0.2
-    split_seed: int | None = None
-    stratify: bool = True
-    min_count: int = 5
 
     def __post_init__(self) -> None:
         roles: dict[str, list[str]] = {}
@@ -69,10 +56,8 @@ class Declaration:
             raise ValueError(f"task.table.standardise={self.standardise}: must be pooled, site or none.")
         if self.incomplete not in ("impute", "drop"):
             raise ValueError(f"task.table.incomplete={self.incomplete}: must be impute or drop.")
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"task.table.test_share={self.test_share}: must be between 0 and 1.")
-        if self.min_count < 1:
-            raise ValueError(f"task.table.min_count={self.min_count}: must be at least 1.")
+        if problems := range_problems(self, "task.table."):
+            raise ValueError(problems[0])
         cells = [cell for of in self.classes.values() for cell in of]
         if self.classes and (len(self.classes) < 2 or len(set(cells)) < len(cells) or not all(self.classes.values())):
             raise ValueError(
@@ -91,8 +76,8 @@ class Declaration:
         known = {entry.name: entry for entry in fields(cls)}
         if unknown := [name for name in values if name not in known]:
             raise ValueError(f"task.table.{unknown[0]}: there is no such key; there are {', '.join(known)}.")
-        read = {name: _plain(f"task.table.{name}", known[name].type, value) for name, value in values.items()}
-        return cls(**read)
+        types = {**{name: entry.type for name, entry in known.items()}, **_MAPPINGS}
+        return cls(**{name: _plain(f"task.table.{name}", types[name], value) for name, value in values.items()})
 
     def inputs_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of a table's columns that may be inputs, in their order."""
@@ -193,7 +178,9 @@ def read_site(data: Path) -> Site:
 
 
 def _plain(key: str, annotation: Any, value: Any) -> Any:
-    """Return a plain value as the annotation wants it; lists become tuples."""
+    """Return a plain value as the annotation wants it."""
+    if annotation == list[str]:
+        return list(_plain(key, tuple[str, ...], value))
     if annotation == tuple[str, ...]:
         names = [value] if isinstance(value, str | int | float) else value
         if not isinstance(names, list | tuple) or not all(isinstance(name, str | int | float) for name in names):

@@ -73,13 +73,7 @@ _QUANTILES = 4
 
 
 def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
-    """Return the target's column: the declared one, else the last one that nothing else is declared of.
-
-    Raises
-    ------
-    ValueError
-        If the table has no such column.
-    """
+    """Return the target's column: the declared one, else the last one that nothing else is declared of."""
     if declared.target:
         if declared.target not in names:
             raise ValueError(

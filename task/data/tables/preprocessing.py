@@ -175,11 +175,6 @@ class Preprocessing:
             Numeric columns float64, the others of strings or None, under the names that all sites use.
         scale
             The site's own, where `standardise` is "site".
-
-        Raises
-        ------
-        ValueError
-            If a column is missing or has words in place of numbers, or the site's scale is needed.
         """
         self.check(frame)
         if self.standardise == "site" and scale is None and self.numeric:
@@ -248,13 +243,7 @@ class Preprocessing:
         return frame[[column.name for column in self.numeric]].to_numpy(dtype=np.float64, na_value=np.nan)
 
     def targets(self, frame: "pd.DataFrame") -> NDArray[Any]:
-        """Return class labels int64 (n,), or standardised values float32 (n,); no target may be missing.
-
-        Raises
-        ------
-        ValueError
-            If a target is none of the classes, or no number.
-        """
+        """Return class labels int64 (n,), or standardised values float32 (n,); no target may be missing."""
         column = frame[self.target]
         if self.is_regression:
             numbers = as_numbers(column)
@@ -287,13 +276,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Preprocessing":
-        """Return what `to_plain` returned.
-
-        Raises
-        ------
-        ValueError
-            If the values are anything else.
-        """
+        """Return what `to_plain` returned; raise ValueError for any other values."""
         try:
             read: dict[str, Any] = {entry.name: values[entry.name] for entry in fields(cls)}
             numeric = tuple(NumericInput(**column) for column in read["numeric"])

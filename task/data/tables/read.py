@@ -107,13 +107,7 @@ def find_separator(path: Path, text: str) -> str:
 def scan(
     path: Path, text: str, separator: str, width: int, has_header: bool, decimal: str = ""
 ) -> tuple[list[int], str]:
-    """Return the line that each record begins in, and the decimal mark unless it is given.
-
-    Raises
-    ------
-    ValueError
-        If the mark is ambiguous, or a line has another number of cells: pandas fills or cuts it.
-    """
+    """Return the line that each record begins in, and the decimal mark unless it is given."""
     lines = []
     commas = points = thousands = dotted = False
     for place, record in enumerate(records(path, text, separator)):

@@ -57,11 +57,6 @@ def split_rows(
         Stratify by quantiles of the target in place of classes.
     stratify
         Draw the same fraction of each class, or quantile.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two records, or all are one subject's.
     """
     from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
@@ -171,11 +166,6 @@ class SiteTable:
             The task's `table`.
         seed
             Of the split, where the run declares no `split_seed`.
-
-        Raises
-        ------
-        ValueError
-            If a file cannot be read, or there is nothing to split.
         """
         import pandas as pd
 
@@ -237,13 +227,7 @@ class SiteTable:
         return preprocessing.scale_of(self.table.frame.iloc[self.train], self.declared.min_count)
 
     def dataset(self, preprocessing: Preprocessing) -> Dataset:
-        """Return the site's data as a model takes them.
-
-        Raises
-        ------
-        ValueError
-            If the table lacks a column of the others, or a target is none of the classes.
-        """
+        """Return the site's data as a model takes them."""
         frame = self.table.frame
         preprocessing.check(frame)
         scale = self.scale(preprocessing)
