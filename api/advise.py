@@ -78,8 +78,8 @@ def advise(clients: Any = None, /, **keys: Any) -> Advice:
     return advise_overrides(overrides_of(experiment, keys))
 
 
-def advise_overrides(overrides: Sequence[str], caller: Path | None = None) -> Advice:
-    """Answer for the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def advise_overrides(overrides: Sequence[str]) -> Advice:
+    """Answer for the experiment that `key=value` texts describe."""
+    caller = Path.cwd()
     import_from(caller)
     return Advice(answer(Question.of(overrides), engine.run_in, caller)[1])

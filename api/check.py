@@ -40,15 +40,15 @@ def check(clients: Any = None, /, **keys: Any) -> Check:
     return check_overrides(overrides_of(experiment, keys))
 
 
-def check_overrides(overrides: Sequence[str], caller: Path | None = None) -> Check:
-    """Check the data that `key=value` texts name; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def check_overrides(overrides: Sequence[str]) -> Check:
+    """Check the data that `key=value` texts name."""
+    caller = Path.cwd()
     import_from(caller)
     if not any(text.startswith("experiment=") for text in overrides):
         overrides = [f"experiment={OWN_DATA}", *overrides]
     config = compose(overrides)
     if not is_own(config):
-        raise ConfigError([f"experiment={config.experiment}: florets check looks at sites' own data; leave it out."])
+        raise ConfigError(f"experiment={config.experiment}: florets check looks at sites' own data; leave it out.")
     data = absolute(config.data_dir, caller)
     folder = absolute(config.results_dir, caller) / "check" / (data.name or "data")
     return check_data(config, data, folder)

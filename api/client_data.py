@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,30 +98,16 @@ def read_client(data: Any, target: str | None) -> ClientData:
     return ClientData(parts["train"], parts["test"])
 
 
-def _is(data: Any, module: str, kind: str) -> bool:
+def _is(module: str, kind: str, data: Any) -> bool:
     """Return whether data are of a class of a library, without importing it."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(data, getattr(loaded, kind))
 
 
-def is_frame(data: Any) -> bool:
-    """Return whether this is a pandas DataFrame."""
-    return _is(data, "pandas", "DataFrame")
-
-
-def is_series(data: Any) -> bool:
-    """Return whether this is a pandas Series."""
-    return _is(data, "pandas", "Series")
-
-
-def is_hugging_face(data: Any) -> bool:
-    """Return whether this is a `datasets.Dataset`."""
-    return _is(data, "datasets", "Dataset")
-
-
-def is_torch_data(data: Any) -> bool:
-    """Return whether this is a torch Dataset."""
-    return _is(data, "torch.utils.data", "Dataset")
+is_frame = partial(_is, "pandas", "DataFrame")
+is_series = partial(_is, "pandas", "Series")
+is_hugging_face = partial(_is, "datasets", "Dataset")
+is_torch_data = partial(_is, "torch.utils.data", "Dataset")
 
 
 def array_of(values: Any) -> NDArray[Any]:
@@ -134,9 +121,7 @@ def array_of(values: Any) -> NDArray[Any]:
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(values, list | tuple) and values and isinstance(values[0], torch.Tensor):
-            if len({tuple(one.shape) for one in values}) > 1:
-                raise WrongData("the inputs have different shapes; bring them into one shape.")
-            values = torch.stack(list(values))
+            return _stacked(values)
         if isinstance(values, torch.Tensor):
             values = values.detach().cpu()
             # NumPy has no bfloat16.
@@ -407,32 +392,22 @@ class Targets:
 def agree_on_targets(
     parts: Mapping[str, Sequence[Arrays]], classes: Sequence[Any] | None, regression: bool | None
 ) -> Targets:
-    """Return what the targets of all clients are.
-
-    Parameters
-    ----------
-    classes
-        The classes in the order of their labels; None: those that the clients' data declare, else those that occur.
-    regression
-        Whether targets are values; None: they are where a client has fractions.
-    """
+    """Return what the targets of all clients are, as far as it is not given; see `florets.Federation`."""
     whose = {part.y.dtype.kind: name for name, own in reversed(list(parts.items())) for part in own}
     for kind in [kind for kind in "Ub" if kind in whose]:
         if others := sorted(whose.keys() - {kind}):
             both = f"{whose[kind]!r} are {_KINDS[kind]}, and those of {whose[others[0]]!r} {_KINDS[others[0]]}"
-            raise ConfigError([f"clients: the targets of {both}; give all clients the same kind."])
+            raise ConfigError(f"clients: the targets of {both}; give all clients the same kind.")
     is_chosen = regression is not None
     if regression is None:
         regression = "f" in whose and classes is None
     if regression:
         if "U" in whose:
-            raise ConfigError(
-                ["clients: the targets are names, and a regression's are numbers; leave out regression."]
-            )
+            raise ConfigError("clients: the targets are names, and a regression's are numbers; leave out regression.")
         return Targets(regression=True)
     if "f" in whose:
         raise ConfigError(
-            [f"clients: {whose['f']}: its targets have fractions and cannot be classes; give labels or names."]
+            f"clients: {whose['f']}: its targets have fractions and cannot be classes; give labels or names."
         )
     declared = [part.classes for own in parts.values() for part in own if part.classes]
     if classes is None and declared:
@@ -444,22 +419,20 @@ def agree_on_targets(
     if classes is not None:
         names = tuple(map(str, classes))
         if len(set(names)) < len(names):
-            raise ConfigError([f"classes={list(names)}: two are the same; name each class once."])
+            raise ConfigError(f"classes={list(names)}: two are the same; name each class once.")
         for name, own in occurring.items():
             if unknown := sum(str(value) not in names for value in own):
                 raise ConfigError(
-                    [f"clients: {name}: {unknown} of its {len(own)} different targets are none of classes."]
+                    f"clients: {name}: {unknown} of its {len(own)} different targets are none of classes."
                 )
     elif all(type(value) is int for value in every) and every == set(range(len(every))):
         names = ()
     else:
         names = tuple(map(str, sorted(every)))
     if wrong := [name for name in names if "${" in name]:
-        raise ConfigError(
-            [f"clients: the class {wrong[0]!r} holds ${{, which stands for a key; give it another name."]
-        )
+        raise ConfigError(f"clients: the class {wrong[0]!r} holds ${{, which stands for a key; give it another name.")
     if len(every) < 2:
-        raise ConfigError(["clients: the targets of all clients are of one class; nothing can be learned."])
+        raise ConfigError("clients: the targets of all clients are of one class; nothing can be learned.")
     return Targets(classes=names)
 
 
@@ -470,8 +443,6 @@ def _refuse_values(every: Collection[Any], count: int) -> None:
     has_gaps = max(every) - min(every) >= len(every)
     if count < _FEW * len(every) or (has_gaps and len(every) > _MANY_WITH_GAPS):
         raise ConfigError(
-            [
-                f"clients: the targets are {len(every)} different integers in {count} samples, which look like "
-                "values: give regression=True, or regression=False where they are classes."
-            ]
+            f"clients: the targets are {len(every)} different integers in {count} samples, which look like "
+            "values: give regression=True, or regression=False where they are classes."
         )

@@ -113,7 +113,7 @@ class Groups:
             If nothing could be tested.
         """
         if not self.evidence["scores"] or not self.evidence["similarity"]:
-            raise ConfigError([f"plot: no evidence to draw: {self.evidence['text']}."])
+            raise ConfigError(f"plot: no evidence to draw: {self.evidence['text']}.")
         from florets.reports.run_figures import evidence_figure
 
         return evidence_figure(self.evidence)
@@ -166,9 +166,9 @@ def discover(clients: Any = None, /, **keys: Any) -> Groups:
     return found if federation is None else Groups(found.run.folder, federation.names)
 
 
-def discover_overrides(overrides: Sequence[str], caller: Path | None = None) -> Groups:
-    """Look for groups in the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def discover_overrides(overrides: Sequence[str]) -> Groups:
+    """Look for groups in the experiment that `key=value` texts describe."""
+    caller = Path.cwd()
     import_from(caller)
     problems: list[str] = []
     given = read_overrides(overrides, problems)

@@ -1,29 +1,286 @@
 """`florets.export`: a finished run's models in a new folder, usable without Florets."""
 
+import csv
 import json
+import platform
+import re
+import shlex
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as installed
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.api.exported import Exported, read_exported
-from florets.api.model_card import model_card
-from florets.conf.extras import require
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from florets.conf.extras import require, version
 from florets.conf.problems import ConfigError
-from florets.reports.folder import refuse_taken, whole_folder
+from florets.conf.typed import show
+from florets.reports.console import counted
+from florets.reports.folder import refuse_taken, whole_folder, write_arrays
+from florets.server_app.data_agreement import declaration_of, is_own
+from florets.server_app.recorder import read_summary
+from florets.server_app.run_models import Arrays, RunModels, load_run
+from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
+from florets.task.data.tables.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-
-PROGRAM, STATE, ONNX = ".pt2", ".safetensors", ".onnx"
-ABOUT, CARD = "export.json", "README.md"
-
 _OPSET = 20
 """Version of ONNX's operators: all that the built-in models need, read by runtimes since 2023."""
+_SCORES = {
+    "classification": ("accuracy", "balanced_accuracy", "macro_f1", "auc"),
+    "regression": ("rmse", "mae", "r2", "loss"),
+    "reconstruction": ("loss",),
+}
+_PERCENT = ("accuracy", "balanced_accuracy", "macro_f1")
+_NAMES = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2", "macro_f1": "macro F1"}
+_MOST_ROWS = 100
+_MOST_CATEGORIES = 12
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
+
+Cells = Sequence[object]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The models of a run by the names of their files, and which of them each site uses.
+
+    Parameters
+    ----------
+    models
+        Arrays of each model.
+    sites
+        Share of each model in a site's predictions, by client key; one model with share 1 unless clients mix models.
+    rows
+        The run's ``clients.csv``.
+    """
+
+    run: RunModels
+    models: Mapping[str, Arrays]
+    sites: Mapping[str, Mapping[str, float]]
+    rows: Sequence[Mapping[str, str]]
+
+    @property
+    def task(self) -> str:
+        """What a prediction is: a class, a value, or the error of a reconstruction."""
+        loss = self.run.task.spec.loss
+        return {"cross_entropy": "classification", "reconstruction": "reconstruction"}.get(loss, "regression")
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes in the order of the models' outputs; none where there are no classes."""
+        if self.task != "classification":
+            return []
+        run = self.run
+        given = run.config.task.data_options.get("classes") or () if run.config.task.data == "own" else ()
+        names = [str(name) for name in (given if run.preprocessing is None else run.preprocessing.classes)]
+        return names + [str(number) for number in range(len(names), run.task.num_outputs)]
+
+
+def read_exported(folder: Path, trust: bool) -> Exported:
+    """Read a finished run's folder, see `florets.server_app.run_models.load_run`."""
+    run = load_run(folder, trust)
+    try:
+        with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        models = {f"model_{index}": state for index, state in enumerate(run.models)}
+        names = _names_of(list(run.own))
+        models |= {names[key]: state for key, state in run.own.items()}
+        sites = {row["client"]: shares for row in rows if (shares := _shares(row, len(run.models), names))}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
+        raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from error
+    return Exported(run, models, sites, rows)
+
+
+def _names_of(keys: Sequence[str]) -> dict[str, str]:
+    """Return a file's name for each client's own model, different even where file systems ignore the case."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for key in keys:
+        stem = f"client_{re.sub(r'[^A-Za-z0-9._-]+', '-', key)[:100]}"
+        candidates = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+        name = next(name for name in candidates if name.casefold() not in taken)
+        taken.add(name.casefold())
+        names[key] = name
+    return names
+
+
+def _shares(row: Mapping[str, str], models: int, names: Mapping[str, str]) -> dict[str, float]:
+    """Return the share of each model in a client's predictions; none where it has no model."""
+    if row["client"] in names:
+        return {names[row["client"]]: 1.0}
+    mixed = {f"model_{k}": float(share) for k in range(models) if (share := row.get(f"share_{k}"))}
+    if any(mixed.values()):
+        return {name: share for name, share in mixed.items() if share}
+    text = row["found_cluster"] or ""
+    return {f"model_{text}": 1.0} if text.isdecimal() and int(text) < models else {}
+
+
+def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
+    """Return the model card, in the form that Hugging Face reads; `license` may be empty."""
+    run = found.run
+    config, prepared = run.config, run.preprocessing
+    used = [name for shares in found.sites.values() for name in shares]
+    which = next(iter(found.sites), next(iter(found.models)))
+    given = {key: value for key, value in config.task.data_options.items() if key != "classes" and value is not None}
+    options = ", ".join(f"`{key}={show(value)}`" for key, value in given.items())
+    # Markdown, in which `plain` escapes what comes from the sites.
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["plain"] = _plain
+    return environment.get_template("model_card.md.jinja").render(
+        found=found,
+        run=run,
+        config=config,
+        task=config.task,
+        train=config.train,
+        strategy=config.strategy.settings,
+        prepared=prepared,
+        summary=read_summary(folder),
+        label=find_strategy(config.strategy.name).label,
+        license=license,
+        onnx=onnx,
+        front_matter=_front_matter(found, license),
+        is_own=is_own(config),
+        is_mixed=_is_mixed(found),
+        is_local=len(set(used)) == len(used),
+        is_images=_is_images(found),
+        groups=_groups(found),
+        sites=_sites(found),
+        columns=_columns(prepared) if prepared else "",
+        unit=prepared.units.get(prepared.target, "") if prepared else "",
+        options=f" with {options}" if options else "",
+        # A name comes from its site, and the line is made to be pasted into a shell.
+        which=shlex.quote(which),
+        model=next(iter(found.sites.get(which, found.models))),
+        parameters=sum(values.size for values in next(iter(found.models.values())).values()),
+        unused=[] if run.own else [name for name in found.models if name not in used],
+        lost=[row["client"] for row in found.rows if row["client"] not in found.sites],
+        florets=version(),
+        python=platform.python_version(),
+        most=_MOST_CATEGORIES,
+        counted=counted,
+        show=show,
+        installed=installed,
+    )
+
+
+def _front_matter(found: Exported, license: str) -> str:
+    kind = "tabular" if found.run.preprocessing is not None else "image" if _is_images(found) else ""
+    tags = ["federated-learning", "clustered-federated-learning", "florets", found.run.config.strategy.name]
+    values: dict[str, Any] = {"license": license or "unknown", "library_name": "pytorch", "tags": tags}
+    if kind and found.task != "reconstruction" and (kind, found.task) != ("image", "regression"):
+        values["pipeline_tag"] = f"{kind}-{found.task}"
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+
+def _is_images(found: Exported) -> bool:
+    shape = found.run.task.input_shape
+    return len(shape) == 3 and shape[0] in (1, 3)
+
+
+def _is_mixed(found: Exported) -> bool:
+    return any(len(shares) > 1 for shares in found.sites.values())
+
+
+def _groups(found: Exported) -> str:
+    rows: list[Cells] = []
+    # A mixture's figures, and those of a site's own model, are not those of a group's.
+    scores = [] if _is_mixed(found) or found.run.own else _scores(found)
+    count = len(found.run.models)
+    for name in (f"model_{k}" for k in range(min(count, _MOST_ROWS))):
+        members = [
+            row
+            for row in found.rows
+            if name in found.sites.get(row["client"], {})
+            # A site with its own model belongs to a group, too.
+            or (row["client"] in found.run.own and name == f"model_{row['found_cluster']}")
+        ]
+        sites = ", ".join(_plain(row["client"]) for row in members[:_MOST_CATEGORIES])
+        others = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
+        means = [_mean(row.get(f"test_{score}") for row in members) for score in scores]
+        samples = sum(int(row["num_examples"] or 0) for row in members)
+        cells = [_figure(score, value) for score, value in zip(scores, means, strict=True)]
+        rows.append((f"`{name}`", f"{sites}{others}" or "none", samples, *cells))
+    head = ("model", "sites", "training samples", *(f"mean {_title(score)}" for score in scores))
+    more = f"\n\n{count - _MOST_ROWS} more models are in `export.json`." if count > _MOST_ROWS else ""
+    note = "\n\nFigures are unweighted means over a model's sites, each on its own test records." if scores else ""
+    return _table(head, rows) + more + note
+
+
+def _sites(found: Exported) -> str:
+    scores, rows = _scores(found), []
+    for row in found.rows[:_MOST_ROWS]:
+        shares = found.sites.get(row["client"], {})
+        models = ", ".join(
+            f"`{name}`" if share == 1 else f"`{name}` {100 * share:.0f} %" for name, share in shares.items()
+        )
+        cells = [_figure(score, _number(row.get(f"test_{score}"))) for score in scores]
+        rows.append((_plain(row["client"]), models or "none", row["num_examples"], row["test_examples"], *cells))
+    head = ("site", "model", "training samples", "test samples", *map(_title, scores))
+    more = len(found.rows) - _MOST_ROWS
+    return _table(head, rows) + (f"\n\n{more} more sites are in `export.json`." if more > 0 else "")
+
+
+def _scores(found: Exported) -> list[str]:
+    """Return the scores of which some site has a figure."""
+    return [name for name in _SCORES[found.task] if any(row.get(f"test_{name}") for row in found.rows)]
+
+
+def _columns(prepared: Preprocessing) -> str:
+    rows: list[Cells] = [
+        (_plain(one.name), "number", _plain(prepared.units.get(one.name, "")), "mean") for one in prepared.numeric
+    ]
+    for words in prepared.categorical:
+        shown = ", ".join(map(_plain, words.categories[:_MOST_CATEGORIES]))
+        more = (
+            f" and {len(words.categories) - _MOST_CATEGORIES} more"
+            if len(words.categories) > _MOST_CATEGORIES
+            else ""
+        )
+        rows.append((_plain(words.name), f"one of {shown}{more}", "", _plain(words.mode)))
+    return _table(("column", "kind", "unit", "a missing value counts as"), rows)
+
+
+def _table(head: Cells, rows: Iterable[Cells]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+
+
+def _plain(text: str) -> str:
+    """Return a text as Markdown shows it letter by letter: names come from the sites."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+
+
+def _title(score: str) -> str:
+    return _NAMES.get(score, score.replace("_", " "))
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text else None
+
+
+def _mean(texts: Iterable[str | None]) -> float | None:
+    values = [value for text in texts if (value := _number(text)) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _figure(score: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{100 * value:.1f} %" if score in _PERCENT else f"{value:.4g}"
 
 
 def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str = "", trust: bool = False) -> Path:
@@ -60,13 +317,13 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False, license: str 
     if onnx:
         require("onnx", "onnx=true")
     if license != license.strip() or not license.isprintable():
-        raise ConfigError([f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0."])
+        raise ConfigError(f"license={license!r}: must be an identifier such as apache-2.0, or cc-by-4.0.")
     refuse_taken(target)
     found = read_exported(folder, trust)
     with whole_folder(target) as aside:
         _write_models(aside, found, onnx)
         _write_predict(aside, found)
-        (aside / CARD).write_text(model_card(folder, found, license, onnx), encoding="utf-8")
+        (aside / "README.md").write_text(model_card(folder, found, license, onnx), encoding="utf-8")
     return target
 
 
@@ -74,14 +331,13 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
     """Write every model; they are traced once, and share the program."""
     import torch
 
-    from florets.reports.folder import write_arrays
     from florets.task.new_client import loaded_module
 
     task = found.run.task
     try:
         module = loaded_module(task, next(iter(found.models.values()))).eval()
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     # The archive holds weights in row order.
     module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch's stub lacks it
     module.requires_grad_(False)
@@ -89,11 +345,11 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
     for name, state in found.models.items():
         # In place: the program's values are the module's.
         module.load_state_dict({entry: torch.tensor(values) for entry, values in state.items()})
-        torch.export.save(program, folder / f"{name}{PROGRAM}")
-        with (folder / f"{name}{STATE}").open("xb") as file:
+        torch.export.save(program, folder / f"{name}.pt2")
+        with (folder / f"{name}.safetensors").open("xb") as file:
             write_arrays(file, state, {"format": "pt"})
         if onnx:
-            _write_onnx(folder / f"{name}{ONNX}", program)
+            _write_onnx(folder / f"{name}.onnx", program)
 
 
 def _traced(module: "Module", example: "Tensor") -> Any:
@@ -104,10 +360,8 @@ def _traced(module: "Module", example: "Tensor") -> Any:
     except Exception as error:  # torch.export raises whatever the model's own code does with traced tensors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            [
-                f"the model {type(module).__name__} cannot be traced by torch.export ({reason}): its forward must "
-                "not branch on values or on the batch's size. `florets assign save=<file>` writes the state alone."
-            ]
+            f"the model {type(module).__name__} cannot be traced by torch.export ({reason}): its forward must "
+            "not branch on values or on the batch's size. `florets assign save=<file>` writes the state alone."
         ) from error
 
 
@@ -145,8 +399,6 @@ def _write_predict(folder: Path, found: Exported) -> None:
             "target_std": 1.0 if prepared is None else prepared.target_std,
         }
     if prepared is not None:
-        from florets.server_app.data_agreement import declaration_of
-
         declared = declaration_of(found.run.config)
         about["table"] = {
             "missing": sorted({*MISSING, *declared.missing}),
@@ -156,7 +408,7 @@ def _write_predict(folder: Path, found: Exported) -> None:
             "min_count": declared.min_count,
         }
         _write_json(folder / "preprocessing.json", prepared.to_plain())
-    _write_json(folder / ABOUT, about)
+    _write_json(folder / "export.json", about)
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:

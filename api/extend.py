@@ -80,18 +80,18 @@ def extend(
     """
     folder = run.folder if isinstance(run, Run) else run
     if not isinstance(folder, str | Path):
-        raise ConfigError([f"run: is a {type(run).__name__}; give a finished run or its folder."])
+        raise ConfigError(f"run: is a {type(run).__name__}; give a finished run or its folder.")
     if not isinstance(data_dir, str | Path | None):
-        raise ConfigError([f"data_dir: is a {type(data_dir).__name__}; data in memory are given as clients=."])
+        raise ConfigError(f"data_dir: is a {type(data_dir).__name__}; data in memory are given as clients=.")
     if (data_dir is None) == (clients is None):
-        raise ConfigError(["data_dir: give the folder of the sites' data, or clients=, and not both."])
+        raise ConfigError("data_dir: give the folder of the sites' data, or clients=, and not both.")
     if clients is not None:
         data_dir, keys = _written(clients, absolute(str(folder), Path.cwd()), trust, keys)
     given: dict[str, Any] = {"run": str(folder), "data_dir": str(data_dir), **keys}
     given |= {key: value for key, value in (("to", to), ("num_rounds", num_rounds)) if value is not None}
     if trust:
         given[TRUST] = True
-    return Run(extend_overrides(overrides_of(None, given), Path.cwd()).folder, trust)
+    return Run(extend_overrides(overrides_of(None, given)).folder, trust)
 
 
 def _written(clients: Any, run: Path, trust: bool, keys: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -109,30 +109,21 @@ def _written(clients: Any, run: Path, trust: bool, keys: Mapping[str, Any]) -> t
     return clients.write(absolute(str(rest.get("results_dir", config.results_dir)), Path.cwd())), rest
 
 
-def extend_overrides(overrides: Sequence[str], caller: Path) -> RunSummary:
-    """Extend the run that `key=value` texts describe; relative paths are meant from `caller`; see `extend`."""
-    config, folder = prepare_extension(overrides, caller)
+def extend_overrides(overrides: Sequence[str]) -> RunSummary:
+    """Extend the run that `key=value` texts describe; see `extend`."""
+    config, folder = prepare_extension(overrides)
     try:
         return engine.resume(config, folder)
     except KeyboardInterrupt:
         raise interrupted(config, folder) from None
 
 
-def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = False) -> tuple[Config, Path]:
+def prepare_extension(overrides: Sequence[str], on_nodes: bool = False) -> tuple[Config, Path]:
     """Write the folder of an extended run, which then goes on as an interrupted one; return what `resume` takes.
 
-    Parameters
-    ----------
-    overrides, caller
-        See `extend_overrides`.
-    on_nodes
-        The sites are nodes with data of their own: `data_dir` is not needed, and their data are not looked at here.
-
-    Raises
-    ------
-    ConfigError
-        See `extend`.
+    With `on_nodes` the sites are nodes with their own data: `data_dir` is not needed, and no data are checked here.
     """
+    caller = Path.cwd()
     import_from(caller)
     problems: list[str] = []
     given = {entry.key: entry for entry in read_overrides(overrides, problems)}
@@ -156,7 +147,10 @@ def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = F
     config, checkpoint = _earlier(parent, summary, trust)
     done = checkpoint.server_round
     first_rounds = config.strategy.settings.first_rounds
-    more = _further_rounds(given.pop("num_rounds", None), config)
+    further = given.pop("num_rounds", None)
+    more = config.num_rounds if further is None else further.value
+    if type(more) is not int or more < 1:
+        raise ConfigError(f"num_rounds={more}: the further rounds must be an integer from 1.")
     data = str(folders.get("data_dir", config.data_dir))
     changed = [
         Given("data_dir", data, f"data_dir={data}"),
@@ -177,20 +171,16 @@ def prepare_extension(overrides: Sequence[str], caller: Path, on_nodes: bool = F
 
 def _finished(parent: Path) -> RunSummary:
     if not (parent / "config.yaml").is_file():
-        raise ConfigError([f"run={parent}: there is no run in this folder; name a finished run's."])
+        raise ConfigError(f"run={parent}: there is no run in this folder; name a finished run's.")
     if not (parent / FINISHED).is_file():
         raise ConfigError(
-            [
-                f"run={parent}: is not finished, and only a finished run is extended; finish it with: "
-                f"{resume_command(parent)}"
-            ]
+            f"run={parent}: is not finished, and only a finished run is extended; finish it with: "
+            f"{resume_command(parent)}"
         )
     try:
         return read_summary(parent)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(
-            [f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again."]
-        ) from error
+        raise ConfigError(f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again.") from error
 
 
 def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, Any]:
@@ -203,42 +193,24 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
     config = saved_config(parent, trust=trust)
     if config.task.partition != "own":
         raise ConfigError(
-            [
-                f"run={parent}: its clients are simulated and have no data of their own in a data_dir; further "
-                "rounds on the same data are resume=<folder> num_rounds=<more>."
-            ]
+            f"run={parent}: its clients are simulated and have no data of their own in a data_dir; further "
+            "rounds on the same data are resume=<folder> num_rounds=<more>."
         )
     try:
         checkpoint = find_checkpoint(parent, config)
     except CheckpointError as error:
-        raise ConfigError([f"run={parent}: {error}."]) from error
+        raise ConfigError(f"run={parent}: {error}.") from error
     if checkpoint is None or checkpoint.server_round != summary.rounds:
         saved = "none" if checkpoint is None else f"the last one of round {checkpoint.server_round}"
         raise ConfigError(
-            [
-                f"run={parent}: its {summary.rounds} rounds ended without a checkpoint ({saved}), and what its "
-                "strategy remembered is lost; run it again with checkpoint_every=1."
-            ]
+            f"run={parent}: its {summary.rounds} rounds ended without a checkpoint ({saved}), and what its "
+            "strategy remembered is lost; run it again with checkpoint_every=1."
         )
     return config, checkpoint
 
 
-def _further_rounds(given: Given | None, config: Config) -> int:
-    if given is None:
-        return config.num_rounds
-    if type(given.value) is not int or given.value < 1:
-        raise ConfigError([f"{given.text}: the further rounds must be an integer from 1."])
-    return given.value
-
-
 def _check_sites(config: Config, parent: Path) -> None:
-    """Read every site's data in this process as its client will, and refuse what does not fit.
-
-    Raises
-    ------
-    ConfigError
-        With all sites whose data do not fit.
-    """
+    """Read every site's data in this process as its client will, and refuse all that do not fit."""
     from florets.engines.own_nodes import own_nodes
     from florets.server_app.data_agreement import saved_data
     from florets.task.task import Task, TaskSpec

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +139,7 @@ class Federation:
         if not regression and not classes and not found.is_table:
             kinds = {name: part.y.dtype.kind for name, own in found._clients.items() for part in _arrays(own)}
             if wrong := [name for name, kind in kinds.items() if kind not in "iu"]:
-                raise ConfigError([f"clients: {wrong[0]}: its targets are not integers, but those of the run are."])
+                raise ConfigError(f"clients: {wrong[0]}: its targets are not integers, but those of the run are.")
             # Some of the run's labels may occur nowhere here.
             found._targets = Targets()
         return found
@@ -193,7 +192,7 @@ class Federation:
             self._write(files, labels, folder)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from error
+            raise ConfigError(f"results_dir={results_dir}: cannot be written ({reason}); name another.") from error
         return folder
 
     def _write(self, files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels, folder: Path) -> None:
@@ -249,7 +248,7 @@ class Federation:
         if not self.is_table:
             return agree_on_targets({name: _arrays(own) for name, own in self._clients.items()}, classes, regression)
         if classes is not None:
-            raise ConfigError(["classes: of data frames the cells of the target name them; leave classes out."])
+            raise ConfigError("classes: of data frames the cells of the target name them; leave classes out.")
         columns = [part.frame[part.target] for own in self._tables.values() for part in own]
         if regression is None:
             # The pipeline sees it by itself where values are integers, once the clients have described their columns.
@@ -322,44 +321,25 @@ def write_table(frame: "pd.DataFrame", folder: Path) -> Path:
 
 def _csv(frame: "pd.DataFrame") -> bytes:
     """Return a data frame as a table's file, without its index."""
-    buffer = BytesIO()
-    frame.to_csv(buffer, index=False, encoding="utf-8", lineterminator="\n")
-    return buffer.getvalue()
+    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def clients_of(
     first: Any, keys: Mapping[str, Any], fewest: int = 2, several: bool = False
 ) -> tuple[Any, dict[str, Any], Federation | None]:
-    """Return a public function's arguments with the folder of its clients' data in the place of the data.
+    """Return the preset, the keys and the clients of a public function's arguments, the data written to a folder.
 
-    Parameters
-    ----------
-    first
-        The function's first argument: a preset's name, clients' data, or None; with `several` also several names.
-    keys
-        The keyword arguments; `clients` is a Federation or what it takes, and the arguments of a Federation may be
-        among them.
-    fewest
-        Clients that there must be, unless `min_clients` says so.
-
-    Returns
-    -------
-    experiment, keys, Federation
-        As they were given, and None, where there are no clients.
-
-    Raises
-    ------
-    ConfigError
-        As a Federation raises it; if the data are given twice; or if the preset names data.
+    `first` is a preset's name, with `several` also several, or clients' data, which may be among the keys as well.
+    There must be `fewest` clients unless `min_clients` is given.
     """
     experiment = first
     if isinstance(first, list | tuple) and first and all(isinstance(one, str) for one in first):
         if not several:
-            raise ConfigError(["experiment: is a list of names; give one, or florets.sweep all of them."])
+            raise ConfigError("experiment: is a list of names; give one, or florets.sweep all of them.")
         experiment = list(first)
     elif first is not None and not isinstance(first, str):
         if keys.get("clients") is not None:
-            raise ConfigError(["clients: are given twice; leave out one of them."])
+            raise ConfigError("clients: are given twice; leave out one of them.")
         experiment, keys = None, {**keys, "clients": first}
     if keys.get("clients") is None:
         if alone := [name for name in _OF_CLIENTS if keys.get(name) is not None]:
@@ -375,12 +355,12 @@ def clients_of(
         raise ConfigError([*hints, *error.problems]) from error
     if "data_dir" in rest:
         raise ConfigError(
-            [f"data_dir={str(rest['data_dir'])[:100]}: clients= are the data already; leave one of them out."]
+            f"data_dir={str(rest['data_dir'])[:100]}: clients= are the data already; leave one of them out."
         )
     if experiment is None and "experiment" not in rest:
         experiment = OWN_DATA
     if len(federation) < fewest and "min_clients" not in rest:
-        raise ConfigError([f"clients: only {federation.names[0]!r} is given; give at least {fewest}."])
+        raise ConfigError(f"clients: only {federation.names[0]!r} is given; give at least {fewest}.")
     chosen = rest.get("experiment", experiment)
     for one in [chosen] if isinstance(chosen, str) else chosen:
         _refuse_other_data(str(one))
@@ -425,10 +405,8 @@ def _refuse_other_data(experiment: str) -> None:
         return
     if (task.get("data"), task.get("partition")) != ("own", "own"):
         raise ConfigError(
-            [
-                f"experiment={experiment}: names data, and clients= are others; leave it out, or give a preset for "
-                f"nodes with data of their own, such as {OWN_DATA}."
-            ]
+            f"experiment={experiment}: names data, and clients= are others; leave it out, or give a preset for "
+            f"nodes with data of their own, such as {OWN_DATA}."
         )
 
 
@@ -439,24 +417,24 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
 
     if owner is not None:
         if names is not None:
-            raise ConfigError([f"names: the clients have the names in the column {owner!r}; leave names out."])
+            raise ConfigError(f"names: the clients have the names in the column {owner!r}; leave names out.")
         if not is_frame(clients) and not is_hugging_face(clients):
-            raise ConfigError([f"owner={owner}: needs one data frame or Hugging Face Dataset of all clients."])
+            raise ConfigError(f"owner={owner}: needs one data frame or Hugging Face Dataset of all clients.")
         found = _by_owner(clients, owner)
     elif isinstance(clients, Mapping):
         if names is not None:
-            raise ConfigError(["names: the clients' mapping has them already; leave names out."])
+            raise ConfigError("names: the clients' mapping has them already; leave names out.")
         found = {str(name): data for name, data in clients.items()}
         if len(found) < len(clients):
-            raise ConfigError(["clients: two names are the same as strings; give each client a different one."])
+            raise ConfigError("clients: two names are the same as strings; give each client a different one.")
         if found and set(found) <= {"train", "test"}:
             raise ConfigError(
-                ["clients: these are the parts of one client; give a list of clients, or a mapping from names."]
+                "clients: these are the parts of one client; give a list of clients, or a mapping from names."
             )
     else:
         found = _of_list(clients, names)
     if not found:
-        raise ConfigError([f"clients: none is given; give {FORMS} for each client."])
+        raise ConfigError(f"clients: none is given; give {FORMS} for each client.")
     if problems := [f"clients: the name {name!a} {text}." for name in found if (text := key_problem(name))]:
         raise ConfigError(problems[:_MOST_PROBLEMS])
     return found
@@ -465,24 +443,22 @@ def _by_name(clients: Any, owner: str | None, names: Sequence[str] | None) -> di
 def _of_list(clients: Any, names: Sequence[str] | None) -> dict[str, Any]:
     if is_frame(clients) or is_hugging_face(clients):
         raise ConfigError(
-            [
-                "clients: one data frame or data set; name the column that says which client a record belongs to, "
-                "owner=<column>, or give a list of them."
-            ]
+            "clients: one data frame or data set; name the column that says which client a record belongs to, "
+            "owner=<column>, or give a list of them."
         )
     if isinstance(clients, str | bytes | np.ndarray) or is_torch_data(clients) or not isinstance(clients, Iterable):
         raise ConfigError(
-            [f"clients: is one {type(clients).__name__}; give a list with {FORMS} for each client, or a mapping."]
+            f"clients: is one {type(clients).__name__}; give a list with {FORMS} for each client, or a mapping."
         )
     each = list(clients)
     if names is None:
         digits = len(str(max(len(each) - 1, 0)))
         return {f"{place:0{digits}d}": data for place, data in enumerate(each)}
     if len(names) != len(each):
-        raise ConfigError([f"names: there are {len(names)}, and {len(each)} clients; give each client one."])
+        raise ConfigError(f"names: there are {len(names)}, and {len(each)} clients; give each client one.")
     found = dict(zip(map(str, names), each, strict=True))
     if len(found) < len(each):
-        raise ConfigError(["names: two clients have the same; give each client a different one."])
+        raise ConfigError("names: two clients have the same; give each client a different one.")
     return found
 
 
@@ -493,11 +469,11 @@ def _by_owner(data: Any, owner: str) -> dict[str, Any]:
     is_table = is_frame(data)
     names = list(map(str, data.columns if is_table else data.features))
     if owner not in names:
-        raise ConfigError([f"owner={owner}: there is no such column; there are {', '.join(names[:20])}."])
+        raise ConfigError(f"owner={owner}: there is no such column; there are {', '.join(names[:20])}.")
     cells = data[owner] if is_table else pd.Series(data.with_format(None)[owner][:], dtype=object)
     if missing := int(cells.isna().sum()):
         remedy = f".dropna(subset=[{owner!r}])" if is_table else "with .filter()"
-        raise ConfigError([f"owner={owner}: {missing} records name no owner; leave them out, {remedy}."])
+        raise ConfigError(f"owner={owner}: {missing} records name no owner; leave them out, {remedy}.")
     rest = data.drop(columns=owner) if is_table else data.remove_columns(owner)
     whose = cells.astype(str).to_numpy()
     take = rest.iloc.__getitem__ if is_table else rest.select
@@ -508,25 +484,21 @@ def _numbered(clusters: Sequence[Any] | Mapping[str, Any], names: Sequence[str])
     """Return each client's true cluster as a number: integers as they are, others in their order."""
     if isinstance(clusters, str | bytes) or not isinstance(clusters, Iterable):
         raise ConfigError(
-            [
-                f"clusters: is a {type(clusters).__name__}; give one for each client, in their order or by name. A "
-                "column of a data frame is frame.groupby(<owner>)[<column>].first()."
-            ]
+            f"clusters: is a {type(clusters).__name__}; give one for each client, in their order or by name. A "
+            "column of a data frame is frame.groupby(<owner>)[<column>].first()."
         )
     by_name = isinstance(clusters, Mapping) or is_series(clusters)
     each = _of_names(clusters, names) if by_name else list(clusters)
     if len(each) != len(names):
-        raise ConfigError([f"clusters: there are {len(each)}, and {len(names)} clients; give each client one."])
+        raise ConfigError(f"clusters: there are {len(each)}, and {len(names)} clients; give each client one.")
     plain = [one.item() if isinstance(one, np.generic) else one for one in each]
     if missing := [name for name, one in zip(names, plain, strict=True) if is_missing(one)]:
         raise ConfigError(
-            [
-                f"clusters: {len(missing)} of {len(names)} are missing, the first that of client {missing[0]!r}; "
-                "give all, or leave clusters out."
-            ]
+            f"clusters: {len(missing)} of {len(names)} are missing, the first that of client {missing[0]!r}; "
+            "give all, or leave clusters out."
         )
     if wrong := [name for name, one in zip(names, plain, strict=True) if not isinstance(one, str | int | float)]:
-        raise ConfigError([f"clusters: that of client {wrong[0]!r} is neither a number nor a name."])
+        raise ConfigError(f"clusters: that of client {wrong[0]!r} is neither a number nor a name.")
     if all(isinstance(one, int) and one >= 0 for one in plain):
         return [int(one) for one in plain]
     order = list(dict.fromkeys(map(str, plain)))
@@ -542,23 +514,18 @@ def _of_names(clusters: Any, names: Sequence[str]) -> list[Any]:
         is_place = isinstance(label, int | np.integer) and len(places) == len(names)
         name = places.get(int(label), str(label)) if is_place else str(label)
         if name in given:
-            raise ConfigError([f"clusters: {name[:100]!r} is given twice; give one for each client."])
+            raise ConfigError(f"clusters: {name[:100]!r} is given twice; give one for each client.")
         given[name] = value
     lacking = [name for name in names if name not in given]
     unknown = [name for name in given if name not in set(names)]
     if lacking or unknown:
+        first = ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
         which = f"client {lacking[0]!r} has none" if lacking else f"there is no client {unknown[0][:100]!r}"
         raise ConfigError(
-            [
-                f"clusters: {which}; a mapping and the index of a Series hold the clients' names ({_first(names)}), "
-                "and a list the clusters in their order."
-            ]
+            f"clusters: {which}; a mapping and the index of a Series hold the clients' names ({first}), "
+            "and a list the clusters in their order."
         )
     return [given[name] for name in names]
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:5])[:100] + (", ..." if len(names) > 5 else "")
 
 
 def _arrays(data: ClientData) -> list[Arrays]:
@@ -574,23 +541,23 @@ def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
     tables = [name for name, data in clients.items() if _tables(data)]
     rest = [name for name in clients if name not in tables]
     if tables and rest:
-        raise ConfigError([f"clients: {tables[0]} has a table and {rest[0]} arrays; give all clients the same form."])
+        raise ConfigError(f"clients: {tables[0]} has a table and {rest[0]} arrays; give all clients the same form.")
     targets = {table.target: name for name, data in clients.items() for table in _tables(data)}
     if len(targets) > 1:
         (first, whose), (second, others) = list(targets.items())[:2]
         raise ConfigError(
-            [f"clients: the target of {whose} is {first!r}, of {others} {second!r}; name it, target=<column>."]
+            f"clients: the target of {whose} is {first!r}, of {others} {second!r}; name it, target=<column>."
         )
     parts = [(name, part.x) for name, data in clients.items() for part in _arrays(data)]
     for name, x in parts[1:]:
         whose, reference = parts[0]
         if x.shape[1:] != reference.shape[1:]:
             of_both = f"have shape {x.shape[1:]}, and those of {whose} {reference.shape[1:]}"
-            raise ConfigError([f"clients: the inputs of {name} {of_both}; bring them into one shape."])
+            raise ConfigError(f"clients: the inputs of {name} {of_both}; bring them into one shape.")
         if x.dtype != reference.dtype:
             of_both = f"are {x.dtype}, and those of {whose} {reference.dtype}"
             rule = "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type"
-            raise ConfigError([f"clients: the inputs of {name} {of_both}; {rule}."])
+            raise ConfigError(f"clients: the inputs of {name} {of_both}; {rule}.")
 
 
 def _has_fractions(column: "pd.Series[Any]") -> bool:

@@ -13,7 +13,6 @@ from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
 from florets.conf.schema import OPTION_KEYS
 from florets.reports.console import say
-from florets.strategies.settings import RunKeys
 from florets.task import given
 from florets.task.edited_modules import note, reload_edited
 from florets.task.imported import import_from
@@ -26,25 +25,13 @@ _SHORT = {name: f"task.{name}" for name in ("data", "partition", "model")}
 def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
     """Return the texts that say on the command line what the keyword arguments say.
 
-    Modules of the caller's that were edited since they were imported are imported anew when they are next used.
-
-    Parameters
-    ----------
-    experiment
-        Name of the preset; None: the command's default.
-    keys
-        The keys of the command. A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key,
-        ``**{"train.learning_rate": 0.1}``; a strategy with settings is ``strategy={"name": "clove", "restarts": 3}``,
-        or an instance. `model`, `data` and `partition` are short for ``task.model`` and so on; their values, and the
-        strategy, may be classes and functions.
-
-    Raises
-    ------
-    ConfigError
-        If the experiment is given twice, or a value has no form on the command line.
+    A group is a mapping, ``train={"learning_rate": 0.1}``, or a dotted key; a strategy with settings is
+    ``strategy={"name": "clove", "restarts": 3}``, or an instance. `model`, `data` and `partition` are short for
+    ``task.model`` and so on; their values, and the strategy, may be classes and functions. Modules of the caller's
+    that were edited since they were imported are imported anew when they are next used.
     """
     if experiment is not None and "experiment" in keys:
-        raise ConfigError([f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one."])
+        raise ConfigError(f"experiment={keys['experiment']}: is also given as {experiment!r}; keep one.")
     _use_edits()
     texts = [] if experiment is None else [f"experiment={experiment}"]
     return _noted(texts + [f"{key}={_written(key, value)}" for key, value in _flat(keys)])
@@ -52,8 +39,6 @@ def overrides_of(experiment: str | None, keys: Mapping[str, Any]) -> list[str]:
 
 def choices_of(experiment: str | Iterable[str] | None, keys: Mapping[str, Any]) -> list[str]:
     """Return the texts of a sweep: a list, tuple, range, array or Series of values is tried value by value.
-
-    See `overrides_of`.
 
     One value that is a list is a list in a list: ``task={"head_layers": [["fc"]]}``.
     """
@@ -82,7 +67,7 @@ def _choices(key: str, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple | range):
         return [value]
     if not len(value):
-        raise ConfigError([f"{key}: is an empty {type(value).__name__}; give at least one value."])
+        raise ConfigError(f"{key}: is an empty {type(value).__name__}; give at least one value.")
     return list(value)
 
 
@@ -93,10 +78,8 @@ def _listed(key: str, value: Any) -> Any:
         return value
     if len(shape) > 1 or shape[0] > _MOST_VALUES:
         raise ConfigError(
-            [
-                f"{key}: a {type(value).__name__} of shape {tuple(shape)} is no value of a key; clients' data are "
-                "given as clients=."
-            ]
+            f"{key}: a {type(value).__name__} of shape {tuple(shape)} is no value of a key; clients' data are "
+            "given as clients=."
         )
     return value.tolist()
 
@@ -124,7 +107,7 @@ def _written(key: str, value: Any) -> str:
         return "{" + ",".join(f"{quote(str(name))}:{_written(key, one)}" for name, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         if len(value) > _MOST_VALUES:
-            raise ConfigError([f"{key}: a {type(value).__name__} of {len(value)} entries is no value of a key."])
+            raise ConfigError(f"{key}: a {type(value).__name__} of {len(value)} entries is no value of a key.")
         return "[" + ",".join(_written(key, one) for one in value) + "]"
     if isinstance(value, Path):
         value = str(value)
@@ -138,29 +121,24 @@ def path_of(key: str, value: Any) -> str:
     """Return the import path of a class, a function or a module that is the value of a key.
 
     What lies in an importable module is named by it. Everything else is held by `florets.task.given`.
-
-    Raises
-    ------
-    ConfigError
-        If the key takes no object, or not this one.
     """
     if key == "strategy":
         if not isinstance(value, type):
             remedy = "its class, and its settings as keys" if is_strategy(value) else "a name, a class or an instance"
-            raise ConfigError([f"strategy: a {type(value).__name__} is not a value here; give {remedy}."])
+            raise ConfigError(f"strategy: a {type(value).__name__} is not a value here; give {remedy}.")
         function = value
     elif key in IMPORTING and key != TRACKER:
         function = _function(key, value)
     else:
         raise ConfigError(
-            [f"{key}: a {type(value).__name__} is no value of a key; give a string, a number, a list or a mapping."]
+            f"{key}: a {type(value).__name__} is no value of a key; give a string, a number, a list or a mapping."
         )
     if _is_importable(function):
         return f"{function.__module__}:{function.__qualname__}"
     try:
         return given.hold(function, str(getattr(value, "__name__", type(value).__name__)))
     except ValueError as error:
-        raise ConfigError([f"{key}: {value!r} {error}."]) from error
+        raise ConfigError(f"{key}: {value!r} {error}.") from error
 
 
 def is_strategy(value: Any) -> bool:
@@ -170,31 +148,21 @@ def is_strategy(value: Any) -> bool:
 
 
 def strategy_keys(strategy: Any) -> dict[str, Any]:
-    """Return the keys that say what an instance of a strategy says, those of its values that are not the default.
-
-    Raises
-    ------
-    ConfigError
-        If it was given something that no key says.
-    """
+    """Return the keys for the values of an instance of a strategy that are not the default."""
     from florets.strategies.base.models import averaging_of
 
     kind = type(strategy)
     plain = kind()
-    keys: dict[str, Any] = {}
     if strategy.averaging != averaging_of(strategy.settings, strategy.run):
         raise ConfigError(
-            [f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."]
+            f"strategy={kind.__name__}(averaging=...): is not taken over whole; give its name, or keys."
         )
-    for field in dataclasses.fields(RunKeys):
-        value = getattr(strategy.run, field.name)
-        if value != getattr(plain.run, field.name):
-            keys[field.name] = value
-    for field in dataclasses.fields(strategy.settings):
-        value = getattr(strategy.settings, field.name)
-        if value != getattr(plain.settings, field.name):
-            keys[f"strategy.{field.name}"] = value
-    return keys
+    return {
+        f"{prefix}{field.name}": getattr(own, field.name)
+        for prefix, own, default in (("", strategy.run, plain.run), ("strategy.", strategy.settings, plain.settings))
+        for field in dataclasses.fields(own)
+        if getattr(own, field.name) != getattr(default, field.name)
+    }
 
 
 def _function(key: str, value: Any) -> Any:
@@ -205,9 +173,9 @@ def _function(key: str, value: Any) -> Any:
         try:
             return model_function(value)
         except ValueError as error:
-            raise ConfigError([f"{key}: {error}."]) from error
+            raise ConfigError(f"{key}: {error}.") from error
     if not callable(value):
-        raise ConfigError([f"{key}: a {type(value).__name__} is not a function; give a name or a function."])
+        raise ConfigError(f"{key}: a {type(value).__name__} is not a function; give a name or a function.")
     return value
 
 

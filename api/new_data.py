@@ -9,30 +9,236 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
 from florets.api.federation import original_labels, write_table
-from florets.api.read_data import (
-    NewData,
-    chosen_model,
-    client_keys,
-    is_mixture,
-    read_arrays,
-    read_data,
-    read_table,
-)
-from florets.conf.problems import ConfigError
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.console import counted
+from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
 from florets.server_app.saved_groups import nearest_descriptor, nearest_group
+from florets.task.data.dataset import FloatArray, TargetArray
+from florets.task.data.new_data import Form, read_inputs, read_labelled, read_new_table, shaped
+from florets.task.data.own import own
+from florets.task.data.samples import samples, targets
+from florets.task.data.tables.declaration import is_table
+from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.device import one_thread_within
-from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses
+from florets.task.new_client import evaluate_model, evaluate_models, fitted_shares, model_losses, predict
+from florets.task.partitions.own import OWN
+from florets.task.registry import check_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_CLIENTS = "clients.csv"
+_MOST_NAMED = 5
+FORM_KEYS = ("classes", "image_size", "grayscale", "depth")
+"""Keys of the commands that say how archives and images are read."""
 MOST_CLASSES = 50
 """Classes up to which the probability of each has a column."""
+
+
+def is_mixture(run: RunModels) -> bool:
+    """Return whether a client of this run predicts with several models at once."""
+    return run.config.strategy.settings.mixes and len(run.models) > 1
+
+
+def refuse_one_model(run: RunModels, key: str) -> None:
+    """Refuse a key that asks for a client's one model where it has a mixture."""
+    if is_mixture(run):
+        raise ConfigError(
+            f"{key}: a client of this run predicts with a mixture of all {len(run.models)} models, and no single "
+            "one is its own; `florets assign` tells the shares, and models.safetensors has the models."
+        )
+
+
+def chosen_model(run: RunModels, folder: Path, given: Mapping[str, str]) -> tuple[Arrays, str]:
+    """Return the model that the keys ``model`` or ``client`` ask for, and what it is called."""
+    if given.get("client") in run.own and "model" not in given:
+        return run.own[given["client"]], f"client {given['client']}'s own model"
+    index = _chosen_index(run, folder, given)
+    return run.models[index], f"model {index}"
+
+
+def _chosen_index(run: RunModels, folder: Path, given: Mapping[str, str]) -> int:
+    count = len(run.models)
+    if ("model" in given) == ("client" in given):
+        if count == 1 and "model" not in given:
+            return 0
+        raise ConfigError("predict: give either model=<number>, which `florets assign` prints, or client=<key>.")
+    if "model" in given:
+        text = given["model"]
+        if not text.isdecimal() or int(text) >= count:
+            raise ConfigError(f"model={text}: must be an integer from 0 to {count - 1}.")
+        return int(text)
+    refuse_one_model(run, f"client={given['client']}")
+    return _model_of(folder / _CLIENTS, given["client"], count)
+
+
+def _found_model(path: Path, client: str) -> str:
+    """Return the model of a client, as ``clients.csv`` has it; raise ConfigError if the run has no such client."""
+    found = _found_models(path)
+    if client not in found:
+        raise ConfigError(f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}")
+    return found[client] or ""
+
+
+def trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
+    """Return the client of the run that trained on these data, as far as their path tells; else None.
+
+    It does where nodes have data of their own: their folders are named after them, and the tables that lie in the
+    run's `data_dir` itself.
+    """
+    data, clients = data.resolve(), folder / _CLIENTS
+    # A folder that was copied may hold the models alone.
+    if run.config.task.partition != OWN or not clients.is_file():
+        return None
+    stem, known = data.name.partition(".")[0], _found_models(clients)
+    if data.parent.name in known and (stem in ("train", "data") or (is_table(data) and stem != "test")):
+        return data.parent.name
+    beside = data.parent == Path(run.config.data_dir).expanduser().resolve()
+    return stem if beside and is_table(data) and stem in known else None
+
+
+def _found_models(path: Path) -> dict[str, str | None]:
+    """Return the model of each client, by key, as a run's ``clients.csv`` has it; a row that was cut off has none."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); `florets predict` needs model=<number> then.") from error
+
+
+def _model_of(path: Path, client: str, count: int) -> int:
+    text = _found_model(path, client)
+    if not text.isdecimal() or int(text) >= count:
+        raise ConfigError(f"client={client}: the run gave it no model; use `florets assign` and model=<number>.")
+    return int(text)
+
+
+def _known_clients(client: str, keys: Sequence[str]) -> str:
+    """Return which clients there are, and the one that was meant where that is plain."""
+    if not keys:
+        return " clients.csv names none; use model=<number>."
+    if all(key.isdecimal() for key in keys):
+        # Of numbers the one that looks most alike is another client; the padded one is the same.
+        padded = client.zfill(len(keys[0]))
+        hint, listed = f" Did you mean {padded}?" if padded in keys else "", f"{keys[0]} to {keys[-1]}"
+    else:
+        hint, listed = did_you_mean(client, keys), ", ".join(keys[:_MOST_NAMED])
+        listed += f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
+    return f"{hint} Its clients are {listed} (clients.csv)."
+
+
+@dataclass(frozen=True)
+class NewData:
+    """Samples as the run's models take them.
+
+    Parameters
+    ----------
+    names
+        What each sample is called: the image's file, or its number from 1.
+    y
+        Targets (n,), None where they were not asked for.
+    classes
+        Names of the classes as far as there are any.
+    ids, counts
+        Of a table: the columns that name a record, and how many values of each are missing or unknown.
+    preprocessing
+        How a table was prepared; None: the data are no table.
+    notes
+        How a table was read, where that is not plain.
+    """
+
+    x: FloatArray
+    names: Sequence[str]
+    y: TargetArray | None = None
+    classes: Sequence[str] = ()
+    ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    preprocessing: Preprocessing | None = None
+    notes: Sequence[str] = ()
+
+
+def read_data(run: RunModels, folder: Path, given: Mapping[str, str], labelled: bool) -> NewData:
+    """Read the data that a command names."""
+    path = Path(given["data"]).expanduser().absolute()
+    if path.is_file() and is_table(path):
+        if wrong := [key for key in FORM_KEYS if key in given]:
+            raise ConfigError(
+                f"{wrong[0]}={given[wrong[0]]}: the run's preprocessing.json says that of tables; leave it out."
+            )
+        return read_table(run, folder, path, given.get("client"), labelled)
+    form = _form(run, given)
+    if labelled:
+        found = read_labelled(path, form)
+        _check_labels(run, form, path, found.y)
+        return NewData(shaped(path, found.x, run.task.input_shape), (), found.y)
+    inputs = read_inputs(path, form)
+    return NewData(shaped(path, inputs.x, run.task.input_shape), inputs.names, classes=form.classes or ())
+
+
+def read_table(run: RunModels, folder: Path, path: Path, site: str | None, labelled: bool) -> NewData:
+    """Read a table; `site` is the client of the run whose records they are, if they are one's; see `read_data`."""
+    preprocessing = run.preprocessing
+    if preprocessing is None:
+        raise ValueError(
+            f"{path}: the run has no preprocessing.json, which says how a table becomes inputs, since its clients "
+            "had none: give a NumPy archive (.npz)."
+        )
+    if site is not None and site not in preprocessing.sites:
+        _found_model(folder / _CLIENTS, site)
+    found = read_new_table(path, declaration_of(run.config), preprocessing, site, labelled)
+    notes = [*found.notes]
+    if found.untargeted:
+        notes.append(f"{counted(found.untargeted, 'record')} without a target left out")
+    x = shaped(path, found.prepared.x, run.task.input_shape)
+    counts = {"missing": found.prepared.missing, "unknown": found.prepared.unknown}
+    names = [str(number + 1) for number in range(len(x))]
+    return NewData(x, names, found.y, tuple(preprocessing.classes), found.ids, counts, preprocessing, notes)
+
+
+def read_arrays(run: RunModels, x: NDArray[Any], y: NDArray[Any] | None) -> NewData:
+    """Take inputs (n, ...) in memory, images with the channels first, and their targets (n,), as from an archive."""
+    form = _form(run, {})
+    here = Path("x")
+    found = None if y is None else targets(here, y, form.classes, form.regression)
+    inputs = samples(here, x, np.zeros(len(x), dtype=np.int64) if found is None else found).x
+    if found is not None:
+        _check_labels(run, form, here, found)
+    names = [str(number + 1) for number in range(len(x))]
+    return NewData(shaped(here, inputs, run.task.input_shape), names, found, form.classes or ())
+
+
+def _check_labels(run: RunModels, form: Form, path: Path, y: TargetArray) -> None:
+    if not form.regression and int(y.max()) >= run.task.num_outputs:
+        row = int(y.argmax())
+        raise ValueError(f"{path}: the label of sample {row} is none of the run's {run.task.num_outputs} classes.")
+
+
+def _form(run: RunModels, given: Mapping[str, str]) -> Form:
+    """Return how data are to be read: as the run's nodes read theirs, but for what is given by hand."""
+    task = run.config.task
+    options: dict[str, Any] = {"regression": "squared_error" in task.loss}
+    if task.data == "own":
+        options.update({key: value for key, value in task.data_options.items() if key in FORM_KEYS})
+    for key in FORM_KEYS:
+        if key in given:
+            try:
+                # Names are texts, whatever they look like.
+                value = yaml.load(given[key], yaml.BaseLoader if key == "classes" else yaml.SafeLoader)
+            except yaml.YAMLError as error:
+                raise ConfigError(f"{key}={given[key]}: cannot be read; a list is [<first>,<second>].") from error
+            options[key] = value
+    # Names that look like numbers are names.
+    options = {
+        key: [str(item) for item in value] if isinstance(value, list) else value for key, value in options.items()
+    }
+    check_options(own, options, "data", "own")
+    return Form(**options)
 
 
 def _harmless(cells: Iterable[str]) -> list[str]:
@@ -108,23 +314,22 @@ class Predictions:
         """Return a row for each sample: ids, prediction, its probability and that of each class, or the value."""
         import pandas as pd
 
-        columns: dict[str, Any] = {**self.ids, self.what: self.labels}
-        if self.probabilities is not None:
-            columns["probability"] = self.probabilities.max(axis=1)
-            columns |= {f"p({name})": own for name, own in zip(self.classes, self.probabilities.T, strict=True)}
-        return pd.DataFrame({**columns, **self.counts})
+        chances = self._chances(len(self.classes))
+        return pd.DataFrame({**self.ids, self.what: self.labels, **chances, **self.counts})
+
+    def _chances(self, most: int) -> dict[str, NDArray[np.float64]]:
+        """Return the columns of the prediction's probability and, of at most so many classes, that of each class."""
+        if self.probabilities is None:
+            return {}
+        pairs = zip(self.classes, self.probabilities.T, strict=True) if len(self.classes) <= most else ()
+        return {"probability": self.probabilities.max(axis=1), **{f"p({name})": chances for name, chances in pairs}}
 
     def write(self, path: Path) -> None:
         """Write one row for each sample as CSV; raise FileExistsError where the file exists already."""
         shown = [self.classes[value] if self.classes else f"{value:.9g}" for value in self.values.tolist()]
         columns: dict[str, Sequence[str]] = {"sample": self.samples, **self.ids, self.what: shown}
-        if self.probabilities is not None:
-            columns["probability"] = [f"{value:.6g}" for value in self.probabilities.max(axis=1)]
-            if len(self.classes) <= MOST_CLASSES:
-                columns |= {
-                    f"p({name})": [f"{value:.6g}" for value in own]
-                    for name, own in zip(self.classes, self.probabilities.T, strict=True)
-                }
+        for name, chances in self._chances(MOST_CLASSES).items():
+            columns[name] = [f"{value:.6g}" for value in chances]
         columns |= {name: [str(count) for count in counts] for name, counts in self.counts.items()}
         # A name that exists already is refused by the file system itself: nothing can come in between.
         with path.open("x", newline="", encoding="utf-8") as file:
@@ -141,15 +346,7 @@ class Predictions:
 
 
 def predict_data(run: RunModels, state: Arrays, whose: str, new: NewData) -> Predictions:
-    """Return a model's predictions for new inputs.
-
-    Parameters
-    ----------
-    state, whose
-        The model, and what it is called.
-    """
-    from florets.task.new_client import predict
-
+    """Return the predictions of a model, which is called `whose`, for new inputs."""
     found = predict(run.task, state, new.x)
     what = "reconstruction_error" if run.task.spec.loss == "reconstruction" else "prediction"
     classes: tuple[str, ...] = ()
@@ -260,7 +457,7 @@ def assign_unlabelled(run: RunModels, new: NewData) -> Assignment:
     """Return which model fits inputs without targets."""
     if run.frozen is None or run.frozen.by != "descriptors":
         raise ConfigError(
-            ["unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."]
+            "unlabelled=true, or no y: this run places data by their targets, too; one of strategy=flux needs none."
         )
     chosen = nearest_descriptor(run.frozen, run.task, new.x, None)
     why = "of what the run's common model makes of the inputs, that group's is the nearest"
@@ -315,7 +512,7 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
             # Read exactly as a site's file is.
             return read_table(run, folder, write_table(x, Path(place)), client, labelled)
     if run.preprocessing is not None:
-        raise ConfigError(["x: the run was on tables; give a data frame of raw records, or a file."])
+        raise ConfigError("x: the run was on tables; give a data frame of raw records, or a file.")
     if is_torch_data(x):
         _refuse_targets(y)
         if not labelled:
@@ -330,14 +527,14 @@ def _read(folder: Path, run: RunModels, x: Any, y: Any, client: str | None, labe
 
 def _refuse_targets(y: Any) -> None:
     if y is not None:
-        raise ConfigError(["y: a data frame, data set, file or folder has the targets in it; leave y out."])
+        raise ConfigError("y: a data frame, data set, file or folder has the targets in it; leave y out.")
 
 
 def _key(folder: Path, client: str | int) -> str:
     """Return a client's key; an integer stands for one that is padded with zeros."""
     if isinstance(client, str):
         return client
-    same = [key for key in client_keys(folder) if key.isdecimal() and int(key) == client]
+    same = [key for key in _found_models(folder / _CLIENTS) if key.isdecimal() and int(key) == client]
     return same[0] if len(same) == 1 else str(client)
 
 
@@ -347,8 +544,8 @@ def _in_own_words() -> Iterator[None]:
     try:
         yield
     except WrongData as error:
-        raise ConfigError([f"x: {error}"]) from error
+        raise ConfigError(f"x: {error}") from error
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError([str(error).replace("task.data_options.", "")]) from error
+        raise ConfigError(str(error).replace("task.data_options.", "")) from error

@@ -127,7 +127,7 @@ class Reproduction:
 
         figure = rows_figure(self._chosen(measure, rows, columns), [measure or self.measures[0]])
         if figure is None:
-            raise ConfigError([f"{self._table.item.name}: nothing to draw: no run of it is finished."])
+            raise ConfigError(f"{self._table.item.name}: nothing to draw: no run of it is finished.")
         return figure
 
     def _chosen(self, measure: str | None, rows: Sequence[str] | None, columns: Sequence[str] | None) -> Table:

@@ -17,6 +17,7 @@ from florets.engines import engine, jobs
 from florets.reports import frames
 from florets.reports.summary import RunSummary
 from florets.task.device import one_thread_within
+from florets.task.edited_modules import reload_edited
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from florets.api.new_data import Assignment, Predictions
+    from florets.api.sweep import Sweep
     from florets.reports.embedding import Embedding
     from florets.server_app.run_models import RunModels
     from florets.server_app.tracker import Tracker
@@ -53,7 +55,7 @@ class Run:
             self.summary = RunSummary.from_json(text)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
-                [f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."]
+                f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."
             ) from error
 
     @cached_property
@@ -63,7 +65,7 @@ class Run:
         try:
             config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError([f"{path}: cannot be read; run the experiment again."]) from error
+            raise ConfigError(f"{path}: cannot be read; run the experiment again.") from error
         return config
 
     @property
@@ -238,20 +240,18 @@ def _made(kind: type) -> Any:
     try:
         return kind()
     except TypeError as error:
-        raise ConfigError([f"tracker={kind.__name__}: is a class that needs arguments; give an instance."]) from error
+        raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from error
 
 
-def run_overrides(
-    overrides: Sequence[str], caller: Path | None = None, trackers: Sequence["Tracker"] = ()
-) -> RunSummary:
-    """Run the experiment that `key=value` texts describe; relative paths are meant from `caller`."""
-    caller = caller or Path.cwd()
+def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:
+    """Run the experiment that `key=value` texts describe."""
+    caller = Path.cwd()
     import_from(caller)
     if any(text.startswith("resume=") for text in overrides):
         return _resumed(overrides, caller, trackers)
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
-            raise ConfigError([f"{text}: Hydra's own keys shape sweeps; add -m."])
+            raise ConfigError(f"{text}: Hydra's own keys shape sweeps; add -m.")
     config = jobs.prepare(overrides, caller)
     try:
         return engine.run(config, overrides, trackers)
@@ -282,3 +282,29 @@ def interrupted(config: Config, folder: Path) -> KeyboardInterrupt:
     if not Checkpoints(folder).files():
         return KeyboardInterrupt("no round was saved yet: start it again")
     return KeyboardInterrupt(f"go on with: {resume_command(folder, bool(imported_functions(config)))}")
+
+
+def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
+    """Return the finished run, or the sweep, that a folder holds.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that the run or the sweep named as its results.
+    trust : bool
+        Whether code that the run names by an import path may be imported and called.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds neither.
+    """
+    reload_edited()
+    path = Path(folder).expanduser().absolute()
+    if (path / "summary.csv").is_file():
+        from florets.api.sweep import Sweep
+
+        return Sweep(path)
+    if not path.is_dir():
+        raise ConfigError(f"{path}: there is no such folder; give the folder of a finished run or of a sweep.")
+    return Run(path, trust)

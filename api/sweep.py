@@ -58,7 +58,7 @@ class Sweep:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).expanduser().absolute()
         if not (self.folder / SUMMARY).is_file():
-            raise ConfigError([f"{self.folder}: holds no sweep; give the folder that a sweep named as its results."])
+            raise ConfigError(f"{self.folder}: holds no sweep; give the folder that a sweep named as its results.")
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -68,7 +68,7 @@ class Sweep:
         try:
             return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
         except ValueError as error:
-            raise ConfigError([f"{self.folder / SUMMARY}: is damaged; run the sweep again."]) from error
+            raise ConfigError(f"{self.folder / SUMMARY}: is damaged; run the sweep again.") from error
 
     @property
     def measures(self) -> dict[str, str]:
@@ -188,7 +188,7 @@ class Sweep:
 
         groups = group_jobs(self._where(where))[1]
         if not any(len(group.jobs.runs) for group in groups):
-            raise ConfigError([f"{self.folder}: nothing to compare: all of these jobs failed."])
+            raise ConfigError(f"{self.folder}: nothing to compare: all of these jobs failed.")
         if against is not None:
             _check(against, [group.strategy for group in groups], "against", "no such strategy ran")
             groups.sort(key=lambda group: group.strategy != against)
@@ -248,7 +248,7 @@ class Sweep:
                 _check(measure, _OF_ROUNDS, "measure", "rounds have no such figure")
             figure = sweep_figure(curves, quantities=[measure] if measure else [])
             if figure is None:
-                raise ConfigError([f"{self.folder}: nothing to draw: the runs' folders or that figure are missing."])
+                raise ConfigError(f"{self.folder}: nothing to draw: the runs' folders or that figure are missing.")
             return figure
         _check(x, map(str, jobs.shown), "x", "no such key varies")
         others = [lines] if lines else _varying(jobs, without=x)
@@ -277,7 +277,7 @@ class Sweep:
         places = [n for n, both in pairs if all(v in [one.get(key) for one in both] for key, v in wanted.items())]
         if not places:
             text = ", ".join(f"{key}={value}" for key, value in wanted.items()) or "the sweep"
-            raise ConfigError([f"where: {text}: no job has these."])
+            raise ConfigError(f"where: {text}: no job has these.")
         return self._jobs.take(places)
 
     def _measure(self, name: str | None) -> SweepMeasure:
@@ -327,25 +327,18 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     caller = Path.cwd()
     import_from(caller)
     texts = choices_of(*with_choices(experiment, keys))
-    return finished(*run_sweep(texts, caller, Engine(engine.run, engine.resume), keep))
+    code, folder = run_sweep(texts, caller, Engine(engine.run, engine.resume), keep)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
+    return Sweep(folder)
 
 
 def with_choices(experiment: Any, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return a preset, or several, and keys with several values, with clients' data in their folder.
-
-    See `florets.api.federation.clients_of`.
-    """
+    """Return a preset, or several, and keys with several values, with clients' data in their folder."""
     experiment, keys, federation = clients_of(experiment, keys, several=True)
     # A list is one value here, not several to try.
     own = {name: [keys[name]] for name in (() if federation is None else federation.settings)}
     return experiment, {**keys, **own}
-
-
-def finished(code: int, folder: Path) -> Sweep:
-    """Return a sweep that has ended; raise KeyboardInterrupt where it was interrupted."""
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt(f"the sweep's folder is {folder}; go on with the same call and keep=True")
-    return Sweep(folder)
 
 
 def _varying(jobs: Jobs, without: str | None = None) -> list[str]:
@@ -367,14 +360,14 @@ def _refuse_mixed(jobs: Jobs, keys: Sequence[str]) -> None:
             if len(values := of.shown[key].unique()) > 1:
                 chosen = f"where={{{key!r}: {values[0]!r}}}"
                 raise ConfigError(
-                    [f"{key}: varies too ({', '.join(values)}); name it in rows or columns, or choose with {chosen}."]
+                    f"{key}: varies too ({', '.join(values)}); name it in rows or columns, or choose with {chosen}."
                 )
 
 
 def _check(name: str, known: Iterable[str], what: str, problem: str) -> None:
     names = list(dict.fromkeys(known))
     if name not in names:
-        raise ConfigError([f"{what}={name}: {problem}.{did_you_mean(name, names)} There are: {', '.join(names)}."])
+        raise ConfigError(f"{what}={name}: {problem}.{did_you_mean(name, names)} There are: {', '.join(names)}.")
 
 
 def _note(jobs: Jobs) -> str:

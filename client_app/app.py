@@ -59,15 +59,11 @@ _OURS = __name__.partition(".")[0]
 
 @contextmanager
 def own_texts_alone(context: Context) -> Iterator[None]:
-    """Replace an unexpected error, on a real node; in one's own process it is passed on as it is.
+    """Replace an unexpected error, on a real node, by a RuntimeError; in one's own process it is passed on as it is.
 
     A library's text may hold what it was called with: "Target 7 is out of bounds", "could not convert string: 'x'".
-    Flower sends the text to the server, where it is logged.
-
-    Raises
-    ------
-    RuntimeError
-        In place of another error than a ValueError that the project, or code that the owner allowed, has raised.
+    Flower sends the text to the server, where it is logged. A ValueError that the project, or code that the owner
+    allowed, has raised is passed on.
     """
     try:
         yield

@@ -66,12 +66,7 @@ class _Asked:
 def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[list[int]]:
     """Yield the places of all messages, block by block; each block's results are at hand until the next is asked for.
 
-    Parameters
-    ----------
-    sent
-        Messages of one exchange, and their clients' contexts.
-    size
-        Most messages of a block that is computed together.
+    `sent` are messages of one exchange with their clients' contexts, `size` is the most messages of a block.
     """
     alone, blocks = _cut(sent, size)
     if alone:

@@ -83,38 +83,20 @@ _OPTIONS: Mapping[str, tuple[Mapping[str, Cap], Mapping[str, Cap], Cap]] = {
 
 
 class Limits:
-    """The caps of one node.
-
-    Parameters
-    ----------
-    node_config
-        Where its owner may have set others than the defaults.
-    """
+    """The caps of one node: the defaults, or what its owner has set in `node_config`."""
 
     def __init__(self, node_config: Mapping[str, Any]) -> None:
         self._node_config = node_config
 
     def most(self, cap: Cap) -> float:
-        """Return the most of a cap here.
-
-        Raises
-        ------
-        ValueError
-            If the node config has something else than a number above 0.
-        """
+        """Return the most of a cap here; ValueError if the node config has something else than a number above 0."""
         value = self._node_config.get(cap.key, cap.most)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValueError(f"this node's config has {cap.key}={value!r}, which must be a number above 0")
         return value
 
     def hold(self, cap: Cap, name: str, value: object) -> None:
-        """Refuse a number above the cap; what is no number is left to its reader.
-
-        Raises
-        ------
-        ValueError
-            If it is above, infinite or NaN.
-        """
+        """Raise ValueError for a number above the cap, infinite or NaN; what is no number is left to its reader."""
         if not isinstance(value, int | float) or value <= (most := self.most(cap)):
             return
         raise ValueError(
@@ -123,13 +105,7 @@ class Limits:
         )
 
     def check_message(self, content: RecordDict, config: Mapping[str, Any]) -> None:
-        """Refuse a message whose settings ask for too much, or that holds too many or too large models.
-
-        Raises
-        ------
-        ValueError
-            As `hold`.
-        """
+        """Refuse a message that asks for too much, or holds too many or too large models; see `hold`."""
         for key in config.keys() & SETTINGS.keys():
             self.hold(SETTINGS[key], key, config[key])
         for key in config.keys() & LISTS.keys():
@@ -142,13 +118,7 @@ class Limits:
                 self.hold(PARAMETERS, f"parameters of a model in {name!r}", size)
 
     def check_task(self, spec: TaskSpec) -> None:
-        """Refuse a task whose numbers are too large; a function that the owner allowed takes what it likes.
-
-        Raises
-        ------
-        ValueError
-            As `hold`.
-        """
+        """Refuse a task of too large numbers, see `hold`; a function that the owner allowed takes what it likes."""
         for name in ("num_clients", "num_clusters"):
             self.hold(CLIENTS, name, getattr(spec, name))
         self.hold(NAMES, "length of task.head_layers", len(spec.head_layers))

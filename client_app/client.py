@@ -64,12 +64,8 @@ class Session:
     def task(self, config: Config, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
 
-        Raises
-        ------
-        ValueError
-            If the message describes no task, names code that this node does not allow, asks for more than it does, or
-            a node that is not simulated has no data folder of its own: a path that a server names is never opened
-            there.
+        Raise ValueError if it names code that this node does not allow or asks for more than it does, or if a real
+        node has no data folder: a path that a server names is never opened there.
         """
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
@@ -149,13 +145,7 @@ class Session:
         return True
 
     def kept(self, config: Config) -> ArrayRecord:
-        """Return the models that were kept under the name in `config`, never others.
-
-        Raises
-        ------
-        ValueError
-            If this process does not have them.
-        """
+        """Return the models that were kept under the name in `config`, never others."""
         if self._kept is None or self._kept[0] != config.get(kinds.BANK):
             raise ValueError("this process no longer has the models of this round; was it restarted?")
         return self._kept[1]
@@ -276,13 +266,7 @@ def consent_of(context: Context) -> Consent:
 
 
 def partition_id(context: Context) -> int:
-    """Return the number of this node's part of the data.
-
-    Raises
-    ------
-    ValueError
-        If its node config has none.
-    """
+    """Return the number of this node's part of the data."""
     number = context.node_config.get(_PARTITION_ID)
     if not isinstance(number, int):
         raise ValueError("this node has no partition-id in its node config")
@@ -308,13 +292,7 @@ def client_key(context: Context) -> str:
 
 
 def device_of(config: Config, context: Context) -> torch.device:
-    """Return where this node computes: its own setting, else the message's, else the CPU.
-
-    Raises
-    ------
-    ValueError
-        If the device is not there.
-    """
+    """Return where this node computes: its own setting, else the message's, else the CPU."""
     return find_device(str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu"))))
 
 
@@ -327,16 +305,8 @@ def _states(record: ArrayRecord) -> Iterator[State]:
 class Prepared:
     """What was computed for one message, together with others; None: nothing of that kind.
 
-    Parameters
-    ----------
-    losses
-        Mean loss of each of the message's K models (K,), as it may be sent (`florets.client_app.training.reported`).
-    trained
-        The model after local training.
-    tested
-        What the message's model comes to on the test set.
-    seconds
-        This message's share of the wall time.
+    `losses` (K,) are those of the message's models as they may be sent, `trained` is the model after local training,
+    `tested` its test, and `seconds` this message's share of the wall time.
     """
 
     losses: NDArray[np.float64] | None = None
@@ -351,17 +321,9 @@ NOTHING = Prepared()
 class Client:
     """One client that has been sent one message: its data and model, and what the message holds.
 
-    Nothing is remembered until the next message: what a client is to know again, the server sends.
-
-    Parameters
-    ----------
-    message, context
-        As Flower hands them to a ClientApp.
-
-    Raises
-    ------
-    ValueError
-        If the message has no settings, or asks for more than this node does (`florets.client_app.caps`).
+    Nothing is remembered until the next message: what a client is to know again, the server sends. A setting that is
+    missing or of the wrong type raises ValueError, as does a message that asks for too much
+    (`florets.client_app.caps`).
     """
 
     def __init__(self, message: Message, context: Context) -> None:
@@ -391,13 +353,7 @@ class Client:
 
     @property
     def shares_statistics(self) -> bool:
-        """Whether this node sends sums of its tests and of its targets: unless its config says false.
-
-        Raises
-        ------
-        ValueError
-            If its config has something else than true or false: a node that meant no must not send.
-        """
+        """Whether this node sends sums of its tests and of its targets: unless its config says false."""
         stated = self.context.node_config.get(kinds.SHARE_STATISTICS, True)
         if not isinstance(stated, bool):
             raise ValueError(f"this node's config has {kinds.SHARE_STATISTICS}={stated!r}: it must be true or false")
@@ -420,13 +376,7 @@ class Client:
 
     @cached_property
     def loss_data(self) -> Part:
-        """Inputs and targets of the losses: the training data, a part that is held out, or a batch of either.
-
-        Raises
-        ------
-        ValueError
-            If the message's ``loss-batch`` is no number of samples.
-        """
+        """Inputs and targets of the losses: the training data, a part that is held out, or a batch of either."""
         part = self._parts[1]
         batch = self.number(kinds.LOSS_BATCH, 0)
         if batch < 0 or not float(batch).is_integer():
@@ -450,13 +400,7 @@ class Client:
 
     @cached_property
     def training(self) -> Training:
-        """Local training as the message asks for it, at the learning rate of its round.
-
-        Raises
-        ------
-        ValueError
-            If one of its numbers is missing, or a value is of another type than its key or out of its range.
-        """
+        """Local training as the message asks for it, at the learning rate of its round."""
         for name in ("learning_rate", "local_epochs", "batch_size"):
             if KEYS[name] not in self.config:
                 raise ValueError(f"the message's config has no {KEYS[name]!r}")
@@ -464,13 +408,7 @@ class Client:
 
     @property
     def objective(self) -> Objective:
-        """What the message asks to minimise: the loss, with a proximal term, without the frozen layers.
-
-        Raises
-        ------
-        ValueError
-            If the proximal term's factor is negative.
-        """
+        """What the message asks to minimise: the loss, with a proximal term, without the frozen layers."""
         if kinds.PROXIMAL_MU not in self.config and kinds.FROZEN not in self.config:
             return PLAIN
         mu = self.number(kinds.PROXIMAL_MU, 0.0)

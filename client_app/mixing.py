@@ -24,12 +24,8 @@ WINDOW = 10
 def mixture(shared: Tensors, own: Tensors, weights: Tensors) -> dict[str, Tensor]:
     """Return the global model with its upper layers replaced by own + (global - own) * weight, entry by entry.
 
-    Parameters
-    ----------
-    shared
-        The global model, by the names of the state dict.
-    own, weights
-        The client's upper layers, and a weight in [0, 1] for each of their entries. Integer entries stay global.
+    `shared` is the global model by the names of the state dict; `own` are the client's upper layers, and `weights` in
+    [0, 1] one for each of their entries. Integer entries stay global.
     """
     return {
         # lerp is exact at both ends, so that with weights of 1 this is the global model to the bit.
@@ -63,15 +59,9 @@ def learned_weights(
     module
         Holds some mixture afterwards, in eval mode.
     shared, own, weights
-        See `mixture`; the weights are those to start from. Those of entries without a gradient do not change.
-    x, y
-        All of the client's samples, on the module's device.
-    rng
-        Draws the part of the samples, and shuffles it once a pass.
-    sample_weights
-        (n,), weights of the samples in the loss; None: 1 each.
-    training, augment
-        Batch size and precision, and the change of each batch.
+        See `mixture`; training starts from these weights. Those of entries without a gradient do not change.
+    x, y, sample_weights
+        All of the client's samples, on the module's device, and their weights in the loss; None: 1 each.
     rate
         Step size eta, at least 0.
     fraction

@@ -59,15 +59,7 @@ def model_losses(client: Client) -> NDArray[np.float64]:
 
 
 def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:
-    """Return a model's test on one part of this client's data.
-
-    Parameters
-    ----------
-    part
-        The test set, or the validation data.
-    arrays
-        The model, as `trained` has just returned it; None: the message's.
-    """
+    """Return the test, on one part of the data, of a model that `trained` has just returned; None: the message's."""
     x, y = client.data.part(part)
     if part == "test" and arrays is None and (tested := client.prepared.tested) is not None:
         count(losses=x.shape[0])
@@ -140,13 +132,7 @@ def sample_weights(client: Client, y: Tensor | None = None) -> Tensor | None:
 
 
 def augmentation(client: Client) -> Augmentation | None:
-    """Return what the server asks to change training batches by, with its draws; None where it asks for nothing.
-
-    Raises
-    ------
-    ValueError
-        If it is unknown, or code that the owner of this node does not allow.
-    """
+    """Return what the server asks to change training batches by, with its draws; None where it asks for nothing."""
     name = client.training.augment
     if name is None:
         return None
@@ -215,21 +201,9 @@ def trained(
 ) -> tuple[Arrays, float]:
     """Train a model on this client's data; return its arrays and the mean loss.
 
-    Parameters
-    ----------
-    state
-        The model.
-    purpose
-        Names the draws.
-    fraction
-        Factor of the loss; the mean loss is returned without it.
-    objective, training
-        None: what the message asks for.
-
-    Returns
-    -------
-    tuple
-        The arrays may be the module's own memory, and good only until the next model is loaded.
+    The arrays may be the module's own memory, and are good only until the next model is loaded. `purpose` names the
+    draws; `fraction` is a factor of the loss, without which the mean loss is returned; for an objective or a training
+    that is None the message's is taken.
     """
     wanted = as_asked(client, client.objective if objective is None else objective)
     problem = _Problem(state, training or client.training, wanted, purpose, fraction)
@@ -299,19 +273,7 @@ def reported(losses: Loss) -> Loss:
 def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
     """Keep so many decimals of each value; arrays of counters stay as they are.
 
-    Parameters
-    ----------
-    values
-        Any shape.
-    how
-        ``none``; ``round`` to the nearest, halves to the even digit; ``truncate`` towards zero.
-    digits
-        Decimals that are kept, at least 0.
-
-    Raises
-    ------
-    ValueError
-        If `how` is another word.
+    `how` is ``none``; ``round`` to the nearest, halves to the even digit; or ``truncate`` towards zero.
 
     Source: CFL-GP, App. E.1, Table 7, which speaks of truncation; its figures fit rounding.
     """

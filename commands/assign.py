@@ -4,8 +4,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from florets.api.new_data import Assignment, assign_data, assign_unlabelled
-from florets.api.read_data import FORM_KEYS, NewData, read_data, refuse_one_model, trained_on
+from florets.api.new_data import (
+    FORM_KEYS,
+    Assignment,
+    NewData,
+    assign_data,
+    assign_unlabelled,
+    read_data,
+    refuse_one_model,
+    trained_on,
+)
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import write_arrays
@@ -53,10 +61,10 @@ def on_run(
     except ConfigError:
         raise
     except FileExistsError as error:
-        raise ConfigError([_taken(error.filename)]) from error
+        raise ConfigError(_taken(error.filename)) from error
     except ValueError as error:
         # Readers of data and builders of models say what is wrong and what to do; here their options are keys.
-        raise ConfigError([str(error).replace("task.data_options.", "")]) from error
+        raise ConfigError(str(error).replace("task.data_options.", "")) from error
     return 0
 
 
@@ -74,7 +82,7 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     # An autoencoder's targets are its inputs.
     new = read_data(run, absolute(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
     if "client" in given and new.preprocessing is None:
-        raise ConfigError([f"client={given['client']}: says whose scale a table has, and these data are no table."])
+        raise ConfigError(f"client={given['client']}: says whose scale a table has, and these data are no table.")
     print_notes(new, given)
     found = assign_data(run, new)
     if found.shares is not None:
@@ -160,11 +168,11 @@ def new_file(text: str, suffix: str) -> Path:
     """Return the path of a file that is to be written; never one that exists."""
     path = absolute(text)
     if path.suffix != suffix:
-        raise ConfigError([f"{text}: must end in {suffix}."])
+        raise ConfigError(f"{text}: must end in {suffix}.")
     if path.exists() or path.is_symlink():
-        raise ConfigError([_taken(path)])
+        raise ConfigError(_taken(path))
     if not path.parent.is_dir():
-        raise ConfigError([f"{path}: the folder {path.parent} does not exist."])
+        raise ConfigError(f"{path}: the folder {path.parent} does not exist.")
     return path
 
 

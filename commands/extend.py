@@ -1,7 +1,6 @@
 """`florets extend`: go on from a finished run with other data, in a new folder."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from florets.conf.consent import imported_functions
 from florets.conf.saved import resume_command
@@ -30,13 +29,13 @@ def main(arguments: Sequence[str]) -> int:
 
     given = key_texts("extend", arguments)
     if _PREPARE in given:
-        config, folder = prepare_extension([text for text in given if text != _PREPARE], Path.cwd(), on_nodes=True)
+        config, folder = prepare_extension([text for text in given if text != _PREPARE], on_nodes=True)
         trust = bool(imported_functions(config))
         say(f"Prepared: {folder}")
         say(f"On nodes: {resume_command(folder, trust, by_flower=True)}")
         say(f"In this process: {resume_command(folder, trust)}")
         return 0
-    summary = extend_overrides(given, Path.cwd())
+    summary = extend_overrides(given)
     say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
     say(f"Results: {summary.folder}")
     return 0

@@ -169,11 +169,9 @@ def _act(arguments: Arguments) -> int:
         print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120), own))
         return 0
     if arguments.keep and not arguments.sweep:
-        raise ConfigError(
-            ["--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>."]
-        )
+        raise ConfigError("--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>.")
     if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
-        raise ConfigError(["resume: goes on with one run; leave out -m and name the folder of that run."])
+        raise ConfigError("resume: goes on with one run; leave out -m and name the folder of that run.")
     if arguments.show:
         config = jobs.prepare(arguments.overrides, caller)
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
@@ -186,7 +184,7 @@ def _act(arguments: Arguments) -> int:
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     from florets.api.run import run_overrides
 
-    _print_summary(run_overrides(arguments.overrides, caller))
+    _print_summary(run_overrides(arguments.overrides))
     return 0
 
 

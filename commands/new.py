@@ -34,14 +34,14 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP)
         return 0
     if len(arguments) != 2:
-        raise ConfigError([f"florets new {' '.join(arguments)}: give a kind ({', '.join(_KINDS)}) and a name."])
+        raise ConfigError(f"florets new {' '.join(arguments)}: give a kind ({', '.join(_KINDS)}) and a name.")
     kind, name = arguments
     if kind not in _KINDS:
-        raise ConfigError([f"florets new {kind}: the kinds are {', '.join(_KINDS)}.{did_you_mean(kind, _KINDS)}"])
+        raise ConfigError(f"florets new {kind}: the kinds are {', '.join(_KINDS)}.{did_you_mean(kind, _KINDS)}")
     _check(name)
     folder = Path.cwd() / name
     if folder.exists():
-        raise ConfigError([f"florets new {kind} {name}: {folder} exists; take another name, or move it away."])
+        raise ConfigError(f"florets new {kind} {name}: {folder} exists; take another name, or move it away.")
     for path, text in _files(kind, name):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
@@ -59,7 +59,7 @@ def _check(name: str) -> None:
     elif find_spec(name) is not None and not (Path.cwd() / name).exists():
         rule = "is the name of a module that Python finds already; take another"
     if rule:
-        raise ConfigError([f"florets new: name={name} {rule}."])
+        raise ConfigError(f"florets new: name={name} {rule}.")
 
 
 def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:

@@ -158,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     overrides = [text for text in arguments if text != "--json"]
     if wrong := [text for text in overrides if text.startswith("-")]:
-        raise ConfigError([f"{wrong[0]}: florets plan has no such option (--json)."])
+        raise ConfigError(f"{wrong[0]}: florets plan has no such option (--json).")
     caller = Path.cwd()
     import_from(caller)
     plan = plan_of(jobs.prepare(overrides, caller))

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from florets.api.new_data import MOST_CLASSES, predict_data
-from florets.api.read_data import FORM_KEYS, chosen_model, read_data
+from florets.api.new_data import FORM_KEYS, MOST_CLASSES, chosen_model, predict_data, read_data
 from florets.commands.assign import HELP, absolute, new_file, on_run, print_notes
 from florets.reports.console import counted
 from florets.server_app.run_models import RunModels

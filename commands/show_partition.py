@@ -47,7 +47,7 @@ FOLDER = "partitions"
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     if wrong := [text for text in arguments if text.startswith("-")]:
-        raise ConfigError([f"{wrong[0]}: florets show-partition has no such option; it takes keys as a run does."])
+        raise ConfigError(f"{wrong[0]}: florets show-partition has no such option; it takes keys as a run does.")
     caller, overrides = Path.cwd(), list(arguments)
     import_from(caller)
     config = jobs.prepare(overrides, caller)
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         held = _held(task, nodes)
     except ValueError as error:
-        raise ConfigError([str(error)]) from error
+        raise ConfigError(str(error)) from error
     title, run = (
         f"{config.task.data} shared out by {config.task.partition}",
         f"{config.experiment}, seed {config.seed}",

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from florets.api.export import export
     from florets.api.extend import extend
     from florets.api.federation import Federation
-    from florets.api.load import load
     from florets.api.prepare import prepare
     from florets.api.reproduce import reproduce
-    from florets.api.run import Run, run
+    from florets.api.run import Run, load, run
     from florets.api.sweep import Sweep, sweep, tune
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
@@ -126,7 +125,7 @@ _HOMES = {
     "export": "api.export",
     "extend": "api.extend",
     "handler": "task.declared",
-    "load": "api.load",
+    "load": "api.run",
     "model": "task.declared",
     "partition": "task.declared",
     "prepare": "api.prepare",

@@ -38,10 +38,7 @@ State = Literal["finished", "failed", "stopped", "not run"]
 class Place:
     """A row and a column, the overrides of its runs, and the configuration of the first of them.
 
-    Attributes
-    ----------
-    config
-        With seed 0; None where it is refused, for the reason in `problem`.
+    `config`: with seed 0; None where it is refused, for the reason in `problem`.
     """
 
     row: Line
@@ -121,11 +118,8 @@ class Cell:
 class Progress:
     """How far a cell is.
 
-    Attributes
-    ----------
-    note
-        Of a failed one the reason, of a stopped one after which round, of one that is not run why an earlier run does
-        not count, if that is its code.
+    `note`: of a failed one the reason, of a stopped one after which round, of one that is not run why an earlier run
+    does not count, if that is its code.
     """
 
     state: State
@@ -136,12 +130,8 @@ class Progress:
 def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place]:
     """Yield all places of an item's table but those that are left out, row by row.
 
-    Parameters
-    ----------
-    given
-        Keys given by hand; they win over the item's. A `results_dir` is the folder below which everything is left.
-    caller
-        The working directory that relative folders are meant from.
+    `given`: keys given by hand; they win over the item's. A `results_dir` is the folder below which everything is
+    left. `caller`: the working directory that relative folders are meant from.
     """
     results_dir = quote(str(folder_of(given, "results_dir", caller) / RUNS))
     for row in item.rows:
@@ -152,20 +142,16 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
             keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": results_dir}
             # Of files the place counts, be it the default: another one holds other data.
             keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
-            overrides = _overrides(keys)
-            seeds = item.seeds if row.seeds is None else row.seeds
+            overrides = {key: f"{key}={value}" for key, value in keys.items()}
+            config, problem = None, ""
             try:
-                config = jobs.prepare(overrides, caller)
+                config = jobs.prepare(tuple(overrides.values()), caller)
+                if reads_files(config.task.data) is False:
+                    del overrides["data_dir"]
             except ConfigError as error:
-                yield Place(row, column, overrides, seeds, None, str(error))
-                continue
-            if reads_files(config.task.data) is False:
-                del keys["data_dir"]
-            yield Place(row, column, _overrides(keys), seeds, config)
-
-
-def _overrides(keys: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"{key}={value}" for key, value in keys.items())
+                problem = str(error)
+            seeds = item.seeds if row.seeds is None else row.seeds
+            yield Place(row, column, tuple(overrides.values()), seeds, config, problem)
 
 
 def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], caller: Path) -> Path:
@@ -210,7 +196,6 @@ def progress_of(cell: Cell) -> Progress:
     if (found := _of_other_code(recorded_code(folder), cell)) is not None:
         return found
     if (summary := finished_run(folder, cell.place.plain, cell.place.code)) is not None:
-        # It came to its end, and the process was killed before it could say so.
         return Progress("finished", values=write_record(cell, values_of(folder, summary)))
     rounds = (folder / MARKER).read_text(encoding="utf-8").count("\n")
     return Progress("stopped", note=f"after round {rounds}")

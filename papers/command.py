@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from florets.papers.references import NEVER, NO_VALUE
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.run import BUSY, check_folder, run_cells, with_data
 from florets.papers.store import stored_cells
-from florets.papers.table import Found, Table, markdown, state_words, table_of, verdict_words, write_table
+from florets.papers.table import Table, markdown, state_words, table_of, verdict_words, write_table
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
 
@@ -37,10 +38,7 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     """
     caller = Path.cwd()
     request = read_request(words)
-    all_places = list(places(request.item, request.given, caller))
-    _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
-    progress, folder = _progress(request.stored, caller), request.folder(caller)
-    table = table_of(request.item, all_places, progress)
+    table, folder = finished_table(request, caller), request.folder(caller)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,16 +48,21 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     if only_table:
         return _show(table, folder, request)
     check_folder(request.given, caller)
+
+    def now() -> Table:
+        return table_of(request.item, table.places, _progress(request.stored, caller))
+
     same = shlex.join(["florets", "reproduce", *words])
     try:
         _run(table, folder, request, engine)
     except KeyboardInterrupt:
-        _show(table_of(request.item, all_places, progress), folder, request)
+        _show(now(), folder, request)
         say(f"florets: interrupted; the same command goes on: {same}", sys.stderr)
         return 130
-    code = _show(table_of(request.item, all_places, progress), folder, request)
-    busy = [cell for cell in in_order(all_places) if _found(table, cell)[cell.seed].note == BUSY]
-    if left := [cell for cell in busy if progress(cell).state != "finished"]:
+    after = now()
+    code = _show(after, folder, request)
+    busy = [cell for cell in in_order(table.places) if table.progress(cell).note == BUSY]
+    if left := [cell for cell in busy if after.progress(cell).state != "finished"]:
         told = f"{counted(len(left), 'cell')} left to another command that is running"
         say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
         return 1
@@ -136,14 +139,14 @@ def _refusing_if_none_can_run(items: Iterator[tuple[Item, list[Place]]]) -> Iter
 def _show(table: Table, folder: Path, request: Request) -> int:
     """Write table and plot, print what was asked for of the table; return 1 where a cell failed or was refused."""
     # matplotlib takes a second that only the end needs
-    from florets.papers.plot import draw, without_lines
+    from florets.papers.plot import draw, without_folders
 
     whole = write_table(table, folder, request.command)
     asked = table.narrowed(request.chosen, request.seeds)
     say(markdown(asked, request.asked) if request.chosen or request.seeds else whole)
     for path in draw(table, folder):
         say(f"Plot: {path}")
-    if lacking := without_lines(table):
+    if table.item.plot.get("kind") == "curves" and (lacking := without_folders(table)):
         say(f"Not in the curves, as their runs' folders were removed: {', '.join(lacking)}")
     say(f"Table: {folder / 'table.md'} ({state_words(table)})")
     return 1 if asked.states["failed"] or asked.states["refused"] else 0
@@ -152,16 +155,18 @@ def _show(table: Table, folder: Path, request: Request) -> int:
 def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
     """Run what is asked for and not finished; the table has what became of each cell."""
     cells = [cell for cell in in_order(table.places) if request.takes(cell)]
-    waiting = [cell for cell in cells if _found(table, cell)[cell.seed].state != "finished"]
-    waiting, told = with_data(waiting)
-    for text in [*told, *_code_words([_found(table, cell)[cell.seed] for cell in waiting])]:
+    waiting, texts = with_data([cell for cell in cells if table.progress(cell).state != "finished"])
+    # Cells that were run before with other code of the user's own, by the files that differ.
+    reruns = Counter(one.note for one in map(table.progress, waiting) if one.state == "not run" and one.note)
+    texts += [f"{counted(number, 'cell')} run again: not run {note}" for note, number in reruns.items()]
+    for text in texts:
         say(f"florets: {text}", sys.stderr)
     say(f"{request.item.name}: {state_words(table)}; {counted(len(waiting), 'cell')} to run; results go to {folder}")
     if warning := crowded(request.n_jobs, [cell.config.workers for cell in waiting]):
         say(f"florets: {warning}", sys.stderr)
     due = _write(table, folder, request.command)
     for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
-        _found(table, cell)[cell.seed] = progress
+        table.found[cell.place.key][cell.seed] = progress
         append_lines(folder / "log.jsonl", json.dumps({"cell": cell.title, "state": progress.state}) + "\n")
         finished = progress.state == "finished"
         outcome = _outcome(request.item, cell, progress) if finished else f"{progress.state}: {progress.note}"
@@ -170,23 +175,12 @@ def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
             due = _write(table, folder, request.command)
 
 
-def _code_words(waiting: Sequence[Progress]) -> Iterator[str]:
-    """Yield a line for the cells that were run before with other code of the user's own, by the files that differ."""
-    notes = [progress.note for progress in waiting if progress.state == "not run" and progress.note]
-    for note in dict.fromkeys(notes):
-        yield f"{counted(notes.count(note), 'cell')} run again: not run {note}"
-
-
 def _write(table: Table, folder: Path, command: str) -> float:
     """Write the table, and return when the next one is due."""
     start = time.monotonic()
     write_table(table, folder, command)
     end = time.monotonic()
     return end + max(_BETWEEN_TABLES, (end - start) / _SHARE)
-
-
-def _found(table: Table, cell: Cell) -> Found:
-    return table.found[cell.place.key]
 
 
 def _outcome(item: Item, cell: Cell, progress: Progress) -> str:

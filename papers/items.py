@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
@@ -196,7 +196,7 @@ def _smaller(item: Item, small: Small) -> Item:
         columns=tuple(replace(column, overrides={**column.overrides, **cut}) for column in chosen.columns),
         seeds=seeds,
         cut=small.cut,
-        cut_keys=frozenset(cut).union(*small.for_rows.values()),
+        cut_keys=frozenset(cut).union(*(small.for_rows.get(row.name, ()) for row in chosen.rows)),
         # Runs that were cut short are no comparison: the table says so, whatever the file says of whole ones.
         references=tuple(
             replace(entry, reasons=(Reason(SMALL), *entry.reasons)) if cut or entry.row in small.for_rows else entry
@@ -272,7 +272,7 @@ class _Reader:
             kept = [[line.name for line in given[kind]] if kind in given else None for kind in ("rows", "columns")]
             if self.problems:
                 return None
-            base = _without_others(self.base.narrowed(*kept))
+            base = self.base.narrowed(*kept)
             item = replace(base, **{**given, "name": name, "why": {**base.why, **given.get("why", {})}})
         elif given is not None and set(_NEEDED) <= set(given):
             item = Item(name, **given)
@@ -285,14 +285,12 @@ class _Reader:
         """Check what a file says of rows, columns and measures; what comes from another item was checked there."""
         lines = {kind: {line.name for line in getattr(item, kind)} for kind in ("rows", "columns")}
         places = {f"{row}.{column}" for row in lines["rows"] for column in lines["columns"]}
-        for kind in lines:
-            if not lines[kind]:
+        for kind, names in (*lines.items(), ("measures", item.measures)):
+            if not names:
                 self._fault(kind, "must name one at least.")
         for row in item.rows if isinstance(given.get("rows"), tuple) else ():
             self._known(f"rows.{row.name}.leave_out", row.leave_out, lines["columns"], "column")
             self._known(f"rows.{row.name}.for_columns", row.for_columns, lines["columns"], "column")
-        if not item.measures:
-            self._fault("measures", "must name one at least.")
         for measure in item.measures:
             self._measure("measures", measure, lines["columns"])
         if "plot" in given:
@@ -321,14 +319,11 @@ class _Reader:
                     f"paper.{number}.why.{reason}", "there is no such value; use a column, a row or <row>.<column>."
                 )
         if "small" in given and item.small is not None:
-            self._check_small(item.small, lines)
-
-    def _check_small(self, small: Small, lines: Mapping[str, Collection[str]]) -> None:
-        for kind, names in (("rows", small.rows), ("columns", small.columns)):
-            self._known(f"small.{kind}", names or (), lines[kind], kind[:-1])
-            if names == ():
-                self._fault(f"small.{kind}", f"none: leaves nothing to run; name some, or leave out {kind}.")
-        self._known("small.for_rows", small.for_rows, lines["rows"], "row")
+            for kind, names in (("rows", item.small.rows), ("columns", item.small.columns)):
+                self._known(f"small.{kind}", names or (), lines[kind], kind[:-1])
+                if names == ():
+                    self._fault(f"small.{kind}", f"none: leaves nothing to run; name some, or leave out {kind}.")
+            self._known("small.for_rows", item.small.for_rows, lines["rows"], "row")
 
     def _plot(self, plot: Mapping[str, Any], columns: Collection[str]) -> None:
         kind = str(plot.get("kind"))
@@ -339,7 +334,9 @@ class _Reader:
         for key in _PLOTS[kind]:
             if key not in plot:
                 self._fault("plot", f"{key} is missing.")
-            for measure in self._names("plot.measures", plot.get(key)) if key == "measures" else [str(plot.get(key))]:
+            for measure in (
+                self._names("plot.measures", plot.get(key)) if key == "measures" else (str(plot.get(key)),)
+            ):
                 self._measure(f"plot.{key}", measure, columns)
 
     def _measure(self, place: str, measure: str, columns: Collection[str]) -> None:
@@ -376,23 +373,18 @@ class _Reader:
             kind = get_args(kind)[0]
         if kind is int:
             return self._count(place, value, least)
-        if kind is str:
-            return self._text(place, value)
-        if kind is Figure:
-            return self._figure(place, value)
-        if kind is Small:
-            given = self._fields(Small, value, place, ("cut",))
-            return Small(**given) if given and "cut" in given else None
-        if kind == Keys:
-            return self._overrides(place, value)
-        if kind == Names:
-            return tuple(self._names(place, value))
-        if kind == Reasons:
-            return self._reasons(place, value)
-        if kind == tuple[Line, ...]:
-            return self._lines(place, value)
-        if kind == tuple[Published, ...]:
-            return self._published(place, value)
+        readers: dict[Any, Callable[[str, Any], Any]] = {
+            str: self._text,
+            Figure: self._figure,
+            Small: self._small,
+            Keys: self._overrides,
+            Names: self._names,
+            Reasons: self._reasons,
+            tuple[Line, ...]: self._lines,
+            tuple[Published, ...]: self._published,
+        }
+        if kind in readers:
+            return readers[kind](place, value)
         assert get_origin(kind) is Mapping
         if not isinstance(value, Mapping):
             self._fault(place, f"{_shown(value)}: must be a mapping of names to what holds for them.")
@@ -401,6 +393,10 @@ class _Reader:
         if of_each is Any:
             return value
         return {str(name): self._value(of_each, one, f"{place}.{name}") for name, one in value.items()}
+
+    def _small(self, place: str, value: Any) -> Small | None:
+        given = self._fields(Small, value, place, ("cut",))
+        return Small(**given) if given and "cut" in given else None
 
     def _lines(self, kind: str, values: Any) -> tuple[Line, ...]:
         if isinstance(values, list) and self.base is not None:
@@ -465,8 +461,7 @@ class _Reader:
             problems.append("seed: is not set here; give the number of seeds.")
         if "results_dir" in found:
             problems.append("results_dir: is not set here; give it on the command line.")
-        for problem in problems:
-            self._fault(place, problem)
+        self.problems += [f"{place}: {problem}" for problem in problems]
         return found
 
     def _count(self, place: str, value: Any, least: int) -> int:
@@ -475,11 +470,11 @@ class _Reader:
             return least
         return value
 
-    def _names(self, place: str, values: Any) -> list[str]:
+    def _names(self, place: str, values: Any) -> Names:
         if not isinstance(values, list):
             self._fault(place, f"{_shown(values)}: must be a list of names.")
-            return []
-        names = [str(value) for value in values]
+            return ()
+        names = tuple(map(str, values))
         if twice := next((name for name in names if names.count(name) > 1), None):
             self._fault(place, f"{twice}: is given twice; keep one.")
         return names
@@ -505,28 +500,11 @@ def _shown(value: Any) -> str:
     return "null" if value is None else str(value) or "''"
 
 
-def _without_others(item: Item) -> Item:
-    """Return an item without what its `paper` and `small` say of rows, columns and measures that it has not."""
-    rows, columns = ([line.name for line in lines] for lines in (item.rows, item.columns))
-    paper = []
-    for block in item.paper:
-        values = {
-            row: {column: figure for column, figure in of_row.items() if column in columns}
-            for row, of_row in block.values.items()
-            if row in rows
-        }
-        paper.append(replace(block, values=values))
-    small = item.small and replace(
-        item.small,
-        rows=item.small.rows and tuple(name for name in item.small.rows if name in rows),
-        columns=item.small.columns and tuple(name for name in item.small.columns if name in columns),
-        for_rows={row: keys for row, keys in item.small.for_rows.items() if row in rows},
-    )
-    return replace(item, paper=tuple(paper), small=small)
-
-
 def _references(item: Item) -> tuple[Reference, ...]:
-    """Return the published values with the reasons of their places: their own, else their column's and row's."""
+    """Return the published values with the reasons of their places: their own, else their column's and row's.
+
+    What an extended item says of rows, columns and measures that this one lacks is left out.
+    """
     found = []
     for block in item.paper:
         why = {**item.why, **block.why}
@@ -534,4 +512,5 @@ def _references(item: Item) -> tuple[Reference, ...]:
             reasons = why.get(f"{row}.{column}", (*why.get(column, ()), *why.get(row, ())))
             names = (row, column, block.measure)
             found.append(Reference(*names, **figure._asdict(), source=block.source, reasons=reasons, data=block.data))
-    return tuple(reference for reference in found if reference.measure in item.measures)
+    places = {(row.name, column.name) for row in item.rows for column in item.columns}
+    return tuple(r for r in found if r.measure in item.measures and (r.row, r.column) in places)

@@ -4,6 +4,7 @@ import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,11 +71,8 @@ Values = dict[str, Any]
 def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
     """Return what all measures are made of, from a finished run's folder.
 
-    Parameters
-    ----------
-    cpu, wall
-        CPU and wall time of the whole run in seconds, None where they are not known: it ended in another process
-        than it began in.
+    `cpu`, `wall`: CPU and wall time of the whole run in seconds, None where they are not known: it ended in another
+    process than it began in.
     """
     lines = read_lines(folder)
     evidence = [line["details"][EVIDENCE] for line in lines if EVIDENCE in line["details"]]
@@ -219,6 +217,10 @@ def _rounds_to_regroup(values: Values, config: Config) -> float | None:
     return float(min(right) - changed) if right else None
 
 
+def _own_fraction(config: Config) -> float:
+    return float(config.task.partition_options.get("own_fraction", 1.0))
+
+
 def _share_error(values: Values, config: Config) -> float | None:
     return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
 
@@ -229,10 +231,6 @@ def _rounds_to_freeze(values: Values, _: Config) -> float | None:
 
 def _freezes(config: Config) -> bool:
     return _has_groups(config) and getattr(config.strategy.settings, "stop_when_stable", False)
-
-
-def _own_fraction(config: Config) -> float:
-    return float(config.task.partition_options.get("own_fraction", 1.0))
 
 
 def _mixes_clusters(config: Config) -> bool:
@@ -248,20 +246,8 @@ def _true_models(config: Config) -> bool:
     return _linear(config) and config.strategy.settings.has_groups
 
 
-def _cluster_test(config: Config) -> bool:
-    return config.cluster_test
-
-
-def _always(_: Config) -> bool:
-    return True
-
-
 def _classes(config: Config) -> bool:
     return config.task.loss == "cross_entropy"
-
-
-def _values(config: Config) -> bool:
-    return not _classes(config)
 
 
 def _finds_groups(config: Config) -> bool:
@@ -335,23 +321,29 @@ MEASURES = {
         "rounds from the last change of the data to an ARI of 1.0", _rounds_to_regroup, _drifts
     ),
     "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
-    "loss": _plain("test loss", "{:.4g}", _number("loss"), _values),
+    "loss": _plain("test loss", "{:.4g}", _number("loss"), lambda config: not _classes(config)),
     "model_error": _plain("distance from the true models, the largest", "{:.4g}", _number("model_error"), _linear),
     "models_found": _count("all true models found (distance below 0.6 sigma + 0.001)", _models_found, _true_models),
     "cluster_error": _percent(
-        "test error of the best model for each cluster, in %", "cluster_error", _cluster_test, higher=False
+        "test error of the best model for each cluster, in %",
+        "cluster_error",
+        attrgetter("cluster_test"),
+        higher=False,
     ),
     "cluster_loss": _plain(
-        "test loss of the best model for each cluster", "{:.3f}", _number("cluster_loss"), _cluster_test
+        "test loss of the best model for each cluster", "{:.3f}", _number("cluster_loss"), attrgetter("cluster_test")
     ),
-    "megabytes": _plain("MB sent and received", "{:.2f}", _number("bytes", 1e-6), _always),
+    "megabytes": _plain("MB sent and received", "{:.2f}", _number("bytes", 1e-6), lambda _: True),
     "gradient_passes": _plain(
-        "1,000 samples passed through models with a gradient", "{:,.0f}", _number("gradient_passes", 1e-3), _always
+        "1,000 samples passed through models with a gradient",
+        "{:,.0f}",
+        _number("gradient_passes", 1e-3),
+        lambda _: True,
     ),
     "client_seconds": _plain(
-        "CPU seconds of the clients' training and losses", "{:.2f}", _number("client_seconds"), _always
+        "CPU seconds of the clients' training and losses", "{:.2f}", _number("client_seconds"), lambda _: True
     ),
-    "cpu_seconds": _plain("CPU seconds of the run", "{:.2f}", _number("cpu_seconds"), _always),
+    "cpu_seconds": _plain("CPU seconds of the run", "{:.2f}", _number("cpu_seconds"), lambda _: True),
 }
 
 

@@ -8,15 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
 from florets.papers.cells import Place, Progress, in_order, places, progress_of
-from florets.papers.items import find_item, item_names
+from florets.papers.items import Line, find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
-from florets.papers.store import Store, stored_cells
+from florets.papers.store import CurveStore, LinesOf, Store, stored_cells
 from florets.papers.table import (
     Table,
     code_words,
@@ -32,10 +31,6 @@ from florets.reports.folder import write_whole
 from florets.reports.tables import markdown_table
 from florets.studies.sweep.jobs import Jobs
 from florets.studies.sweep.report import store_sweeps, sweep_text
-
-if TYPE_CHECKING:
-    from florets.papers.items import Line
-    from florets.papers.store import CurveStore, LinesOf
 
 
 class PageTables:
@@ -135,7 +130,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 _SWEEP = "sweep."
 _FOLDERS = ("data_dir", "results_dir")
-_WORDS = ("where", "columns")
 
 
 def remake(words: Sequence[str], caller: Path) -> int:
@@ -148,15 +142,13 @@ def remake(words: Sequence[str], caller: Path) -> int:
         raise ConfigError(["--results-page: name one page, as florets reproduce --results-page papers/clove.md."])
     path = absolute(names[0], caller)
     given = [word for word in words if "=" in word and not word.startswith(_SWEEP)]
-    if wrong := [word for word in given if word.partition("=")[0] not in _FOLDERS]:
-        raise ConfigError(
-            [
-                f"{word}: only {' and '.join(_FOLDERS)} may follow a page's "
-                f"name.{did_you_mean(word.partition('=')[0], _FOLDERS)} Keys that make another table belong in its "
-                f"block."
-                for word in wrong
-            ]
-        )
+    allowed = f"only {' and '.join(_FOLDERS)} may follow a page's name"
+    if wrong := [
+        f"{word}: {allowed}.{did_you_mean(key, _FOLDERS)} Keys that make another table belong in its block."
+        for word in given
+        if (key := word.partition("=")[0]) not in _FOLDERS
+    ]:
+        raise ConfigError(wrong)
     folder = path.with_suffix("")
     try:
         text = path.read_text(encoding="utf-8")
@@ -190,10 +182,9 @@ def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
     """Return the table of a stored sweep as a block's text."""
     names = [word for word in words if "=" not in word]
     own: Mapping[str, str] = dict(word.split("=", 1) for word in words if "=" in word)
-    if len(names) != 1 or not set(own) <= set(_WORDS):
-        raise ConfigError(
-            [f"<!-- sweep {' '.join(words)} -->: must be <name> [where=<key>:<value>,...] [columns=...]."]
-        )
+    mark = f"<!-- sweep {' '.join(words)} -->"
+    if len(names) != 1 or not set(own) <= {"where", "columns"}:
+        raise ConfigError([f"{mark}: must be <name> [where=<key>:<value>,...] [columns=...]."])
     if not (path := _stored_sweep(folder, names[0])).is_file():
         return None, f"no such sweep is stored (sweep.{names[0]}=<its folder>); left as it was"
     jobs_of_it = Jobs.read(path)
@@ -202,7 +193,7 @@ def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
     try:
         return sweep_text(jobs_of_it, columns, where), counted(len(jobs_of_it), "job")
     except ValueError as error:
-        raise ConfigError([f"<!-- sweep {' '.join(words)} -->: {error}"]) from error
+        raise ConfigError([f"{mark}: {error}"]) from error
 
 
 def _stored_sweep(folder: Path, name: str) -> Path:
@@ -217,14 +208,15 @@ _RUNS = "finished runs"
 
 @dataclass(frozen=True)
 class Drawn:
-    """What came of a table's plot."""
+    """What came of a table's plot.
+
+    `pictures` have what each shows, and its address in the page; `said` is whether they are new, and if not, why;
+    `note` is what the page must say of pictures that are older than the table.
+    """
 
     pictures: Sequence[tuple[str, str]]
-    """What each shows, and its address in the page."""
     said: str
-    """Whether they are new, and if not, why."""
     note: str
-    """What the page must say of pictures that are older than the table."""
 
 
 class PagePictures:
@@ -293,7 +285,6 @@ class PagePictures:
     def _curves(self, table: Table, name: str) -> CurveStore:
         """Store the curves of the runs that are here beside those of before; return them as the file has them."""
         from florets.papers.plot import run_lines
-        from florets.papers.store import CurveStore
 
         store = CurveStore(self._folder / f"{name}_curves.csv")
         for place, seed in _cells(table):
@@ -406,12 +397,8 @@ def item_block(
     if "measures" in own:
         names = own["measures"].split(",")
         if unknown := [name for name in names if name not in table.item.measures]:
-            raise ConfigError(
-                [
-                    f"measures={','.join(unknown)}: {table.item.name} has no such measure. It has: "
-                    f"{', '.join(table.item.measures)}."
-                ]
-            )
+            has = f"It has: {', '.join(table.item.measures)}."
+            raise ConfigError([f"measures={','.join(unknown)}: {table.item.name} has no such measure. {has}"])
         table = table.narrowed({"measures": names})
     if not table.states["finished"]:
         return None, "no cell is finished; left as it was"
@@ -426,11 +413,8 @@ def item_block(
 
 
 def _tables(table: Table, command: str, about: str, turned: bool) -> str:
-    parts = [" ".join(filter(None, [f"`{command}`: {state_words(table)}.", code_words(table)]))]
-    if about:
-        parts.append(about)
-    if table.item.cut:
-        parts.append(f"Small scale: {table.item.cut}.")
+    parts = [f"`{command}`: {state_words(table)}. {code_words(table)}".strip(), about]
+    parts.append(table.item.cut and f"Small scale: {table.item.cut}.")
     letters = reason_letters(table)
     for matrix in (matrix for matrix in table.matrices() if matrix.rows):
         cells = result_table(table, matrix, letters).turned if turned else result_table(table, matrix)
@@ -442,4 +426,4 @@ def _tables(table: Table, command: str, about: str, turned: bool) -> str:
             parts.append("\n".join(["Possible reasons:\n", *reasons]))
     elif len(compared := compared_grid(table)) > 1:
         parts += [f"{verdict_words(table)}:", markdown_table(compared)]
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))

@@ -1,5 +1,6 @@
 """The plot of an item: its grid in colours, lines over rows or rounds, or what CFL-GP's runs cluster."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -74,11 +75,6 @@ def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | Non
         yield None, picture
 
 
-def without_lines(table: Table) -> list[str]:
-    """Return the finished cells that curves leave out, because their runs' folders were removed."""
-    return without_folders(table) if table.item.plot.get("kind") == "curves" else []
-
-
 def without_folders(table: Table) -> list[str]:
     """Return the finished cells whose runs' folders are not there."""
     return [
@@ -108,16 +104,14 @@ def _grid(table: Table, measure: str) -> Picture | None:
     scale = Normalize(0, 1) if is_bounded(measure) else None
     image = heat_map(axes, means, [row.label for row in rows], (), norm=scale, fonts=9)
     axes.set_xticks(range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9)
-    # What stands in brackets gets a line of its own: a column is narrow.
-    texts = [["" if entry is None else _broken(entry.text) for entry in line] for line in entries]
+    # What stands in brackets gets a separate line: a column is narrow.
+    texts = [
+        ["" if entry is None else re.sub(r" (?=[\[(]|after)", "\n", entry.text) for entry in line] for line in entries
+    ]
     lacking = np.array([[entry is not None and not entry.spread.number for entry in line] for line in entries])
     write_cells(axes, image, texts, 7, quiet=lacking)
     axes.set_title(matrix.label)
     return picture
-
-
-def _broken(text: str) -> str:
-    return text.replace(" [", "\n[").replace(" (", "\n(").replace(" after", "\nafter")
 
 
 @styled()

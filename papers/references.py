@@ -56,12 +56,8 @@ OFF = "off"
 class Verdict:
     """How ours compares with a published value.
 
-    Attributes
-    ----------
-    kind
-        What verdicts of many places are counted by: ``off``, ``within 1 point``, ``not run``.
-    reached, finished
-        Where not all seeds have a value, or are finished: how many do, or are.
+    `kind`: what verdicts of many places are counted by: ``off``, ``within 1 point``, ``not run``. `reached`,
+    `finished`: where not all seeds have a value, or are finished: how many do, or are.
     """
 
     kind: str
@@ -121,9 +117,7 @@ class Reference:
 
     def text(self, measure: Measure) -> str:
         """Return value and spread as the paper prints them."""
-        if self.value is None:
-            return NEVER
-        return self.printed or measure.number(self.value)
+        return NEVER if self.value is None else self.printed or measure.number(self.value)
 
     def verdict(self, spread: Spread, measure: Measure) -> Verdict:
         """Return how ours, of the finished seeds that have a value, compares with the published value."""
@@ -134,12 +128,10 @@ class Reference:
         difference = None if ours is None or self.value is None else ours - self.value
         reasons = [reason.text for reason in self.reasons if reason.fits(difference)]
         # More seeds would not make a run that was cut short comparable.
-        if SMALL not in reasons and self._is_within(spread.low, spread.high):
+        is_within = self.value is not None and spread.low - self.rounding <= self.value <= spread.high + self.rounding
+        if is_within and SMALL not in reasons:
             reasons.insert(0, UNDECIDED)
         return Verdict(kind, amount, reasons=tuple(reasons))
-
-    def _is_within(self, low: float, high: float) -> bool:
-        return self.value is not None and low - self.rounding <= self.value <= high + self.rounding
 
     def _compared(self, ours: float | None, reached: int, measure: Measure) -> tuple[str, str]:
         if self.value is None:

@@ -12,12 +12,8 @@ from florets.papers.cells import Cell, Place, folder_of
 from florets.papers.items import Item, as_mapping, find_item, item_names
 
 _OWN_KEYS = ("scale", "n_jobs", "rows", "columns", "seeds", "stored")
-
-
 _MISTYPED = ("row", "column")
 """Keys that are none, and would be looked for among those of runs."""
-
-
 _OF_NO_TABLE = ("results_dir", "workers")
 """Keys of all cells that change no value of a table."""
 
@@ -97,7 +93,9 @@ def read_request(words: Sequence[str]) -> Request:
         item = replace(item, cut=f"{item.cut} (but {', '.join(by_hand)} by hand)")
     if "strategy" in given and any("strategy" in column.overrides for column in item.columns):
         problems.append(f"strategy={given['strategy']}: columns have their own; columns=<name>,... chooses some.")
-    chosen: dict[str, Sequence[str]] = {kind: _names_in(own[kind]) for kind in ("rows", "columns") if kind in own}
+    chosen: dict[str, Sequence[str]] = {
+        kind: own[kind].strip("[]").replace(" ", "").split(",") for kind in ("rows", "columns") if kind in own
+    }
     problems += _unknown_lines(item, chosen, scale, names[0])
     numbers = {key: _count(key, own[key], problems) for key in ("n_jobs", "seeds") if key in own}
     most = max(item.seeds, *(row.seeds or 0 for row in item.rows))
@@ -107,20 +105,8 @@ def read_request(words: Sequence[str]) -> Request:
         )
     if problems:
         raise ConfigError(problems)
-    return Request(
-        item,
-        scale,
-        numbers.get("n_jobs", 1),
-        chosen,
-        numbers.get("seeds"),
-        given,
-        stored=own.get("stored", ""),
-        typed=names[0],
-    )
-
-
-def _names_in(text: str) -> tuple[str, ...]:
-    return tuple(text.strip("[]").replace(" ", "").split(","))
+    n_jobs, seeds = numbers.get("n_jobs", 1), numbers.get("seeds")
+    return Request(item, scale, n_jobs, chosen, seeds, given, own.get("stored", ""), names[0])
 
 
 def _unknown_lines(item: Item, chosen: Mapping[str, Sequence[str]], scale: str, typed: str) -> Iterator[str]:
@@ -142,12 +128,11 @@ def read_keys(words: Sequence[str], problems: list[str]) -> tuple[dict[str, str]
     pairs = [tuple(word.split("=", 1)) for word in words if "=" in word]
     keys = [key for key, _ in pairs]
     problems += [f"{key}: is given twice; keep one." for key in dict.fromkeys(keys) if keys.count(key) > 1]
-    problems += [
-        f"{key}=: names no folder." for key, value in pairs if key in ("data_dir", "results_dir") and not value
-    ]
-    problems += [
-        f"{key}={value}: there is no such key. Did you mean {key}s?" for key, value in pairs if key in _MISTYPED
-    ]
+    for key, value in pairs:
+        if key in ("data_dir", "results_dir") and not value:
+            problems.append(f"{key}=: names no folder.")
+        if key in _MISTYPED:
+            problems.append(f"{key}={value}: there is no such key. Did you mean {key}s?")
     given = [f"{key}={value}" for key, value in pairs if key not in (*_OWN_KEYS, *_MISTYPED)]
     return {key: value for key, value in pairs if key in _OWN_KEYS}, as_mapping(given, problems)
 

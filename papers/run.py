@@ -20,7 +20,7 @@ from florets.engines.processes import cpu_seconds, end_with_parent
 from florets.papers.cells import Cell, Progress, folder_of, progress_of, write_record
 from florets.papers.measures import values_of
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
-from florets.server_app.build import build_task
+from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.task.registry import check_options, reads_files, resolve
 
 WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news": 127_600}
@@ -48,7 +48,9 @@ def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     looks: dict[str, _Look] = {}
     ready = []
     for cell in cells:
-        key = _source(cell.config)
+        # Which files are read, and how.
+        task = cell.config.task
+        key = json.dumps([task.data, task.data_options, cell.config.data_dir], sort_keys=True, default=str)
         if key not in looks:
             looks[key] = _look(cell.config)
         if not looks[key].problem:
@@ -58,11 +60,6 @@ def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     if problems and not ready:
         raise ConfigError(problems)
     return ready, [*(f"cells without data are left out: {problem}" for problem in problems), *notes]
-
-
-def _source(config: Config) -> str:
-    """Return what says which files are read, and how."""
-    return json.dumps([config.task.data, config.task.data_options, config.data_dir], sort_keys=True, default=str)
 
 
 def _look(config: Config) -> _Look:
@@ -97,7 +94,10 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
             if (found := progress_of(cell)).state == "finished":
                 return found
             cell.record_path.unlink(missing_ok=True)
-        _make_data(cell)
+        # Made before its time counts, which would else be less for a cell on data of the one before; the run itself
+        # says what is wrong with them.
+        with contextlib.suppress(ConfigError):
+            make_data(cell.config)
         cpu, wall = cpu_seconds(), time.perf_counter()
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -115,30 +115,14 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         return Progress("failed", note=reason)
 
 
-def _make_data(cell: Cell) -> None:
-    """Make a cell's data before its time counts, which would else be less for a cell on data of the one before."""
-    # torch and Flower cost seconds, which a table of finished cells alone should not.
-    from florets.server_app.build import make_data
-
-    # The run says by itself what is wrong.
-    with contextlib.suppress(ConfigError):
-        make_data(cell.config)
-
-
 def run_cells(cells: Sequence[Cell], engine: Engine, n_jobs: int) -> Iterator[tuple[Cell, Progress, float]]:
     """Run cells in their order; yield each as it ends, with its wall time in seconds.
 
-    Parameters
-    ----------
-    n_jobs
-        Cells at a time, each in a process of its own; 1: all in this process.
+    `n_jobs`: cells at a time, each in a process of its own; 1: all in this process.
     """
     if not cells:
         return
     if n_jobs == 1:
-        # As above.
-        from florets.server_app.build import one_task_kept
-
         with one_task_kept():
             for cell in cells:
                 start = time.perf_counter()
@@ -212,8 +196,6 @@ def _work(pipe: "Connection[Any, Any]", engine: Engine) -> None:
     # Ctrl-C reaches all processes of a terminal: the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    from florets.server_app.build import one_task_kept
-
     with contextlib.suppress(EOFError), one_task_kept():
         while True:
             cell: Cell = pipe.recv()

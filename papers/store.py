@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +21,6 @@ _HEAD = (*_KEY, "state", "note")
 _CURVES_HEAD = (*_KEY, "quantity", "rounds", "values")
 _WORDS = ("verdict", "code")
 """Values that are no numbers."""
-_LEFT_OUT = ("warnings",)
 _OF_DRIFT = ("rounds_of_ari_1",)
 """Lists as long as the run, which are of use only where the data change."""
 _STATES: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -111,17 +110,16 @@ class Store(_Stored[Progress]):
         """Return how far a cell is; one that was stored with other settings is not run."""
         return self._found(place, seed) or Progress("not run")
 
-    def finished(self) -> Iterator[tuple[str, int, Progress]]:
-        """Yield of each finished cell the hash of its settings, its seed, and its progress."""
-        for (_, _, seed), (settings, found) in self._runs.items():
-            if found.state == "finished":
-                yield settings, seed, found
+    def finished(self) -> dict[tuple[str, int], Progress]:
+        """Return the finished cells by the hash of their settings and their seed."""
+        runs = ((settings, seed, found) for (_, _, seed), (settings, found) in self._runs.items())
+        return {(settings, seed): found for settings, seed, found in runs if found.state == "finished"}
 
     def write(self, places: Sequence[Place]) -> None:
         """Write the cells of these places, then finished ones that none of them asks for now."""
         asked = {(*place.key, seed) for place in places for seed in range(place.seeds) if self._found(place, seed)}
         drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
-        left_out = _LEFT_OUT if drifts else (*_LEFT_OUT, *_OF_DRIFT)
+        left_out = ("warnings", *(() if drifts else _OF_DRIFT))
         rows = [
             dict(zip(_HEAD, (*key, settings, found.state, found.note), strict=True))
             | {name: _written(value) for name, value in found.values.items() if value is not None}
@@ -145,7 +143,7 @@ def stored_cells(folder: Path) -> dict[tuple[str, int], Progress]:
             # The folder holds curves and sweeps too.
             is_cells = file.readline().startswith(head)
         if is_cells and "data_dir=" not in path.name:
-            found |= {(settings, seed): progress for settings, seed, progress in Store(path).finished()}
+            found |= Store(path).finished()
     return found
 
 

@@ -61,11 +61,11 @@ class Entry:
         elif self.measure.kind == "count":
             shown = f"{round(self.spread.mean * number)} of {number}"
         elif self.is_difference:
-            shown = f"{self.measure.number(self.spread.mean, '+')}"
+            shown, low, high = (
+                self.measure.number(figure, "+") for figure in (self.spread.mean, self.spread.low, self.spread.high)
+            )
             if number > 1:
-                shown += (
-                    f" [{self.measure.number(self.spread.low, '+')}, {self.measure.number(self.spread.high, '+')}]"
-                )
+                shown += f" [{low}, {high}]"
             if self.p_holm is not None:
                 shown += f", {p_text(self.p_holm)}"
         else:
@@ -139,6 +139,10 @@ class Table:
     places: Sequence[Place]
     found: Mapping[tuple[str, str], Found]
 
+    def progress(self, cell: Cell) -> Progress:
+        """Return how far a cell is."""
+        return self.found[cell.place.key][cell.seed]
+
     def finished(self, place: Place) -> list[int]:
         """Return the seeds whose cells at a place are finished."""
         found = self.found.get(place.key, {})
@@ -154,10 +158,7 @@ class Table:
     def narrowed(self, chosen: Mapping[str, Sequence[str]], seeds: int | None = None) -> "Table":
         """Return what was asked for of the table, and what is published of that.
 
-        Parameters
-        ----------
-        chosen
-            Names of ``rows``, ``columns`` and ``measures``; of a kind that is not there, all.
+        `chosen`: names of ``rows``, ``columns`` and ``measures``; of a kind that is not there, all.
         """
         item = self.item.narrowed(chosen.get("rows"), chosen.get("columns"), chosen.get("measures"))
         places = {(row.name, column.name) for row in item.rows for column in item.columns}
@@ -172,15 +173,9 @@ class Table:
         """Yield all that is known of each cell, as a line of ``cells.csv``."""
         for place in self.places:
             for seed, progress in self.found.get(place.key, {}).items():
-                state = {"seed": seed, "state": progress.state, "note": progress.note}
+                known = (*place.key, seed, progress.state, progress.note)
                 folder = place.folder / f"seed-{seed}"
-                yield {
-                    "row": place.row.name,
-                    "column": place.column.name,
-                    **state,
-                    **progress.values,
-                    "folder": folder,
-                }
+                yield dict(zip(_CELL, known, strict=True)) | progress.values | {"folder": folder}
 
     def matrices(self) -> Iterator[Matrix]:
         """Yield one matrix for each measure of the item, in its order."""
@@ -198,10 +193,8 @@ class Table:
                 entries[place.key] = self._entry(name, measure, place, other)
         for place in self.places if entries else ():
             if place.config is None and place.column.name != other:
-                published = self._published(name, place)
-                entries[place.key] = Entry(
-                    measure, other is not None, 0, place.seeds, Spread.of([]), open="refused", reference=published
-                )
+                refused = Entry(measure, other is not None, 0, place.seeds, Spread.of([]), open="refused")
+                entries[place.key] = replace(refused, reference=self._published(name, place))
         adjusted = holm([entry.p for entry in entries.values()])
         entries = {key: replace(entry, p_holm=p) for (key, entry), p in zip(entries.items(), adjusted, strict=True)}
         rows = tuple(row.name for row in self.item.rows if any(key[0] == row.name for key in entries))
@@ -213,11 +206,7 @@ class Table:
     def references(self) -> tuple[Reference, ...]:
         """The published values of the data sets that are run: keys given by hand may choose another."""
         data = {place.key: place.config.task.data for place in self.places if place.config is not None}
-        return tuple(
-            entry
-            for entry in self.item.references
-            if entry.data in ("", data.get((entry.row, entry.column), entry.data))
-        )
+        return tuple(r for r in self.item.references if r.data in ("", data.get((r.row, r.column), r.data)))
 
     def comparisons(self) -> Iterator[tuple[Reference, Entry | None]]:
         """Yield each published value with our entry, None where the place is left out."""
@@ -297,10 +286,7 @@ _LEGEND = (
 def write_table(table: Table, folder: Path, command: str) -> str:
     """Write ``table.md``, ``table.csv``, ``cells.csv`` and ``table.tex``; return the Markdown.
 
-    Parameters
-    ----------
-    command
-        What makes the table; it stands below the title.
+    `command`: what makes the table; it stands below the title.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = markdown(table, command)
@@ -328,23 +314,19 @@ def state_words(table: Table) -> str:
 def markdown(table: Table, command: str) -> str:
     """Return the table as Markdown."""
     item = table.item
-    parts = [f"# {item.title}", f"`{command}`", f"{state_words(table)}."]
-    parts += [text for text in (item.about, item.source and f"Published: {item.source}.") if text]
-    if item.cut:
-        parts.append(f"Small scale: {item.cut}.")
+    parts = [f"# {item.title}", f"`{command}`", f"{state_words(table)}.", item.about]
+    parts += [item.source and f"Published: {item.source}.", item.cut and f"Small scale: {item.cut}."]
     for matrix in table.matrices():
         if matrix.rows:
             parts += [f"## {matrix.label}", markdown_table(result_table(table, matrix).texts)]
     if len(compared := compared_grid(table)) > 1:
         parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
-    parts.append(_LEGEND)
-    if words := code_words(table):
-        parts.append(words)
+    parts += [_LEGEND, code_words(table)]
     if failures := table.failures():
         more = len(failures) - _MOST_FAILURES
         shown = failures[:_MOST_FAILURES] + ([f"and {more} more"] if more > 0 else [])
         parts += ["Failed or refused:", "\n".join(f"- {line}" for line in shown)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def result_table(table: Table, matrix: Matrix, letters: Mapping[str, str] | None = None) -> ResultTable:
@@ -359,20 +341,16 @@ def result_table(table: Table, matrix: Matrix, letters: Mapping[str, str] | None
     def cell(row: Line, column: Line) -> tables.Cell:
         if (entry := matrix.entries.get((row.name, column.name))) is None:
             return tables.Cell(LEFT_OUT if column.name in row.leave_out else MEANINGLESS)
-        published = [] if letters is None else filter(None, [entry.published, _off_in_short(entry, letters)])
-        in_brackets = f" ({'; '.join(published)})" if letters is not None and entry.published else ""
-        return tables.Cell(entry.text + in_brackets, entry.spread.mean)
+        published = entry.published if letters is not None else ""
+        if letters is not None and published and (verdict := _verdict(entry)).kind == OFF:
+            found = sorted((letters[reason] for reason in verdict.reasons), key=lambda letter: (len(letter), letter))
+            published += f"; {' '.join([OFF, *found])}"
+        return tables.Cell(entry.text + (f" ({published})" if published else ""), entry.spread.mean)
 
     cells = tuple(tuple(cell(row, column) for column in columns) for row in rows)
     found = ResultTable("", tuple(row.label for row in rows), tuple(column.label for column in columns), cells)
     measure, other = read_measure(matrix.name)
     return found if other is not None else found.marked(measure.higher, "rows")
-
-
-def _off_in_short(entry: Entry, letters: Mapping[str, str]) -> str:
-    verdict = _verdict(entry)
-    found = sorted((letters[reason] for reason in verdict.reasons), key=lambda letter: (len(letter), letter))
-    return " ".join([OFF, *found]) if verdict.kind == OFF else ""
 
 
 def reason_letters(table: Table) -> dict[str, str]:
@@ -389,9 +367,9 @@ def compared_grid(table: Table) -> list[list[str]]:
     cells = [["", "", "measure", "paper", "ours", "difference", "verdict"]]
     for reference, entry in table.comparisons():
         measure, _ = read_measure(reference.measure)
-        names = [*_labels(table, reference), measure.label]
-        if reference.source:
-            names[2] += f" ({reference.source})"
+        lines = ((table.item.rows, reference.row), (table.item.columns, reference.column))
+        names = [line.label for among, name in lines for line in among if line.name == name]
+        names.append(measure.label + (f" ({reference.source})" if reference.source else ""))
         verdict = _verdict(entry).text
         if entry is None:
             cells.append([*names, reference.text(measure), "", "", verdict])
@@ -415,11 +393,6 @@ def verdict_words(table: Table) -> str:
             notes.append(f"{undecided} may be chance")
         words.append(f"{counts[kind]} {kind}" + (f" ({', '.join(notes)})" if notes else ""))
     return f"{counted(len(compared), 'comparison')} with published values: {', '.join(words)}"
-
-
-def _labels(table: Table, reference: Reference) -> list[str]:
-    lines = ((table.item.rows, reference.row), (table.item.columns, reference.column))
-    return [line.label for among, name in lines for line in among if line.name == name]
 
 
 def _verdict(entry: Entry | None) -> Verdict:
@@ -451,8 +424,5 @@ def code_words(table: Table) -> str:
     """Return by how many versions of the code the finished runs were made; empty where it is one."""
     finished = (progress.values for found in table.found.values() for progress in found.values())
     versions = len({str(values["code"]) for values in finished if values.get("code")})
-    return (
-        f"The runs were made by {versions} versions of the code (see the column code of its cells)."
-        if versions > 1
-        else ""
-    )
+    told = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
+    return told if versions > 1 else ""

@@ -78,12 +78,8 @@ def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list
             total = max(sum(counts.values()), 1)
             row += [f"{100 * counts.get(name, 0) / total:.1f} %" for name in classes]
         if regression:
-            known = target is not None and math.isfinite(target.mean)
-            row += (
-                [f"{target.mean:.4g}", f"{math.sqrt(target.m2 / target.known):.3g}"]
-                if target and known
-                else ["-", "-"]
-            )
+            known = target if target is not None and math.isfinite(target.mean) else None
+            row += [f"{known.mean:.4g}", f"{math.sqrt(known.m2 / known.known):.3g}"] if known else ["-", "-"]
         rows.append(row)
     return rows
 
@@ -91,10 +87,7 @@ def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list
 def _columns(sites: Mapping[str, Description]) -> list[list[Cell]]:
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     names = list(dict.fromkeys(name for columns in own.values() for name in columns))[:_MOST_COLUMNS]
-    rows: list[list[Cell]] = [["column", *own]]
-    for name in names:
-        rows.append([name, *(_cell(columns.get(name)) for columns in own.values())])
-    return rows
+    return [["column", *own], *([name, *(_cell(columns.get(name)) for columns in own.values())] for name in names)]
 
 
 def _cell(column: ColumnSummary | None) -> str:

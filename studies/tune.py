@@ -48,15 +48,12 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
             "tune: nothing to choose among; give a key several values or an interval, as "
             "train.learning_rate=0.01,0.1 or 'train.learning_rate=tag(log,interval(0.001,0.1))'."
         )
-    continuous = [override for override in searched if not override.is_discrete_sweep()]
-    for override in continuous:
+    for override in (override for override in searched if not override.is_discrete_sweep()):
         interval = override.value()
         if isinstance(interval, IntervalSweep) and not _is_interval(interval):
             problems.append(f"{override.input_line}: the first end must be below the second, and with log above 0.")
-    if sampler == "grid" and continuous:
-        problems += [
-            f"{override.input_line}: a grid needs values; give them, or sampler=tpe." for override in continuous
-        ]
+        if sampler == "grid":
+            problems.append(f"{override.input_line}: a grid needs values; give them, or sampler=tpe.")
     if problems:
         raise ConfigError(problems)
     texts = [_text(override, sampler) for override in parsed]

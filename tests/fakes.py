@@ -120,7 +120,7 @@ class FakeClients:
         if kind == kinds.HELLO:
             return {
                 kinds.METRICS: MetricRecord(
-                    {kinds.NUM_EXAMPLES: n, kinds.CLUSTER: kinds.NO_CLUSTER, kinds.NUM_PARTITIONS: len(self.targets)}
+                    {kinds.NUM_EXAMPLES: n, kinds.CLUSTER: kinds.NO_CLUSTER, "num-partitions": len(self.targets)}
                 ),
                 kinds.CONFIG: ConfigRecord(
                     {
@@ -142,7 +142,7 @@ class FakeClients:
         received = content.array_records[kinds.ARRAYS]
         losses = [(theta - self.targets[client]) ** 2 for theta in thetas(received)]
         if kind == kinds.LOSSES:
-            return {kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: losses, kinds.NUM_EXAMPLES: n, kinds.KEPT: 0})}
+            return {kinds.METRICS: MetricRecord({"losses": losses, kinds.NUM_EXAMPLES: n, "kept": 0})}
         if kind == kinds.EVALUATE:
             return {kinds.METRICS: MetricRecord({kinds.EVAL_LOSS: losses[0], kinds.NUM_EXAMPLES: n})}
         chosen = int(np.argmin(losses))
@@ -155,7 +155,7 @@ class FakeClients:
             update = model((theta + self.targets[client]) / 2, count + 1)
         metrics = MetricRecord({kinds.TRAIN_LOSS: losses[chosen], kinds.NUM_EXAMPLES: n})
         if rounds := int(config.get(kinds.STABILITY_ROUNDS, 0)):  # type: ignore[arg-type]
-            metrics[kinds.STABLE] = int(is_stable(config.get(kinds.HISTORY, []), rounds))  # type: ignore[arg-type]
+            metrics["stable"] = int(is_stable(config.get(kinds.HISTORY, []), rounds))  # type: ignore[arg-type]
         if number := int(config.get(kinds.STEP_LOSSES, 0)):  # type: ignore[arg-type]
             metrics[kinds.STEP_LOSSES] = [losses[chosen]] * number
         if kind == TRAIN_PROBE:
@@ -164,7 +164,7 @@ class FakeClients:
             record = ArrayRecord({"profile": Array(profile.astype(np.float32))})
             return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics, "profile": record}
         if kind == kinds.TRAIN_SELECT:
-            metrics[kinds.CHOSEN_MODEL], metrics[kinds.MODEL_LOSSES] = chosen, losses
+            metrics[kinds.CHOSEN_MODEL], metrics["losses"] = chosen, losses
         return {kinds.ARRAYS: ArrayRecord(update), kinds.METRICS: metrics}
 
 

@@ -14,7 +14,7 @@ from florets.engines.local_grid import LocalGrid
 from florets.task.wire import kinds
 
 Change = Callable[[RecordDict], RecordDict]
-LOSSES = (kinds.MODEL_LOSSES, kinds.STEP_LOSSES, kinds.TRAIN_LOSS, kinds.EVAL_LOSS)
+LOSSES = ("losses", kinds.STEP_LOSSES, kinds.TRAIN_LOSS, kinds.EVAL_LOSS)
 
 
 def _losses(value: float) -> Change:
@@ -35,7 +35,7 @@ def _lengthen(by: int) -> Change:
 
     def change(content: RecordDict) -> RecordDict:
         for metrics in content.metric_records.values():
-            for key in (kinds.MODEL_LOSSES, kinds.STEP_LOSSES):
+            for key in ("losses", kinds.STEP_LOSSES):
                 if isinstance(old := metrics.get(key), list):
                     metrics[key] = old[:by] if by < 0 else [*old, *[0.5] * by]
         return content

@@ -72,7 +72,7 @@ class FoldClients:
         if kind == kinds.HELLO:
             return {
                 kinds.METRICS: MetricRecord(
-                    {kinds.NUM_EXAMPLES: n, kinds.CLUSTER: -1, kinds.NUM_PARTITIONS: len(self._targets(1))}
+                    {kinds.NUM_EXAMPLES: n, kinds.CLUSTER: -1, "num-partitions": len(self._targets(1))}
                 ),
                 kinds.CONFIG: ConfigRecord(
                     {kinds.CLIENT_KEY: str(client), kinds.DEVICE: "cpu", kinds.FINGERPRINT: "fake"}
@@ -82,7 +82,7 @@ class FoldClients:
         if kind == kinds.LOSSES:
             models = [one["w"].numpy() for one in bank.models(content.array_records[kinds.ARRAYS])]
             losses = [float(((model - target) ** 2).sum()) for model in models]
-            metrics = {kinds.MODEL_LOSSES: losses, kinds.NUM_EXAMPLES: n, kinds.KEPT: 0}
+            metrics = {"losses": losses, kinds.NUM_EXAMPLES: n, "kept": 0}
             return {kinds.METRICS: MetricRecord(metrics)}  # type: ignore[arg-type]
         w = received(content)
         loss = float(((w - target) ** 2).sum())

@@ -34,8 +34,8 @@ MODEL = {
 LAYOUT = Layout.of(MODEL)
 SENT = np.zeros((2, LAYOUT.size))
 NUMBERS: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.TRAIN_LOSS: 0.5}
-CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, kinds.MODEL_LOSSES: [2.0, 1.0]}
-LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, kinds.MODEL_LOSSES: [2.0, 1.0], kinds.KEPT: 0}
+CHOICE: dict[str, Any] = {kinds.CHOSEN_MODEL: 1, "losses": [2.0, 1.0]}
+LOSSES: dict[str, Any] = {kinds.NUM_EXAMPLES: 10, "losses": [2.0, 1.0], "kept": 0}
 TEST: dict[str, Any] = {kinds.NUM_EXAMPLES: 3, kinds.EVAL_LOSS: 0.3, kinds.EVAL_ACCURACY: 0.9}
 TESTS: dict[str, Any] = {
     **TEST,
@@ -46,7 +46,7 @@ TESTS: dict[str, Any] = {
         for name in (kinds.EVAL_LOSS, kinds.EVAL_ACCURACY)
     },
 }
-HELLO: dict[str, Any] = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: 1, kinds.NUM_PARTITIONS: 3}
+HELLO: dict[str, Any] = {kinds.NUM_EXAMPLES: 5, kinds.CLUSTER: 1, "num-partitions": 3}
 TEXTS: dict[str, Any] = {
     kinds.CLIENT_KEY: "07",
     kinds.DEVICE: "cpu",
@@ -58,7 +58,7 @@ COUNT = {kinds.NUM_EXAMPLES: 10}
 PROBED = {"profile": Array(np.arange(5, dtype=np.float32))}
 ANCHOR = NUMBERS | {"residual": 0.25}
 TWO_MODELS = {f"{number}/{name}": array for number in range(2) for name, array in MODEL.items()}
-SHARES = NUMBERS | {"memberships": [0.25, 0.75], kinds.MODEL_LOSSES: [2.0, 1.0]}
+SHARES = NUMBERS | {"memberships": [0.25, 0.75], "losses": [2.0, 1.0]}
 SIZES: dict[str, Any] = {"sizes": [4, 6]}
 POINTS = {"centres": MODEL["weight"]}
 ROWS, FULL = {"folds": MODEL["weight"]}, RowForm("full", 3, 3)

@@ -51,7 +51,7 @@ def admitted(federation: Federation, grid: LocalGrid) -> list[str]:
     ("fault", "reason"),
     [
         (says(kinds.CONFIG, kinds.FINGERPRINT, "old"), r"runs other code \(old\) than the server \(fake\)"),
-        (says(kinds.METRICS, kinds.NUM_PARTITIONS, 7), "it says that 7 nodes are simulated, and the run has"),
+        (says(kinds.METRICS, "num-partitions", 7), "it says that 7 nodes are simulated, and the run has"),
         (says(kinds.METRICS, kinds.NUM_EXAMPLES, 10_001), "it claims 10001 training samples, over 1000 times"),
         (says(kinds.METRICS, kinds.NUM_EXAMPLES, 0), "num-examples is 0, not an integer"),
         (says(kinds.CONFIG, kinds.CLIENT_KEY, "k" * 201), "must have 1 to 200 characters"),

@@ -161,7 +161,7 @@ def test_a_round_that_lacks_a_cluster_is_not_frozen() -> None:
 @pytest.mark.parametrize("strategy", [CLoVE(k=2, first_round="evaluate"), IFCA(first_round="evaluate")])
 def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> None:
     def diverged(content: RecordDict) -> RecordDict:
-        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES][1] = kinds.DIVERGED  # type: ignore[index]
+        content.metric_records[kinds.METRICS]["losses"][1] = kinds.DIVERGED  # type: ignore[index]
         return content
 
     kind = kinds.LOSSES if isinstance(strategy, CLoVE) else kinds.TRAIN_SELECT
@@ -174,7 +174,7 @@ def test_a_model_that_diverged_does_not_end_the_run(strategy: CLoVE | IFCA) -> N
 @pytest.mark.parametrize("settings", [{"k": 2}, {"k": "auto"}])
 def test_outlier_losses_of_one_client_are_refused_and_the_others_go_on(settings: dict[str, object]) -> None:
     def implausible(content: RecordDict) -> RecordDict:
-        content.metric_records[kinds.METRICS][kinds.MODEL_LOSSES] = [1e200, 1e300]
+        content.metric_records[kinds.METRICS]["losses"] = [1e200, 1e300]
         return content
 
     clients = FakeClients(TWO_GROUPS, faults={(kinds.LOSSES, 1, 0): implausible})

@@ -49,24 +49,24 @@ BROKEN: list[tuple[str, str, str | None, Any, str]] = [
     # Numbers.
     *((kinds.TRAIN, METRICS, kinds.NUM_EXAMPLES, n, "integer from 1") for n in (0, -1, MAX_EXAMPLES + 1, 2.0, [1])),
     *((kinds.TRAIN, METRICS, kinds.TRAIN_LOSS, x, "train_loss is no finite number") for x in (NAN, 10**400, [1.0])),
-    *((kinds.TRAIN, METRICS, kinds.STABLE, x, "not 0 or 1") for x in (2, 0.5, [1])),
-    (kinds.LOSSES, METRICS, kinds.KEPT, 2, "not 0 or 1"),
+    *((kinds.TRAIN, METRICS, "stable", x, "not 0 or 1") for x in (2, 0.5, [1])),
+    (kinds.LOSSES, METRICS, "kept", 2, "not 0 or 1"),
     *((kinds.TRAIN_SELECT, METRICS, kinds.CHOSEN_MODEL, x, "model") for x in (2, -1, 0.0)),
     (kinds.EVALUATE, METRICS, kinds.EVAL_ACCURACY, 1.5, "eval_acc is 1.5, not from 0 to 1"),
     (kinds.EVALUATE, METRICS, kinds.EVAL_LOSS, -0.5, "NaN, negative or larger"),
     *(("descent", METRICS, "residual", x, "residual") for x in (-0.1, NAN, [1.0])),
     *(("split", METRICS, "spread", x, "spread is") for x in (-0.5, NAN)),
     # Lists.
-    (kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, [1.0], "1 losses came, not 2"),
-    (kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, 1.0, "no list of losses came"),
+    (kinds.LOSSES, METRICS, "losses", [1.0], "1 losses came, not 2"),
+    (kinds.LOSSES, METRICS, "losses", 1.0, "no list of losses came"),
     *(
-        (kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, [1.0, x], "NaN, negative or larger")
+        (kinds.LOSSES, METRICS, "losses", [1.0, x], "NaN, negative or larger")
         for x in (float("inf"), NAN, -0.1, 1e300)
     ),
     ("traced", METRICS, kinds.STEP_LOSSES, [1.0], "1 step-losses came, not 2"),
     ("traced", METRICS, kinds.STEP_LOSSES, [1.0, NAN], "NaN, negative or larger"),
     *(("soft", METRICS, "memberships", x, "memberships") for x in ([0.5, 0.6], [-0.5, 1.5], [NAN, 1.0], [1.0])),
-    ("soft", METRICS, kinds.MODEL_LOSSES, None, "holds the metrics"),
+    ("soft", METRICS, "losses", None, "holds the metrics"),
     *(("mixture", METRICS, kinds.SHARES, x, "shares") for x in ([0.25, 0.5], [-0.5, 1.5], [NAN, 1.0], [1.0], 1.0)),
     ("mixture", METRICS, "class-sums", [1.0, 3.0], "2 class-sums came, not 4"),
     ("mixture", METRICS, "class-sums", [-1.0, 3.5, 3.5, 4.0], "no numbers from 0"),
@@ -137,9 +137,9 @@ def test_valid_replies_hold_what_was_sent() -> None:
     assert (own.numbers, own.arrays["more"].tolist()) == ({"a": 1.5}, [0, 1, 2, 3, 4, 5, 7])
     answer: Any = READ["answer"](VALID["answer"]())
     assert (answer.numbers, answer.arrays["profile"].tolist()) == ({"a": 1.5}, [0, 1, 2, 3, 4])
-    diverged: Any = READ[kinds.LOSSES](changed(kinds.LOSSES, METRICS, kinds.MODEL_LOSSES, [1.0, kinds.DIVERGED]))
+    diverged: Any = READ[kinds.LOSSES](changed(kinds.LOSSES, METRICS, "losses", [1.0, kinds.DIVERGED]))
     assert diverged.losses.tolist() == [1.0, np.inf]
-    assert read_update(changed(kinds.TRAIN, METRICS, kinds.STABLE, 1), LAYOUT, 3).stable
+    assert read_update(changed(kinds.TRAIN, METRICS, "stable", 1), LAYOUT, 3).stable
     assert not read_update(VALID[kinds.TRAIN](), LAYOUT, 3).stable
 
 

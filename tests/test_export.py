@@ -16,8 +16,7 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
-from florets.api.export import _write_models, export
-from florets.api.exported import Exported
+from florets.api.export import Exported, _write_models, export
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.server_app.run_models import RunModels, load_run

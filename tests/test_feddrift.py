@@ -104,7 +104,7 @@ def test_clients_with_one_new_concept_find_each_other_and_an_old_one_is_known_wh
 
 def test_a_model_in_isolation_is_offered_to_nobody_and_compared_with_nobody() -> None:
     def lost(_: RecordDict) -> RecordDict:
-        return RecordDict({kinds.METRICS: MetricRecord({kinds.MODEL_LOSSES: [1.0], kinds.NUM_EXAMPLES: 10})})
+        return RecordDict({kinds.METRICS: MetricRecord({"losses": [1.0], kinds.NUM_EXAMPLES: 10})})
 
     faults = {(kinds.LOSSES, 4, 0): lost}
     reports, _, strategy, clients = drift(5, faults=faults)

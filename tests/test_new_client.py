@@ -14,7 +14,7 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from florets.api import new_data as assignment
-from florets.api.read_data import _model_of
+from florets.api.new_data import _model_of
 from florets.commands import assign
 from florets.commands.main import main
 from florets.conf.compose import compose

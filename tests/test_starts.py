@@ -98,7 +98,7 @@ def test_the_best_start_goes_on_as_if_it_had_been_the_only_one(make: Any, keep: 
 def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> None:
     def huge(content: Any) -> Any:
         metrics = content.metric_records[kinds.METRICS]
-        metrics[kinds.MODEL_LOSSES] = [1e30] * len(metrics[kinds.MODEL_LOSSES])
+        metrics["losses"] = [1e30] * len(metrics["losses"])
         return content
 
     def judged(faults: Any) -> list[Any]:
@@ -160,7 +160,7 @@ def test_clients_then_choose_among_models_of_clients_that_are_far_apart(make: An
 def test_a_start_from_far_models_does_without_those_that_are_lost_or_lie() -> None:
     def huge(content: Any) -> Any:
         metrics = content.metric_records[kinds.METRICS]
-        metrics[kinds.MODEL_LOSSES] = [1e30] * len(metrics[kinds.MODEL_LOSSES])
+        metrics["losses"] = [1e30] * len(metrics["losses"])
         return content
 
     faults = {(kinds.TRAIN, 1, 4): lost, (kinds.LOSSES, 1, 2): huge}

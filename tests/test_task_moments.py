@@ -10,10 +10,8 @@ from torch import nn
 import florets.strategies.two_phase.client
 from florets.strategies.two_phase.client import (
     LocalMoments,
-    StepSettings,
     anchor_step,
     sample_moments,
-    unflatten,
 )
 from florets.task.models.mlp import linear, mlp
 from florets.task.training.linear import exact_proximal
@@ -43,7 +41,9 @@ def draw(build, classes: int | None, n: int = 5, anchors: int = 2):
 
 def by_autograd(module: nn.Module, estimate: np.ndarray, x, y, loss: str) -> np.ndarray:
     """One backward pass a sample."""
-    module.load_state_dict(unflatten(module, estimate))
+    state = module.state_dict()
+    parts = torch.from_numpy(estimate).split([value.numel() for value in state.values()])
+    module.load_state_dict({name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)})
     module.eval()
     rows = []
     for i in range(len(x)):
@@ -149,10 +149,10 @@ def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
     projected = np.tile([3.0, 4.0], (6, 1))
     for pairing in ("all", "halves", "single"):
         for sign in (1.0, -1.0):
-            step, residual = anchor_step(sign * projected, pairing, StepSettings())
+            step, residual = anchor_step(sign * projected, pairing)
             assert residual == pytest.approx(5.0)
             assert step == pytest.approx(sign * np.array([1.5, 2.0]))
-    step, _ = anchor_step(projected, "all", StepSettings(alpha=0.5, beta=2.0))
+    step, _ = anchor_step(projected, "all", alpha=0.5, beta=2.0)
     assert step == pytest.approx(np.array([1.5, 2.0]) * 0.5 / 4)
 
 
@@ -160,7 +160,7 @@ def test_an_anchor_steps_along_its_residual_with_the_sign_of_its_mean_moment():
 def test_an_anchor_whose_matrix_is_negative_has_not_arrived(pairing):
     # Both matrices are -1 in the first coordinate: moments that contradict each other, not moments of zero.
     projected = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    step, residual = anchor_step(projected, pairing, StepSettings(stop_below=0.5))
+    step, residual = anchor_step(projected, pairing, stop_below=0.5)
     assert residual == pytest.approx(1.0)
     assert np.abs(step) == pytest.approx(np.array([0.5, 0.0]))
 

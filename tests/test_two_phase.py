@@ -14,9 +14,8 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.aggregate import average_models
-from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT
+from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT, TwoSidedFactors
 from florets.strategies.two_phase.moment_descent import (
-    Factors,
     MomentScale,
     centres,
     factors_size,
@@ -318,7 +317,7 @@ def span(basis: np.ndarray) -> np.ndarray:
     return basis @ basis.T
 
 
-def clients(size: int, all_pairs: bool = True) -> tuple[list[Factors], list[np.ndarray], np.ndarray]:
+def clients(size: int, all_pairs: bool = True) -> tuple[list[TwoSidedFactors], list[np.ndarray], np.ndarray]:
     """Return three clients with noise around two directions, their matrices and their weights."""
     draw = rng()
     directions = 3 * draw.standard_normal((2, size)) / np.sqrt(size)
@@ -326,10 +325,10 @@ def clients(size: int, all_pairs: bool = True) -> tuple[list[Factors], list[np.n
     for n in (4, 3, 6):
         rows = draw.standard_normal((n, 2)) @ directions + draw.choice([-2, 2]) * directions[n % 2]
         if all_pairs:
-            local.append(Factors(rows[None], rows[None], True))
+            local.append(TwoSidedFactors(rows[None], rows[None], n))
             matrices.append(pair_matrix(rows, rows))
         else:
-            local.append(Factors(rows[None, :1], rows[None, 1:2], False))
+            local.append(TwoSidedFactors(rows[None, :1], rows[None, 1:2], n))
             matrices.append(np.outer(rows[0], rows[1]))
     return local, matrices, np.array([4.0, 3.0, 6.0])
 
@@ -339,10 +338,10 @@ def clients(size: int, all_pairs: bool = True) -> tuple[list[Factors], list[np.n
 def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_mean(size: int, all_pairs: bool):
     local, matrices, weights = clients(size, all_pairs)
     mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
-    (found,) = leading_bases(local, weights, 2, rng())
+    (found,) = leading_bases(local, weights, 2, all_pairs, rng())
     expected = np.linalg.svd(mean)[0][:, :2]
     assert span(found) == pytest.approx(span(expected), abs=1e-8)
-    again = leading_bases(local, weights, 2, rng())
+    again = leading_bases(local, weights, 2, all_pairs, rng())
     assert np.array_equal(found, again[0])
 
 

@@ -176,7 +176,7 @@ def test_models_that_are_kept_are_there_on_a_worker_that_is_new() -> None:
             return Message(content, 2, kind)
 
         kept = grid.send_and_receive([message(kinds.LOSSES, models)], timeout=SOON)
-        assert numbers(kept, kinds.KEPT) == [1]
+        assert numbers(kept, "kept") == [1]
         for worker in grid.pool.workers:
             kill(worker.pid)
         named = grid.send_and_receive([message(kinds.TRAIN, None, model_index=1)], timeout=SOON)

@@ -14,14 +14,7 @@ from florets.task.wire import kinds
 
 
 def custom(client: Client) -> RecordDict:
-    """Let the handler that the message names answer it.
-
-    Raises
-    ------
-    ValueError
-        If it names none, one that this node does not allow or cannot import, one whose parameter has another name, or
-        one that returns no RecordDict.
-    """
+    """Let the handler that the message names answer it; raise ValueError where it names none that can."""
     path = client.config.get(kinds.HANDLER)
     if not isinstance(path, str):
         raise ValueError(f"the message's config has no {kinds.HANDLER!r}: name one as package.module:function")
@@ -38,11 +31,7 @@ def custom(client: Client) -> RecordDict:
 def handler_of(client: Client, path: str) -> Callable[..., Any]:
     """Return the handler of an import path, which the owner of this node must have allowed; a simulation runs all.
 
-    Raises
-    ------
-    ValueError
-        If the path has another form than package.module:function, the package is not allowed here, or the path leads
-        to no function of one parameter `client`.
+    Raise ValueError if it is not allowed here, or leads to no function of one parameter `client`.
     """
     module_of(f"{kinds.HANDLER}={path!r}", path)
     consent_of(client.context).require(kinds.HANDLER, path)

@@ -22,11 +22,6 @@ def estimate(client: Client) -> RecordDict:
     """Return the model that fits this client's data, trained from the one that came or in closed form.
 
     Of a trained model only the layers are returned that the message names, where it names any.
-
-    Raises
-    ------
-    ValueError
-        If least squares are asked for of a model that is no linear regression.
     """
     if client.config.get(kinds.ESTIMATE) != kinds.ESTIMATE_LEAST_SQUARES:
         own = update(client, client.states()[0], Purpose.ESTIMATE)
@@ -44,19 +39,9 @@ def estimate(client: Client) -> RecordDict:
 
 
 def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:
-    """Set a linear model with one output to the least-squares solution on these samples.
+    """Set a linear model with one output to the least-squares solution on samples (n, *input_shape) and targets (n,).
 
-    Parameters
-    ----------
-    module
-        A linear layer (1, d), with a bias or without, and nothing else that has parameters or changes the outcome.
-    x, y
-        Inputs (n, *input_shape) of d entries each, and targets (n,).
-
-    Raises
-    ------
-    ValueError
-        If the module is another kind of model.
+    Raise ValueError if the module is anything else than a linear layer (1, d), with a bias or without.
     """
     inputs, targets = x.flatten(1).double().cpu().numpy(), y.double().cpu().numpy()
     shapes = [tuple(value.shape) for value in module.state_dict().values()]
@@ -76,19 +61,9 @@ def fit_linear_model(module: Module, x: Tensor, y: Tensor) -> None:
 
 
 def least_squares(x: NDArray[np.float64], y: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:
-    """Return the coefficients of the least squared error; of several such, the shortest.
+    """Return the coefficients of the least squared error (d,), with the intercept as the last (d + 1,).
 
-    Parameters
-    ----------
-    x, y
-        Inputs (n, d) and targets (n,); n may be smaller than d.
-    intercept
-        Whether a constant is fitted too; it then comes last, and counts towards the length.
-
-    Returns
-    -------
-    ndarray
-        float64 (d,), or (d + 1,) with an intercept.
+    Of several the shortest are returned, the intercept included: `x` (n, d) may have fewer rows than columns.
 
     Source: local estimates of the one-shot benchmark in the two-phase paper (mixed regression), section V.
     """

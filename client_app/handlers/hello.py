@@ -18,11 +18,8 @@ from florets.task.wire.replies import Introduction, rounded_magnitude
 def hello(client: Client) -> RecordDict:
     """Say who this client is and what it has; loads its data, so that a bad data folder shows before training.
 
-    Raises
-    ------
-    ValueError
-        If the strategy brings a handler, or the run an augmentation, that this node does not allow, cannot find or
-        cannot call.
+    Raise ValueError if the strategy brings a handler, or the run an augmentation, that this node does not allow,
+    cannot find or cannot call.
     """
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
@@ -56,11 +53,6 @@ def describe(client: Client) -> RecordDict:
     """Return the description of this node's data; see `florets.task.data.tables.description` for what leaves it.
 
     A node that sends no sums of its tests (`share-statistics`) sends none of its columns either.
-
-    Raises
-    ------
-    ValueError
-        If the node's data cannot be read, or its clients are simulated.
     """
     if not client.task.is_own:
         raise ValueError("only nodes with data of their own describe them")

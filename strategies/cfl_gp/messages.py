@@ -35,12 +35,12 @@ class ProbeUpdate(Update):
 def coordinates(
     layout: Layout, layers: Sequence[str], ratio: float, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return which entries of a model's flat vector make a client's profile vector.
+    """Return which entries of a model's flat vector make a client's profile vector, int64 (d_hat,), rising.
 
-    Client and server call it with equal arguments and generators of equal seed, so that no index travels. They are
-    (d_hat,), rising, of the trainable parameters alone: running statistics and counters would outweigh these by
-    orders of magnitude. `layers` are name prefixes of those that count; none: all. `ratio` is d / d_hat: one entry in
-    so many is drawn, without replacement; 1 takes all.
+    Client and server call it with equal arguments and generators of equal seed, so that no index travels. Only
+    trainable parameters can be among the entries: running statistics and counters would outweigh them by orders of
+    magnitude. `layers` are name prefixes, none for all; `ratio` is d / d_hat: one entry in so many is drawn, without
+    replacement.
 
     Source: CFL-GP, App. E.1 (random coordinates, drawn once) and E.2 (chosen layers).
     """

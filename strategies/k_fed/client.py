@@ -34,10 +34,9 @@ def kmeans(client: Client) -> RecordDict:
 
 
 def feature_rows(x: Tensor, y: Tensor, num_outputs: int, features: str) -> Rows:
-    """Return one row for each sample: its input, flat, and beside it its target where that is asked for.
+    """Return one row for each sample, float64 (n, D): its input, flat, then its target where that is asked for.
 
-    Labels of `num_outputs` classes become one-hot; a regression's target is one entry. `features` is ``inputs`` or
-    ``inputs_and_targets``.
+    Class labels become one-hot; the target of a regression is one entry.
     """
     if features not in FEATURES:
         raise ValueError(f"features={features!r} must be one of {', '.join(FEATURES)}.")
@@ -52,11 +51,10 @@ def feature_rows(x: Tensor, y: Tensor, num_outputs: int, features: str) -> Rows:
 def local_centres(
     rows: Rows, num_clusters: int, rng: np.random.Generator, method: str = "kmeans"
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the centres of a client's samples and how many belong to each.
+    """Return the centres (k'', D) of a client's samples and how many, at least one, belong to each (k'',).
 
-    `num_clusters` is k', at least 1; fewer centres come out where there are fewer distinct samples (n, D). 1: the
-    mean, no k-means. `method` is ``kmeans`` (k-means++, the best of ten starts) or ``awasthi_sheffet``. Centres are
-    (k'', D), sizes (k'',), each at least 1.
+    There are at most `num_clusters`, k', and fewer where there are fewer distinct samples. 1: the mean, no k-means.
+    `method` is ``kmeans`` (k-means++, the best of ten starts) or ``awasthi_sheffet``.
 
     Source: Dennis et al. 2021, Alg. 1, whose k-means is Awasthi and Sheffet's. Deviation: ``kmeans`` is ours.
     """

@@ -30,10 +30,10 @@ def principal_vectors(client: Client) -> RecordDict:
 def principal_directions(
     inputs: NDArray[np.float64], labels: NDArray[np.integer], count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the first left singular vectors of each class's inputs, which are taken as they are, not centred.
+    """Return the first left singular vectors (D, m) of each class's inputs (n, D), not centred, and their places.
 
-    There are `count` (p) vectors of each class, or as many as the rank of its `inputs` (n, D). They are (D, m), of
-    length 1, class by class; their places (m,) are rising: class times `count` plus the vector's rank in its class.
+    The vectors have length 1 and stand class by class; a class whose inputs have a lower rank than `count` has as
+    many as that. Places (m,), rising, are the class times `count` plus the vector's rank in its class.
     """
     found, places = [], []
     for label in np.unique(labels):

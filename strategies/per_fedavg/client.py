@@ -30,22 +30,8 @@ class Adaptation(Term):
     drawn for each step, without replacement and apart from D', whose order is that of a training without this term:
     with alpha = 0 both trainings are equal to the bit. Buffers, such as running statistics, follow D' alone.
 
-    Parameters
-    ----------
-    alpha
-        Size of the adaptation's step, at least 0.
-    x, y, weights
-        All of the client's samples, and the weight of each in the loss; None: 1 each.
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
-    training
-        Its batch size is that of D and of D'' (or all samples, if fewer), its precision that of their passes.
-    rng
-        Draws D and D'', and seeds dropout on them.
-    exact
-        Whether the Hessian counts.
-    augment
-        See `florets.task.training.losses.Objective`: of D and D'' too.
+    D and D'' have the training's batch size (or all samples, if fewer) and precision, and its augmentation; `rng`
+    draws them, and seeds dropout on them.
 
     Source: Fallah et al. 2020 (Per-FedAvg, arXiv 2002.07948), Alg. 1 (the local steps), and its first-order variant.
     Deviation: the paper approximates the product by a difference of gradients.

@@ -29,23 +29,11 @@ LARGEST_BLOCK = 2**22
 
 
 def sample_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, loss: str) -> Float32:
-    """Return the negative gradient of the loss of each sample at each model.
+    """Return the negative gradient of the loss of each sample at each model, float32 (A, n, R).
 
-    Parameters
-    ----------
-    module
-        A module of the models' shape; it is put into eval mode, its parameters do not count.
-    estimates
-        float32 (A, R): A models, flat in the order of the module's state dict.
-    x, y
-        Inputs (n, *input_shape) and targets (n,).
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
-
-    Returns
-    -------
-    ndarray
-        float32 (A, n, R); zero where an entry is no trained parameter (buffers), so that it never moves.
+    `estimates` (A, R) are models, flat in the order of the state dict of `module`, which is put into eval mode and
+    whose parameters do not count. Entries that are no trained parameter (buffers) have zeros, so that they never
+    move.
 
     Source: mixed regression, Phase 1 (epsilon(x, y, theta)) and Remark 3.
     """
@@ -120,16 +108,6 @@ def _torch_moments(module: nn.Module, estimates: Float32, x: Tensor, y: Tensor, 
         np.negative(found.detach().flatten(2).cpu().numpy(), out=moments[:, :, places[name]])
 
 
-def unflatten(module: nn.Module, vector: Float32) -> dict[str, Tensor]:
-    """Return the state dict whose values are a flat vector (R,), each in the dtype of the module's own."""
-    state, start = {}, 0
-    for name, value in module.state_dict().items():
-        part = torch.from_numpy(vector[start : start + value.numel()].copy())
-        state[name] = part.reshape(value.shape).to(value.dtype)
-        start += value.numel()
-    return state
-
-
 Pairing = Literal["all", "halves", "single"]
 Float64 = NDArray[np.float64]
 _MOST_ROWS = 500
@@ -169,22 +147,10 @@ class LocalMoments:
         return sample_moments(self.module, estimates, self.x[rows], self.y[rows], self.loss)
 
     def term(self, left: Float32, right: Float32 | None, bases: Float32, transposed: bool) -> Float32:
-        """Return Y Q, or Y^T Q, for each anchor.
+        """Return Y Q, or Y^T Q if `transposed`, (A, R, k), for the basis Q of each anchor.
 
-        Parameters
-        ----------
-        left, right
-            float32 (A, R): estimates at which the first and the second example of a pair is taken; `right` None: the
-            same.
-        bases
-            float32 (A, R, k), the Q of each anchor.
-        transposed
-            Y^T in place of Y.
-
-        Returns
-        -------
-        ndarray
-            float32 (A, R, k)
+        The first and the second example of a pair are taken at the estimates `left` and `right` (A, R); None: the
+        same.
 
         Source: mixed regression, Alg. 3, l. 5 and 8.
         """
@@ -204,11 +170,8 @@ class LocalMoments:
     def factors(self, left: Float32, right: Float32 | None) -> tuple[Float32, Float32 | None]:
         """Return the factors of the moment matrices, as `direct` mode sends them.
 
-        Returns
-        -------
-        tuple
-            All pairs: every moment (A, n, R) at `left`, and at `right` unless it is None. Otherwise the two vectors
-            (A, 1, R) each.
+        All pairs: every moment (A, n, R) at `left`, and at `right` unless it is None. Otherwise the two vectors (A,
+        1, R) each.
         """
         if self.pairing == "all":
             return self.at(left), None if right is None else self.at(right)
@@ -261,25 +224,6 @@ class LocalMoments:
         return (slice(start, min(start + step, end)) for start in range(begin, end, step))
 
 
-@dataclass(frozen=True)
-class StepSettings:
-    """Size of the step.
-
-    Parameters
-    ----------
-    alpha, beta
-        Bounds on the covariance of the inputs, both 1 for standard normal inputs.
-    stop_below
-        Residual sigma up to which the anchor stays where it is; negative: never.
-
-    Source: mixed regression, Phase 1, l. 12 and 13 (stop_below is epsilon alpha Delta / sqrt(2)).
-    """
-
-    alpha: float = 1.0
-    beta: float = 1.0
-    stop_below: float = -1.0
-
-
 def factors(client: Client) -> RecordDict:
     """Return the factors of this client's moment matrices: with all pairs, every example's gradient at every anchor.
 
@@ -316,11 +260,14 @@ def moment_descent(client: Client) -> RecordDict:
     layout = Layout.of({name: received[name] for name in names}, untrained_entries(moments.module))
     estimate = layout.flatten(received)
     basis = session.arrays(client.arrays(kinds.BASES))[kinds.BASIS]
-    settings = StepSettings(
-        client.number(kinds.STEP_ALPHA), client.number(kinds.STEP_BETA), client.number(kinds.STOP_BELOW, -1.0)
-    )
     projected = moments.projected(estimate.astype(np.float32), basis)
-    step, residual = anchor_step(projected, moments.pairing, settings)
+    step, residual = anchor_step(
+        projected,
+        moments.pairing,
+        client.number(kinds.STEP_ALPHA),
+        client.number(kinds.STEP_BETA),
+        client.number(kinds.STOP_BELOW, -1.0),
+    )
     moments.module.load_state_dict(client.states()[0])
     loss = mean_loss(moments.module, moments.x, moments.y, moments.loss)
     # Buffers have no moments, but a basis can lean on them: all of it where the moments span too little.
@@ -383,22 +330,14 @@ def estimates(client: Client) -> tuple[NDArray[np.float32], NDArray[np.float32] 
     return arrays[kinds.LEFT], arrays.get(kinds.RIGHT)
 
 
-def anchor_step(projected: Float64, pairing: Pairing, settings: StepSettings) -> tuple[Float64, float]:
-    """Return the step in the coordinates of the basis, and the size of the residual.
+def anchor_step(
+    projected: Float64, pairing: Pairing, alpha: float = 1.0, beta: float = 1.0, stop_below: float = -1.0
+) -> tuple[Float64, float]:
+    """Return the step (k,) in the coordinates of the basis, beta_hat alpha sigma / (2 beta^2), and sigma.
 
-    Parameters
-    ----------
-    projected : (n, k) float64
-        The anchor's own moments, projected on its basis.
-    pairing
-        See `moments.LocalMoments`; ``single`` takes n/2 disjoint pairs here, as the paper does.
-
-    Returns
-    -------
-    step : (k,) float64
-        beta_hat alpha sigma / (2 beta^2), or zero where the anchor has arrived.
-    residual : float
-        sigma, the root of A's first singular value, at least 0.
+    Sigma, the residual, is the root of A's first singular value; up to `stop_below` the anchor has arrived: no step.
+    Alpha and beta bound the covariance of the inputs, both 1 for standard normal inputs. `projected` (n, k) are the
+    anchor's own moments, projected on its basis; with ``single`` n/2 disjoint pairs are taken here, as in the paper.
 
     Source: mixed regression, Phase 1, l. 11 to 15, and equation (2).
     Deviation: sigma^2 is beta_hat^T A beta_hat in the paper. The two are one wherever A is symmetric and that form is
@@ -414,9 +353,9 @@ def anchor_step(projected: Float64, pairing: Pairing, settings: StepSettings) ->
     if direction @ projected.mean(axis=0) < 0:
         direction = -direction
     residual = float(values[0]) ** 0.5
-    if residual <= settings.stop_below:
+    if residual <= stop_below:
         return np.zeros_like(direction), residual
-    return direction * settings.alpha * residual / (2 * settings.beta**2), residual
+    return direction * alpha * residual / (2 * beta**2), residual
 
 
 def moment_matrix(projected: Float64, pairing: Pairing) -> Float64:

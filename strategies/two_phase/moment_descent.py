@@ -56,12 +56,7 @@ class MomentScale:
     def judge(self, sizes: FloatArray, factor: float = MOMENT_FACTOR) -> BoolArray:
         """Raise the reference to one exchange's median; return the mask (M,) of sizes above `factor` times it.
 
-        Parameters
-        ----------
-        sizes : (M,) float
-            Each client's `term_size` or `factors_size`, finite; of fewer than three clients none is an outlier.
-        factor : float
-            How many times is too much, at least 1.
+        The sizes are each client's `term_size` or `factors_size`; of fewer than three clients none is an outlier.
         """
         if len(sizes) < LEAST_CLIENTS:
             return np.zeros(len(sizes), dtype=bool)
@@ -77,15 +72,10 @@ def longest_columns(bases: FloatArray) -> FloatArray:
 
 
 def term_size(term: NDArray[np.floating], unit: FloatArray) -> float:
-    """Return the size of a client's moment matrices, as far as its products with bases show it.
+    """Return the size of a client's moment matrices, as far as their products (A, R, k) with bases show it.
 
-    Parameters
-    ----------
-    term : (A, R, k) float
-        The products, finite.
-    unit : (A,) float
-        `longest_columns` of the bases that were multiplied, so that the sizes of all steps of an orthogonal iteration
-        can be compared: only every second one starts from orthonormal columns.
+    The `unit` (A,), `longest_columns` of the bases, makes the sizes of all steps of an orthogonal iteration
+    comparable: only every second one starts from orthonormal columns.
     """
     largest = np.abs(term).max(axis=(1, 2), initial=0.0).astype(np.float64)
     return float((largest / np.where(unit > 0, unit, 1.0)).max(initial=0.0))
@@ -109,24 +99,6 @@ def factors_size(left: NDArray[np.floating], right: NDArray[np.floating], all_pa
 
 _DENSE = 128
 """Up to this size the matrix itself is formed: it is small, and the exact decomposition is as fast."""
-
-
-@dataclass(frozen=True)
-class Factors:
-    """One client's moment matrices as sums of outer products, for A anchors.
-
-    Attributes
-    ----------
-    left, right
-        (A, p, R) each.
-    all_pairs
-        True: Y = (s_l s_r^T - sum_j l_j r_j^T) / (p (p - 1)) with s the sums over j, the mean over all ordered pairs
-        of different examples. False: Y = l_1 r_1^T, and p is 1.
-    """
-
-    left: FloatArray
-    right: FloatArray
-    all_pairs: bool
 
 
 def random_bases(num_anchors: int, size: int, rank: int, rng: np.random.Generator) -> FloatArray:
@@ -160,28 +132,38 @@ def orthonormal_columns(stack: FloatArray) -> FloatArray:
     return bases
 
 
-def leading_bases(clients: list[Factors], weights: FloatArray, rank: int, rng: np.random.Generator) -> FloatArray:
+def leading_bases(
+    clients: Sequence[LocalFactors | TwoSidedFactors],
+    weights: FloatArray,
+    rank: int,
+    all_pairs: bool,
+    rng: np.random.Generator,
+) -> FloatArray:
     """Return the first left singular vectors (A, R, rank) of each anchor's weighted mean of moment matrices.
 
-    `rng` is for start vectors of the sparse solver, and the bases of matrices that are zero.
+    A client's matrix is l_1 r_1^T, or with `all_pairs` the mean over all ordered pairs of different examples,
+    (s_l s_r^T - sum_j l_j r_j^T) / (p (p - 1)) with s the sums over j. `rng` is for start vectors of the sparse
+    solver, and the bases of matrices that are zero.
 
     Source: mixed regression, Phase 1, l. 9, by direct singular value decomposition as in its experiments (Sec. V).
     """
     bases = []
     shares = weights / weights.sum()
     for anchor in range(len(clients[0].left)):
-        rows = [_rows(factors, anchor, share) for factors, share in zip(clients, shares, strict=True)]
+        rows = [_rows(local, anchor, share, all_pairs) for local, share in zip(clients, shares, strict=True)]
         left, right, coefficients = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         with one_thread():
             bases.append(_left_vectors(left, right, coefficients, rank, rng))
     return np.stack(bases)
 
 
-def _rows(factors: Factors, anchor: int, share: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    left, right = (np.asarray(side[anchor], dtype=np.float64) for side in (factors.left, factors.right))
-    if not factors.all_pairs:
-        return left, right, np.full(len(left), share)
+def _rows(
+    local: LocalFactors | TwoSidedFactors, anchor: int, share: float, all_pairs: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    left, right = (np.asarray(side[anchor], dtype=np.float64) for side in (local.left, local.right))
     count = len(left)
+    if not all_pairs:
+        return left, right, np.full(count, share)
     signs = np.append(1.0, np.full(count, -1.0))
     sums = [np.vstack([side.sum(axis=0), side]) for side in (left, right)]
     return sums[0], sums[1], signs * share / (count * (count - 1))
@@ -210,135 +192,6 @@ def _left_vectors(
     # svds returns them in rising order; where the matrix has a lower rank, the rest is noise of a null space.
     leading: FloatArray = np.ascontiguousarray(vectors[:, np.argsort(values)[::-1]])
     return leading
-
-
-def find_bases(
-    context: Round,
-    clients: Sequence[Client],
-    estimates: FloatArray,
-    settings: TwoPhaseSettings,
-    scale: MomentScale,
-) -> FloatArray:
-    """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
-
-    Parameters
-    ----------
-    clients
-        Those asked, each with at least two examples.
-    estimates : (A, R) float64
-        The anchors' estimates.
-    scale
-        Reference size of moments, by which outliers are rejected; it is brought up to date.
-    """
-    records = _estimate_records(context, clients, estimates, settings.noise)
-    rank = min(context.models.count, estimates.shape[1])
-    with context.meter.part("subspace"):
-        if settings.subspace == "direct":
-            return _direct(context, clients, records, estimates.shape, rank, settings, scale)
-        return _iterate(context, clients, records, estimates.shape, rank, settings, scale)
-
-
-def _iterate(
-    context: Round,
-    clients: Sequence[Client],
-    records: Mapping[str, ArrayRecord],
-    shape: tuple[int, ...],
-    rank: int,
-    settings: TwoPhaseSettings,
-    scale: MomentScale,
-) -> FloatArray:
-    """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
-    size = (shape[0], shape[1], rank)
-    bases = random_bases(*size, context.random(Purpose.SUBSPACE))
-    for step in range(settings.inner_steps):
-        transposed = step % 2 == 0
-        sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
-        config = {kinds.PAIRING: settings.pairing, kinds.TRANSPOSED: int(transposed)}
-        requests = [
-            context.request_custom(
-                SUBSPACE,
-                client,
-                None,
-                config,
-                {kinds.ESTIMATES: records[client.key], kinds.BASES: sent},
-                category="query",
-            )
-            for client in clients
-        ]
-        replies = context.ask(requests, lambda _, content: codec.read(Term, content, A=size[0], R=size[1], k=size[2]))
-        unit = longest_columns(bases)
-        replies = _reject_outliers(context, replies, [term_size(term.terms, unit) for _, term in replies.ok], scale)
-        context.require(replies, "term of the moments")
-        weights = _weights([term.num_examples for _, term in replies.ok], settings)
-        mean = weighted_mean((term.terms for _, term in replies.ok), weights)
-        bases = mean if transposed else orthonormal_columns(mean)
-    return bases
-
-
-def _direct(
-    context: Round,
-    clients: Sequence[Client],
-    records: Mapping[str, ArrayRecord],
-    shape: tuple[int, ...],
-    rank: int,
-    settings: TwoPhaseSettings,
-    scale: MomentScale,
-) -> FloatArray:
-    all_pairs = settings.pairing == "all"
-    # A client's matrix has as many rows as it said it has examples, whatever it claims now.
-    rows = {client.key: client.num_examples if all_pairs else 1 for client in clients}
-    symmetric = all_pairs and settings.noise == 0
-    config = {kinds.PAIRING: settings.pairing}
-    requests = [
-        context.request_custom(
-            MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
-        )
-        for client in clients
-    ]
-
-    def read(key: str, content: RecordDict) -> LocalFactors | TwoSidedFactors:
-        kind: type[LocalFactors | TwoSidedFactors] = LocalFactors if symmetric else TwoSidedFactors
-        return codec.read(kind, content, A=shape[0], p=rows[key], R=shape[1])
-
-    replies = context.ask(requests, read)
-    sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
-    replies = _reject_outliers(context, replies, sizes, scale)
-    context.require(replies, "set of moments")
-    weights = _weights([local.num_examples for _, local in replies.ok], settings)
-    local = [
-        Factors(np.asarray(found.left, np.float64), np.asarray(found.right, np.float64), all_pairs)
-        for _, found in replies.ok
-    ]
-    return leading_bases(local, weights, rank, context.random(Purpose.SUBSPACE))
-
-
-def _reject_outliers(context: Round, replies: Replies[T], sizes: list[float], scale: MomentScale) -> Replies[T]:
-    """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
-    mask = scale.judge(np.array(sizes))
-    keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
-    return context.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
-
-
-def _weights(examples: list[int], settings: TwoPhaseSettings) -> FloatArray:
-    """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
-    return np.ones(len(examples)) if settings.pairing == "single" else np.array(examples, dtype=np.float64)
-
-
-def _estimate_records(
-    context: Round, clients: Sequence[Client], estimates: FloatArray, noise: float
-) -> dict[str, ArrayRecord]:
-    """Return what each client is told of the estimates; one shared record where all are told the same."""
-    if noise == 0:
-        shared = ArrayRecord({kinds.LEFT: Array(estimates.astype(np.float32))})
-        return {client.key: shared for client in clients}
-    records = {}
-    for client in clients:
-        rng = generator(context.seed, context.server_round, Purpose.ANCHOR_NOISE, client.number)
-        left, right = estimates + noise * rng.standard_normal((2, *estimates.shape))
-        records[client.key] = ArrayRecord(
-            {kinds.LEFT: Array(left.astype(np.float32)), kinds.RIGHT: Array(right.astype(np.float32))}
-        )
-    return records
 
 
 def num_anchors(num_clusters: int) -> int:
@@ -382,15 +235,9 @@ def largest_groups(groups: IntArray, num_groups: int) -> IntArray:
 
 
 def centres(estimates: FloatArray, groups: IntArray, bank: FloatArray) -> FloatArray:
-    """Return the models (K, R): the mean of each group's estimates; a model without a group is that of `bank`.
+    """Return the models (K, R): the mean of each group's estimates (A, R); a model without a group is that of `bank`.
 
-    Parameters
-    ----------
-    estimates : (A, R) float64
-    groups : (A,) int64
-        Model of each anchor, -1 for none.
-    bank : (K, R) float64
-        Not modified.
+    `groups` (A,) are the model of each anchor, -1 for none.
     """
     result = np.array(bank, dtype=np.float64)
     for group in range(len(bank)):
@@ -498,13 +345,13 @@ class MomentDescent:
         clients = self._draw_clients(context, online) if movers else []
         taking_part = {client.key: client for client in (*clients, *movers)}
         participants = [client for _, client in sorted(taking_part.items())]
+
+        def read(_: str, content: RecordDict) -> AnchorUpdate:
+            return codec.read(AnchorUpdate, content, layout=layout, model=0)
+
         if not movers:
-            return Plan(
-                [],
-                lambda _, content: codec.read(AnchorUpdate, content, layout=layout, model=0),
-                participants=participants,
-            )
-        bases = find_bases(context, clients, self.state.estimates[moving], self.settings, self.state.scale)
+            return Plan([], read, participants=participants)
+        bases = self._bases(context, clients, self.state.estimates[moving])
         settings = {
             kinds.PAIRING: self.settings.pairing,
             kinds.STEP_ALPHA: self.settings.alpha,
@@ -521,12 +368,117 @@ class MomentDescent:
             )
             for anchor, row, basis in zip(movers, moving, bases, strict=True)
         ]
-        return Plan(
-            requests,
-            lambda _, content: codec.read(AnchorUpdate, content, layout=layout, model=0),
-            lambda updates: self._combine(context, updates),
-            participants=participants,
+        return Plan(requests, read, lambda updates: self._combine(context, updates), participants=participants)
+
+    def _bases(self, context: Round, clients: Sequence[Client], estimates: FloatArray) -> FloatArray:
+        """Return each anchor's basis (A, R, k), k being the number of models (or R, where that is less).
+
+        The clients have at least two examples each; `estimates` (A, R) are the anchors' own.
+        """
+        records = self._estimate_records(context, clients, estimates)
+        rank = min(context.models.count, estimates.shape[1])
+        find = self._direct if self.settings.subspace == "direct" else self._iterate
+        with context.meter.part("subspace"):
+            return find(context, records, (*estimates.shape, rank), clients)
+
+    def _iterate(
+        self,
+        context: Round,
+        records: Mapping[str, ArrayRecord],
+        size: tuple[int, int, int],
+        clients: Sequence[Client],
+    ) -> FloatArray:
+        """Alg. 3 for all anchors at once: T1 exchanges a round, not T1 for each anchor."""
+        bases = random_bases(*size, context.random(Purpose.SUBSPACE))
+        for step in range(self.settings.inner_steps):
+            transposed = step % 2 == 0
+            sent = ArrayRecord({kinds.BASES: Array(bases.astype(np.float32))})
+            config = {kinds.PAIRING: self.settings.pairing, kinds.TRANSPOSED: int(transposed)}
+            requests = [
+                context.request_custom(
+                    SUBSPACE,
+                    client,
+                    None,
+                    config,
+                    {kinds.ESTIMATES: records[client.key], kinds.BASES: sent},
+                    category="query",
+                )
+                for client in clients
+            ]
+            replies = context.ask(
+                requests, lambda _, content: codec.read(Term, content, A=size[0], R=size[1], k=size[2])
+            )
+            unit = longest_columns(bases)
+            sizes = [term_size(term.terms, unit) for _, term in replies.ok]
+            replies = self._without_outliers(context, replies, sizes)
+            context.require(replies, "term of the moments")
+            weights = self._weights([term.num_examples for _, term in replies.ok])
+            mean = weighted_mean((term.terms for _, term in replies.ok), weights)
+            bases = mean if transposed else orthonormal_columns(mean)
+        return bases
+
+    def _direct(
+        self,
+        context: Round,
+        records: Mapping[str, ArrayRecord],
+        size: tuple[int, int, int],
+        clients: Sequence[Client],
+    ) -> FloatArray:
+        all_pairs = self.settings.pairing == "all"
+        # A client's matrix has as many rows as it said it has examples, whatever it claims now.
+        rows = {client.key: client.num_examples if all_pairs else 1 for client in clients}
+        kind: type[LocalFactors | TwoSidedFactors] = (
+            LocalFactors if all_pairs and self.settings.noise == 0 else TwoSidedFactors
         )
+        config = {kinds.PAIRING: self.settings.pairing}
+        requests = [
+            context.request_custom(
+                MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
+            )
+            for client in clients
+        ]
+
+        def read(key: str, content: RecordDict) -> LocalFactors | TwoSidedFactors:
+            return codec.read(kind, content, A=size[0], p=rows[key], R=size[1])
+
+        replies = context.ask(requests, read)
+        sizes = [factors_size(local.left, local.right, all_pairs) for _, local in replies.ok]
+        replies = self._without_outliers(context, replies, sizes)
+        context.require(replies, "set of moments")
+        weights = self._weights([local.num_examples for _, local in replies.ok])
+        rng = context.random(Purpose.SUBSPACE)
+        return leading_bases([local for _, local in replies.ok], weights, size[2], all_pairs, rng)
+
+    def _without_outliers(self, context: Round, replies: Replies[T], sizes: list[float]) -> Replies[T]:
+        """Return the replies without those whose moments no benign data give: one would turn all the subspaces."""
+        mask = self.state.scale.judge(np.array(sizes))
+        keys = {key for (key, _), is_outlier in zip(replies.ok, mask, strict=True) if is_outlier}
+        return context.reject(replies, keys, "rejected as an outlier: its moments are far larger than the others'")
+
+    def _weights(self, examples: list[int]) -> FloatArray:
+        """Return the clients' weights: with one pair each, all count alike (Phase 1's Y); else n_i (Alg. 3)."""
+        return np.ones(len(examples)) if self.settings.pairing == "single" else np.array(examples, dtype=np.float64)
+
+    def _estimate_records(
+        self, context: Round, clients: Sequence[Client], estimates: FloatArray
+    ) -> dict[str, ArrayRecord]:
+        """Return the estimates that each client is sent; one shared record without noise."""
+        if self.settings.noise == 0:
+            return dict.fromkeys(
+                [client.key for client in clients],
+                ArrayRecord({kinds.LEFT: Array(estimates.astype(np.float32))}),
+            )
+        records = {}
+        for client in clients:
+            rng = generator(context.seed, context.server_round, Purpose.ANCHOR_NOISE, client.number)
+            sides = estimates + self.settings.noise * rng.standard_normal((2, *estimates.shape))
+            records[client.key] = ArrayRecord(
+                {
+                    name: Array(side.astype(np.float32))
+                    for name, side in zip((kinds.LEFT, kinds.RIGHT), sides, strict=True)
+                }
+            )
+        return records
 
     def end(self, num_models: int) -> bool:
         """End phase 1 before its time, with the estimates that there are; say whether the anchors heard suffice."""

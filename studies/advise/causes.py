@@ -112,9 +112,7 @@ def _compared(sites: Mapping[str, Site]) -> "pd.DataFrame":
 
     binary = {key: one.counts for key, one in sites.items() if one.counts is not None and len(one.counts) == 2}
     shares = {key: float(counts[1] / counts.sum()) for key, counts in binary.items()}
-    usual = (
-        shares[_middle({key: (share, sites[key].records) for key, share in shares.items()})] if shares else math.nan
-    )
+    usual = shares[_middle(shares, sites)] if shares else math.nan
     rows = [
         (key, name, one.count, one.mean, one.variance, one.width, shares.get(key, math.nan), usual)
         for key, site in sites.items()
@@ -134,10 +132,10 @@ def _compared(sites: Mapping[str, Site]) -> "pd.DataFrame":
     return frame.assign(ratio=ratio.where(~is_less, of_range))
 
 
-def _middle(values: Mapping[str, tuple[float, int]]) -> str:
+def _middle(values: Mapping[str, float], sites: Mapping[str, Site]) -> str:
     """Return the site whose value is in the middle, weighted by records."""
-    ordered = sorted(values, key=lambda key: values[key][0])
-    records = np.cumsum([values[key][1] for key in ordered])
+    ordered = sorted(values, key=lambda key: values[key])
+    records = np.cumsum([sites[key].records for key in ordered])
     return ordered[int(np.searchsorted(records, records[-1] / 2))]
 
 
@@ -231,26 +229,22 @@ def _label_reason(sites: Mapping[str, Site], quantile: float) -> Reason | None:
         found: list[Reason] = []
         for label in [1] if width == 2 else range(width):
             shares = {key: float(counts[label] / counts.sum()) for key, counts in with_counts.items()}
-            usual = shares[_middle({key: (share, sites[key].records) for key, share in shares.items()})]
-            apart = {
-                key: share
-                for key, share in shares.items()
-                if abs(share - usual) > max(_SHARE, quantile * _error_of_share(usual, sites[key].records))
-            }
+            usual = shares[_middle(shares, sites)]
+            least = {key: max(_SHARE, quantile * _error_of_share(usual, sites[key].records)) for key in shares}
+            apart = {key: share for key, share in shares.items() if abs(share - usual) > least[key]}
             if apart:
                 found.append(Reason("labels", tuple(apart), shares=apart, elsewhere=usual, label=label))
         return max(found, key=lambda one: len(one.sites), default=None)
     targets = {key: site.target for key, site in sites.items() if site.target is not None}
     if len(targets) < 2:
         return None
-    middle = targets[_middle({key: (one.mean, one.count) for key, one in targets.items()})]
+    middle = targets[_middle({key: one.mean for key, one in targets.items()}, sites)]
     scale = math.sqrt(float(np.median([one.variance for one in targets.values()]))) or 1.0
-    levels = {
-        key: one.mean
-        for key, one in targets.items()
-        if abs(one.mean - middle.mean)
-        > max(_SHIFT * scale, quantile * math.sqrt(one.variance / one.count + middle.variance / middle.count))
-    }
+    levels = {}
+    for key, one in targets.items():
+        error = math.sqrt(one.variance / one.count + middle.variance / middle.count)
+        if abs(one.mean - middle.mean) > max(_SHIFT * scale, quantile * error):
+            levels[key] = one.mean
     return Reason("labels", tuple(levels), shares=levels, elsewhere=middle.mean) if levels else None
 
 
@@ -265,12 +259,8 @@ def rule_of(
 ) -> Reason | None:
     """Return that groups follow different rules, where their models' losses on each other's records say so.
 
-    Parameters
-    ----------
-    losses
-        By client, of each group's model on its training records.
-    gains
-        Whether a model per group predicts better than one for all, also with intercepts, by more than chance.
+    `losses`: by client, of each group's model on its training records. `gains`: whether a model per group predicts
+    better than one for all, also with intercepts, by more than chance.
     """
     if len(groups) < 2:
         return None

@@ -154,10 +154,8 @@ class Criterion:
         methods differ is added, as for small samples of paired proportions (Agresti and Min 2005): where two models
         have the same mistakes no resample differs, and the bootstrap alone would have no width.
 
-        Parameters
-        ----------
-        constant_figure
-            The second is the constant answer, with this figure over all records, which is taken as it is.
+        `constant_figure`: the second is the constant answer, with this figure over all records, which is taken as it
+        is.
         """
         first, second = self.compared(first), self.compared(second)
         is_fixed = self.together and constant_figure is not None
@@ -199,14 +197,12 @@ class Criterion:
 
     def _error_over_records(self, first: Tests, second: Tests) -> float:
         """Return the standard error of the gain by the clients' replicates; infinite where one sends none."""
-        known = [self._replicates(test, second.get(key)) for key, test in first.items()]
-        values = [gains for gains in known if gains is not None]
-        if len(values) < len(known) or not values:
+        values = [gains for key, test in first.items() if len(gains := self._replicates(test, second.get(key)))]
+        if len(values) < len(first) or not values:
             return math.inf
         gains = np.stack(values)
-        weights = np.array(
-            [effective(test, self.measure) if self.together else self.weight(test) for test in first.values()]
-        )
+        sizes = np.array([effective(test, self.measure) for test in first.values()])
+        weights = sizes if self.together else np.minimum(sizes, FEW_RECORDS)
         # Of resamples without one of the classes the figure is not defined.
         is_known = np.isfinite(gains)
         total = (weights[:, np.newaxis] * is_known).sum(axis=0)
@@ -215,18 +211,17 @@ class Criterion:
         if len(means) < 2:
             return math.inf
         shares = weights / weights.sum()
-        sizes = np.array([max(effective(test, self.measure), 1.0) for test in first.values()])
         # Of measures without an upper end nobody knows what one record more would do.
-        one_more = float((shares**2 / sizes).sum()) if self.measure in OF_CLASSES[:4] else 0.0
+        one_more = float((shares**2 / np.maximum(sizes, 1.0)).sum()) if self.measure in OF_CLASSES[:4] else 0.0
         one_more *= abs(gain(1.0, 0.0, self.measure))
         return float(np.sqrt(means.var(ddof=1) + one_more**2))
 
-    def _replicates(self, first: PartStatistics, second: PartStatistics | None) -> FloatArray | None:
-        """Return the gain in each resample of a client's records; None without replicates."""
+    def _replicates(self, first: PartStatistics, second: PartStatistics | None) -> FloatArray:
+        """Return the gain in each resample of a client's records; empty without replicates."""
         own = first.replicates.get(self.measure)
         other = np.zeros(1) if second is None else second.replicates.get(self.measure)
         if own is None or other is None:
-            return None
+            return np.empty(0)
         return gain(1.0, 0.0, self.measure) * (own.astype(np.float64) - other.astype(np.float64))
 
     def gain_of(self, first: PartStatistics, second: PartStatistics) -> tuple[float, float, float]:
@@ -236,7 +231,7 @@ class Criterion:
         """
         mean = gain(self.own(first), self.own(second), self.measure)
         replicates = self._replicates(first, second)
-        known = np.empty(0) if replicates is None else replicates[np.isfinite(replicates)]
+        known = replicates[np.isfinite(replicates)]
         if len(known) < 100:
             return mean, math.nan, math.nan
         low, high = np.quantile(known, [0.025, 0.975])
@@ -313,10 +308,9 @@ class ConstantAnswer:
         for part in parts if measure != "loss" and statistics else ():
             known = constant(statistics, measure, part)  # type: ignore[arg-type]
             over_records[part] = known.pooled
-            own = {key: (statistics[key].parts[part], figure) for key, figure in known.clients.items()}
             tests[part] = {
-                key: _Fixed(test.n, {measure: figure}, test.sums)
-                for key, (test, figure) in own.items()
+                key: _Fixed((test := statistics[key].parts[part]).n, {measure: figure}, test.sums)
+                for key, figure in known.clients.items()
                 if not math.isnan(figure)
             }
         return cls(measure, tests, over_records)
@@ -340,11 +334,8 @@ class ConstantAnswer:
 def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
     """Return the method to use, by the validation records alone: the simplest that none beats by more than chance.
 
-    Parameters
-    ----------
-    candidates
-        In the order of preference, the simplest first; at least one. One without a finite result is taken only where
-        none has any.
+    `candidates`: in the order of preference, the simplest first; at least one. One without a finite result is taken
+    only where none has any.
     """
     candidates = [one for one in candidates if math.isfinite(criterion.figure(one.validation))] or list(candidates)
 
@@ -355,9 +346,8 @@ def choose(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
         found = (criterion.difference(other.validation, one.validation) for other in candidates if other is not one)
         return any(gain.mean - wider * gain.half > 0 for gain in found)
 
-    unbeaten = next((one for one in candidates if not beaten(one)), None)
     # Differences that chance allows need not be transitive.
-    return unbeaten or best(candidates, criterion)
+    return next((one for one in candidates if not beaten(one)), None) or best(candidates, criterion)
 
 
 def best(candidates: Sequence[Outcome], criterion: Criterion) -> Outcome:
@@ -379,11 +369,8 @@ def low_sites(outcome: Outcome, criterion: Criterion, level: float = 0.01) -> li
     """
     if criterion.measure not in ("accuracy", "balanced_accuracy", "auc"):
         return []
-    both = {
-        key: found
-        for key, test in outcome.test.items()
-        if (found := _joined(test, outcome.validation.get(key), criterion)) is not None
-    }
+    pairs = {key: (test, outcome.validation.get(key)) for key, test in outcome.test.items()}
+    both = {key: found for key, pair in pairs.items() if (found := _joined(*pair, criterion))}
     if len(both) < 3:
         return []
     quantile = NormalDist().inv_cdf(1 - level / len(both))

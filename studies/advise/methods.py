@@ -86,12 +86,8 @@ def _key(text: str) -> str:
 class Question:
     """What is asked: an experiment, without a strategy.
 
-    Attributes
-    ----------
-    base
-        The experiment with FedAvg, which says everything that all runs share.
-    slower
-        Factor of the experiment's learning rate, below 1 where training diverges with it.
+    `base`: the experiment with FedAvg, which says everything that all runs share. `slower`: factor of the
+    experiment's learning rate, below 1 where training diverges with it.
     """
 
     overrides: tuple[str, ...]
@@ -107,9 +103,8 @@ class Question:
         for entry in read_overrides(overrides, problems):
             if entry.key == "measure":
                 measure = str(entry.value)
-                if measure not in ("auto", *OF_CLASSES, *OF_VALUES):
-                    known = ", ".join((*OF_CLASSES, *OF_VALUES))
-                    problems.append(f"{entry.text}: there is no such measure; use auto, {known}.")
+                if measure not in (known := ("auto", *OF_CLASSES, *OF_VALUES)):
+                    problems.append(f"{entry.text}: there is no such measure; use {', '.join(known)}.")
             if entry.key in _OURS or (entry.key.startswith("strategy.") and entry.key not in _MAY_STAY):
                 problems.append(f"{entry.text}: `florets advise` compares strategies itself; leave it out.")
         if problems:
@@ -196,11 +191,9 @@ def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> li
     if question.base.task.loss == "cross_entropy" and weights not in setup.keys and question.unless_given(weights):
         tried.append(("class weights", replace(setup, keys=(*setup.keys, weights))))
     if not question.gives("train.learning_rate"):
-        least, most = min(setup.rates), max(setup.rates)
-        for text, rates in (
-            ("smaller learning rates", [least / factor for factor in _SMALLER]),
-            ("larger learning rates", [most * factor for factor in _LARGER]),
-        ):
+        smaller = [min(setup.rates) / factor for factor in _SMALLER]
+        larger = [max(setup.rates) * factor for factor in _LARGER]
+        for text, rates in (("smaller learning rates", smaller), ("larger learning rates", larger)):
             tried.append((text, replace(setup, rates=tuple(float(f"{rate:.3g}") for rate in rates))))
     if not question.gives("num_rounds"):
         kept = [key for key in setup.keys if _key(key) != "patience"]
@@ -245,20 +238,18 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     Fine-tuned copies are tested in the runs of FedAvg.
     """
     runs: dict[str, tuple[str, ...]] = {
-        "fedavg": ("strategy=fedavg", f"fine_tune_epochs={question.fine_tune_epochs}"),
-        "intercept": ("strategy=fedavg", "personal=intercept"),
-        "local": ("strategy=local",),
+        "fedavg": ("strategy=fedavg", f"fine_tune_epochs={question.fine_tune_epochs}")
     }
+    if question.base.task.loss != "reconstruction":
+        runs["intercept"] = ("strategy=fedavg", "personal=intercept")
+    runs["local"] = ("strategy=local",)
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
         if finding.kind == "groups":
             runs["group_intercept"] = (*runs["discovery"], "personal=intercept")
     else:
         runs["two_groups"] = ("strategy=discovery", "k=2")
-    runs["clove"] = ("strategy=clove", f"k={num_groups(finding)}")
-    if question.base.task.loss == "reconstruction":
-        del runs["intercept"]
-    return runs
+    return {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
 
 
 def candidate_run(question: Question, setup: Setup, keys: Sequence[str], rate: float) -> Config:
@@ -370,9 +361,8 @@ def search(
                 raise
             continue
         if every_rate:
-            for rate in rates:
-                if rate != middle:
-                    attempt(method, rate)
+            for rate in sorted({*rates} - {middle}):
+                attempt(method, rate)
         elif not math.isfinite(first):
             # Larger rates would diverge as well.
             smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []

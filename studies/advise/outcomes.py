@@ -185,12 +185,8 @@ class Moments:
 class Site:
     """What a site says of its training records.
 
-    Attributes
-    ----------
-    columns
-        Of the numeric inputs, and the share of each category as ``column = category``.
-    counts
-        Records of each class (C,); None for values.
+    `columns`: of the numeric inputs, and the share of each category as ``column = category``. `counts`: records of
+    each class (C,); None for values.
     """
 
     columns: Mapping[str, Moments] = field(default_factory=dict)
@@ -209,12 +205,8 @@ class Site:
 def read_sites(folder: Path, train: Mapping[str, FloatArray], is_regression: bool) -> dict[str, Site]:
     """Return what the sites of a run said of their data.
 
-    Parameters
-    ----------
-    folder
-        The run's, with ``description.json`` where sites described tables or arrays.
-    train
-        By site the training records of each class (C,), or number, mean and sum of squares of the targets (3,).
+    `folder`: the run's, with ``description.json`` where sites described tables or arrays. `train`: by site the
+    training records of each class (C,), or number, mean and sum of squares of the targets (3,).
     """
     path = folder / DESCRIPTION
     sent = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -173,21 +173,13 @@ def _tiles(words: Words) -> list[tuple[str, str, str]]:
 def _methods(words: Words, second: Name | None) -> list[list[Cell]]:
     """Return the table of the methods, the constant answer first."""
     advice, criterion, measure = words.advice, words.advice.criterion, words.measure
-    rows: list[list[Cell]] = [
-        [
-            "method",
-            f"{FORMS[measure].title}, mean over {words.site}s",
-            "over all records",
-            *([] if second is None else [FORMS[second].title]),
-            "compared with the advised",
-            f"lowest {words.site}",
-            "learning rate, rounds",
-            "sent and received, time",
-        ]
-    ]
+    head = ["method", f"{FORMS[measure].title}, mean over {words.site}s", "over all records"]
+    head += [] if second is None else [FORMS[second].title]
+    head += ["compared with the advised", f"lowest {words.site}", "learning rate, rounds", "sent and received, time"]
+    rows: list[list[Cell]] = [[*head]]
 
     def add(
-        title: str, tests: Tests, over_records: float, of_second: float, gain: Difference | None, *rest: str
+        title: str, tests: Tests, all_records: float, of_second: float, gain: Difference | None, *rest: str
     ) -> None:
         chosen = title == advised
         versus = "advised" if chosen else "-"
@@ -195,7 +187,7 @@ def _methods(words: Words, second: Name | None) -> list[list[Cell]]:
             versus = amount(-gain.mean, gain.half, measure, sign=True)
         # The mean that decides or, next to a figure over all records, the plain one.
         mean = criterion.mean_of_sites(tests) if criterion.together else criterion.figure(tests)
-        figures = [value(mean, measure), value(over_records, measure)]
+        figures = [value(mean, measure), value(all_records, measure)]
         figures += [] if second is None else [value(of_second, second)]
         cells = [title, *figures, versus, *rest]
         rows.append([(cell, {"class": "chosen"}) for cell in cells] if chosen else [*cells])
@@ -208,18 +200,12 @@ def _methods(words: Words, second: Name | None) -> list[list[Cell]]:
     over_records = answer.pooled.get("test", math.nan)
     add(title, answer.tests.get("test", {}), over_records, of_second, advice.over_constant, "-", "-", "-")
     for outcome in advice.outcomes:
-        tests = advice.judged(outcome).test
+        tests, title = advice.judged(outcome).test, words.title(outcome.name)
         worst = criterion.worst(tests)
-        add(
-            words.title(outcome.name),
-            tests,
-            criterion.over_records(tests),
-            math.nan if second is None else replace(criterion, measure=second).figure(tests),
-            advice.against(outcome.name),
-            "-" if worst is None else f"{advice.name(worst)}: {value(criterion.own(tests[worst]), measure)}",
-            f"{outcome.rate:g}, {outcome.rounds}",
-            f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}",
-        )
+        lowest = "-" if worst is None else f"{advice.name(worst)}: {value(criterion.own(tests[worst]), measure)}"
+        figure = math.nan if second is None else replace(criterion, measure=second).figure(tests)
+        cost = f"{outcome.rate:g}, {outcome.rounds}", f"{size(outcome.num_bytes)}, {duration(outcome.seconds)}"
+        add(title, tests, criterion.over_records(tests), figure, advice.against(outcome.name), lowest, *cost)
     return rows
 
 
@@ -230,17 +216,10 @@ def _sites(words: Words) -> list[list[Cell]]:
     rows: list[list[Cell]] = [[*head]]
     for row in words.rows[:MOST_SITES]:
         look = {"class": "gain"} if row.is_gain else {"class": "amiss"} if row.is_loss else {}
-        rows.append(
-            [
-                row.name,
-                *(["-" if row.group is None else str(row.group)] if group else []),
-                str(row.train) if row.train else "-",
-                str(row.test),
-                *(value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)),
-                (words.interval_of(row), look),
-                row.note,
-            ]
-        )
+        own = ["-" if row.group is None else str(row.group)] if group else []
+        counts = [str(row.train) if row.train else "-", str(row.test)]
+        figures = [value(figure, words.measure) for figure in (row.advised, row.alone, row.one_model)]
+        rows.append([row.name, *own, *counts, *figures, (words.interval_of(row), look), row.note])
     return rows
 
 

@@ -250,21 +250,12 @@ class _Study:
             trials += more
         if not outcomes:
             failed = next((trial.failure for trial in trials if trial.failure), "")
-            raise FederationError(
-                f"advise: no run finished, also after trying {', '.join(tried)}; the first said: {failed}"
-            )
+            after_all = f"also after trying {', '.join(tried)}; the first said: {failed}"
+            raise FederationError(f"advise: no run finished, {after_all}")
         prepared = read_preprocessing(place)
         classes = () if prepared is None else tuple(prepared.classes)
-        evidence = Evidence(
-            after,
-            one_class,
-            read_names(place),
-            tuple(reasons),
-            described,
-            tuple(tried),
-            classes,
-            any(site.is_unscaled for site in sites.values()),
-        )
+        unscaled, names = any(site.is_unscaled for site in sites.values()), read_names(place)
+        evidence = Evidence(after, one_class, names, tuple(reasons), described, tuple(tried), classes, unscaled)
         advice = advise(finding, outcomes, criterion, constant, evidence)
         rule = self._rule(advice)
         found = tuple([rule, *(one for one in reasons if one.kind != "labels")] if rule else reasons)
@@ -272,23 +263,17 @@ class _Study:
 
     def _first(self) -> Path:
         """Look for groups, with smaller learning rates where training diverges."""
-        others = slower(self._question)
-        for other in [*others, None]:
-            failure = None
+        for other in [*slower(self._question), None]:
             try:
                 place = self._run("discovery", first_run(self._question), _groups_of)
-            except TrainingDiverged as error:
-                failure = error
-            else:
-                if not _is_far_off(read_test_statistics(place)):
-                    return place
-            if other is None:
-                break
+                if other is None or not _is_far_off(read_test_statistics(place)):
+                    break
+            except TrainingDiverged:
+                if other is None:
+                    raise
             self._question = other
             rate = other.base.train.learning_rate * other.slower
             self._meter.note(f"advise: training diverged; trying train.learning_rate={rate:.3g}")
-        if failure is not None:
-            raise failure
         return place
 
     def _run(self, name: str, config: Config, said: Callable[[Path], str]) -> Path:
@@ -316,13 +301,11 @@ class _Study:
         if given == "auto":
             return suitable(is_regression, list(first.train.values()))
         allowed = OF_VALUES if is_regression else OF_CLASSES
-        chosen = next((name for name in allowed if name == given), None)
-        if chosen is None:
-            what = "values" if is_regression else "classes"
-            raise ConfigError(
-                [f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."]
-            )
-        return chosen
+        for name in allowed:
+            if name == given:
+                return name
+        what = "values" if is_regression else "classes"
+        raise ConfigError([f"measure={given}: the targets are {what}; choose one of {', '.join(allowed)}, or auto."])
 
     def _methods(
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
@@ -426,10 +409,7 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
         "mean_of_sites": criterion.mean_of_sites(judged.test),
         "over_records": criterion.over_records(judged.test),
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
-        **{
-            part: {key: {"records": test.n, **test.scores} for key, test in tests.items()}
-            for part, tests in parts.items()
-        },
+        **{part: {k: {"records": one.n, **one.scores} for k, one in tests.items()} for part, tests in parts.items()},
     }
 
 

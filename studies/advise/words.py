@@ -9,7 +9,7 @@ from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift, Reason
-from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, Difference, is_below, joined_accuracy, low_sites
+from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
 from florets.studies.advise.measures import FORMS, OF_VALUES, amount, named, value
 from florets.studies.advise.methods import METHODS, Question, Setup, command
 from florets.studies.advise.outcomes import Kind, Outcome
@@ -20,7 +20,6 @@ _MOST_GROUPS = 5
 _MOST_LISTED = 8
 _NEAR = 0.05
 """A p value above the level and below this is near it."""
-
 
 _AGREE = (
     "If the {site}s agreed on what sets them apart (codes, units, whom they record), one model could learn from all "
@@ -145,7 +144,7 @@ class Words:
         return METHODS[name].text.format(site=self.site)
 
     def title(self, name: str) -> str:
-        """Return a method's name at the begin of a row or a sentence."""
+        """Return a method's name at the beginning of a row or a sentence."""
         return capital(self.method(name))
 
     @property
@@ -226,26 +225,20 @@ class Words:
     @cached_property
     def paragraphs(self) -> list[str]:
         """The sites where the advised method gains or loses by more than chance."""
-        kinds = {
-            "is_gain": f"the advised method gains over {self.other} here",
-            "is_loss": f"{self.other} would be better here",
-        }
-        return [
-            f"{row.name}: {text} ({self.interval_of(row)})."
-            for row in self.rows
-            for kind, text in kinds.items()
-            if getattr(row, kind) and not row.note
-        ]
+        texts = []
+        for row in self.rows:
+            text = f"the advised method gains over {self.other}" if row.is_gain else f"{self.other} would be better"
+            if (row.is_gain or row.is_loss) and not row.note:
+                texts.append(f"{row.name}: {text} here ({self.interval_of(row)}).")
+        return texts
 
     def _needs_own_model(self, key: str) -> bool:
         """Return whether one model for all predicts a client worse than its own, by more than chance.
 
         Of measures without an upper end, and without figures for the client, the search for groups is believed.
         """
-        tests = [None if one is None else one.test.get(key) for one in map(self.advice.outcome, ("local", "fedavg"))]
-        if tests[0] is None or tests[1] is None:
-            return True
-        low = self.advice.criterion.gain_of(tests[0], tests[1])[1]
+        alone, together = (one and one.test.get(key) for one in map(self.advice.outcome, ("local", "fedavg")))
+        low = self.advice.criterion.gain_of(alone, together)[1] if alone and together else math.nan
         return math.isnan(low) or low > 0
 
     def interval_of(self, row: SiteRow) -> str:
@@ -261,14 +254,8 @@ class Words:
     @property
     def reasons(self) -> list[str]:
         """What the answer stands on, in a few sentences, the most important first."""
-        parts = (
-            self._useless() if self.advice.chosen is None else self._figures(),
-            self._groups(),
-            self._differences(),
-            self._lone(),
-            self._gains(),
-            self._apart(),
-        )
+        first = self._useless() if self.advice.chosen is None else self._figures()
+        parts = (first, self._groups(), self._differences(), self._lone(), self._gains(), self._apart())
         return [text for part in parts for text in part]
 
     def _useless(self) -> Iterator[str]:
@@ -417,29 +404,22 @@ class Words:
                 f"{self.site}s."
             )
         badly = [] if alone is None else low_sites(alone, advice.criterion)
-        scarce, apart, served = (list[str]() for _ in range(3))
-        for key in advice.finding.lone:
-            if key not in bad:
-                (scarce if key in badly else apart if self._needs_own_model(key) else served).append(key)
-        for keys, text in (
-            (
-                scarce,
-                "Different from the others, and predicted badly by a model trained there alone: {who}. Only more "
-                "records can show why.",
-            ),
-            (
-                apart,
-                "Another rule than at the others: {who}. Other codes, other patients, or mistakes in the records: "
-                "compare the definitions; until then a separate model is the way.",
-            ),
-            (
-                served,
-                "Predicted by one model for all as well as by a model trained there alone: {who}, although training "
-                "there takes another direction. No rule of another kind was shown.",
-            ),
-        ):
-            if keys:
-                yield text.format(who=self.named(keys))
+        lone = [key for key in advice.finding.lone if key not in bad]
+        if scarce := [key for key in lone if key in badly]:
+            yield (
+                "Different from the others, and predicted badly by a model trained there alone: "
+                f"{self.named(scarce)}. Only more records can show why."
+            )
+        if apart := [key for key in lone if key not in badly and self._needs_own_model(key)]:
+            yield (
+                f"Another rule than at the others: {self.named(apart)}. Other codes, other patients, or mistakes in "
+                "the records: compare the definitions; until then a separate model is the way."
+            )
+        if served := [key for key in lone if key not in (*scarce, *apart)]:
+            yield (
+                f"Predicted by one model for all as well as by a model trained there alone: {self.named(served)}, "
+                "although training there takes another direction. No rule of another kind was shown."
+            )
 
     def _figures_at(self, outcome: Outcome, keys: Sequence[str]) -> str:
         tests = outcome.test
@@ -449,16 +429,14 @@ class Words:
         """Yield how the most telling other methods compare."""
         for name in ("fedavg", "discovery", "two_groups", "local", "standardised"):
             gain = self.advice.against(name)
-            if self.advice.chosen not in (None, name) and gain is not None and math.isfinite(gain.mean):
-                yield f"{self.title(name)}: {self._compared(gain)}."
-
-    def _compared(self, gain: Difference) -> str:
-        """Return how another method compares, given the chosen one's gain over it."""
-        if gain.is_gain:
-            return f"worse by {amount(gain.mean, gain.half, self.measure)}"
-        if gain.is_loss:
-            return f"better by {amount(-gain.mean, gain.half, self.measure)} on the test records"
-        return f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
+            if self.advice.chosen in (None, name) or gain is None or not math.isfinite(gain.mean):
+                continue
+            text = f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
+            if gain.is_gain:
+                text = f"worse by {amount(gain.mean, gain.half, self.measure)}"
+            elif gain.is_loss:
+                text = f"better by {amount(-gain.mean, gain.half, self.measure)} on the test records"
+            yield f"{self.title(name)}: {text}."
 
     def _apart(self) -> Iterator[str]:
         """Yield the sites that enter no comparison, and those that the advised model serves badly."""

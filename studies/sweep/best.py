@@ -14,7 +14,6 @@ from florets.studies.sweep.jobs import MEASURE, Jobs, group_jobs
 
 BEST = "best.yaml"
 
-_NOT_A_SETTING = ("quiet", "results_dir")
 _TESTED = ("accuracy", "loss", "ari")
 _TITLES = {"ari": "ARI"}
 
@@ -87,11 +86,9 @@ def best_of(jobs: Jobs) -> Best | None:
     place = choose(figures, key=lambda place: figures[place].mean)
     best = groups[place].jobs
     tests = {name: spread for name in _TESTED if (spread := _by_seed(best, f"final_{name}")) is not None}
-    given = best.given()[0]
-    left_out = (
-        _NOT_A_SETTING if best.keys.get("seed", best.keys.index * 0).nunique() == 1 else (*_NOT_A_SETTING, "seed")
-    )
-    overrides = {key: value for key, value in given.items() if value and key not in left_out}
+    several = "seed" in best.keys and best.keys["seed"].nunique() > 1
+    left_out = ("quiet", "results_dir", *(["seed"] if several else []))
+    overrides = {key: value for key, value in best.given()[0].items() if value and key not in left_out}
     return Best(overrides, measure, figures[place], tests, len(groups))
 
 

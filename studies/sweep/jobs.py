@@ -58,24 +58,16 @@ class JobResult:
         found |= {f"{score}.{name}": value for score, of in metrics.items() for name, value in of.items()}
         # A failed job may lack a text, and is known by it.
         error = None if self.summary is not None else self.error or "no reason"
-        return found | {
-            "folder": self.folder,
-            PARTICIPATION: self.participation,
-            MEASURE: self.measure or None,
-            "error": error,
-        }
+        found |= {PARTICIPATION: self.participation, MEASURE: self.measure or None}
+        return found | {"folder": self.folder, "error": error}
 
 
 @dataclass(frozen=True)
 class Jobs:
     """Jobs of a sweep, a row for each.
 
-    Attributes
-    ----------
-    keys
-        What the command gave for them, as texts; empty where it gave nothing.
-    figures
-        Of their runs; of failed ones nothing but the ``error``.
+    `keys`: what the command gave for them, as texts; empty where it gave nothing. `figures`: of their runs; of failed
+    ones nothing but the ``error``.
     """
 
     keys: pd.DataFrame

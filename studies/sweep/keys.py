@@ -37,35 +37,29 @@ def direction(parsed: Sequence[Override], for_hydra: Sequence[str]) -> list[str]
     It is empty where the sweeper does not optimise, minimises rightly, is not known here, or where a direction was
     given by hand.
     """
-    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
+    given = given_keys(for_hydra)
     sweeper = given.get("hydra/sweeper", "")
     if sweeper not in _MAXIMISE:
         return []
     key, maximise = _MAXIMISE[sweeper]
     for override in parsed:
         if override.key_or_group == "seed" and override.is_sweep_override():
-            raise ConfigError(
-                [
-                    f"{override.input_line}: a sweeper that optimises would choose the luckiest seed; give one, and "
-                    "run the best setting with several."
-                ]
-            )
+            rule = "a sweeper that optimises would choose the luckiest seed"
+            raise ConfigError([f"{override.input_line}: {rule}; give one, and run the best setting with several."])
     names = measures(parsed)
     if "" in names:
-        raise ConfigError(
-            [
-                f"hydra/sweeper={sweeper}: settings are chosen by validation data, never by test data, and some of "
-                "these jobs have none; add task.validation_fraction=0.2."
-            ]
-        )
+        rule = "settings are chosen by validation data, never by test data, and some of these jobs have none"
+        raise ConfigError([f"hydra/sweeper={sweeper}: {rule}; add task.validation_fraction=0.2."])
     if len(names) > 1:
-        raise ConfigError(
-            [
-                f"some of these jobs have the validation figure {' and others '.join(sorted(names))}, and no sweeper "
-                "can compare them; optimise each kind of task by itself, or give measure."
-            ]
-        )
+        rule = f"some of these jobs have the validation figure {' and others '.join(sorted(names))}"
+        remedy = "optimise each kind of task by itself, or give measure"
+        raise ConfigError([f"{rule}, and no sweeper can compare them; {remedy}."])
     return [f"{key}={maximise}"] if HIGHER_IS_BETTER[names.pop()] and key not in given else []
+
+
+def given_keys(for_hydra: Sequence[str]) -> dict[str, str]:
+    """Return Hydra's own overrides by key."""
+    return dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
 
 
 def measures(parsed: Sequence[Override]) -> set[str]:
@@ -128,11 +122,6 @@ def read_sweep(overrides: Sequence[str]) -> list[Override]:
     return parsed
 
 
-def count_jobs(parsed: Sequence[Override]) -> int:
-    """Return the number of combinations."""
-    return sum(1 for _ in expand(parsed))
-
-
 def expand(parsed: Sequence[Override]) -> Iterator[list[str]]:
     """Yield the overrides of every job: all combinations, the last key changing fastest."""
     choices = [[f"{override.key_or_group}={value}" for value in values_of(override)] for override in parsed]
@@ -142,9 +131,8 @@ def expand(parsed: Sequence[Override]) -> Iterator[list[str]]:
 
 def values_of(override: Override) -> list[str]:
     """Return the values of an override as texts."""
-    if override.is_discrete_sweep():
-        return list(override.sweep_string_iterator())
-    return [override.get_value_element_as_str()]
+    several = override.is_discrete_sweep()
+    return list(override.sweep_string_iterator()) if several else [override.get_value_element_as_str()]
 
 
 def check_jobs(parsed: Sequence[Override]) -> dict[str, int]:
@@ -157,9 +145,8 @@ def check_jobs(parsed: Sequence[Override]) -> dict[str, int]:
     for overrides, problems in zip(jobs, found, strict=True):
         for text in overrides:
             key = text.partition("=")[0]
-            by_value.setdefault(text, []).append(
-                [line for line in problems if line.startswith((f"{key}=", f"{key}:"))]
-            )
+            of_key = [line for line in problems if line.startswith((f"{key}=", f"{key}:"))]
+            by_value.setdefault(text, []).append(of_key)
     wrong = [line for lines in by_value.values() if all(lines) for line in itertools.chain(*lines)]
     if wrong:
         raise ConfigError(list(dict.fromkeys(wrong)))

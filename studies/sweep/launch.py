@@ -35,7 +35,16 @@ from florets.server_app.tracker import part_of
 from florets.server_app.tracker_stores import end_sweep
 from florets.studies.sweep.best import write_best
 from florets.studies.sweep.jobs import JobResult, Jobs
-from florets.studies.sweep.keys import check_jobs, count_jobs, decode, direction, encode, read_sweep, values_of
+from florets.studies.sweep.keys import (
+    check_jobs,
+    decode,
+    direction,
+    encode,
+    expand,
+    given_keys,
+    read_sweep,
+    values_of,
+)
 from florets.studies.sweep.report import write_sweep
 from florets.task import given
 from florets.task.edited_modules import reload_edited
@@ -68,16 +77,9 @@ class Sweep:
     given: Mapping[str, bytes] = field(default_factory=dict)
 
 
+_INTERRUPTED = "interrupted"
 _sweeps: set[Path] = set()
 """Sweeps of which this process has run a job."""
-
-
-def _take_over(sweep: Sweep, alone: bool) -> None:
-    """Use the code of the process that began the sweep; one that joblib keeps has run jobs of an earlier sweep."""
-    given.adopt(sweep.given)
-    if not alone and sweep.folder not in _sweeps:
-        reload_edited()
-    _sweeps.add(sweep.folder)
 
 
 def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) -> float | None:
@@ -85,25 +87,22 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 
     It never raises. Without validation data there is nothing to choose by, and the figure is None.
 
-    Parameters
-    ----------
-    alone : bool
-        Whether no other job runs at the same time; beside others a job shows no progress bar.
+    `alone`: whether no other job runs at the same time; beside others a job shows no progress bar.
     """
     title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
-    job = JobResult(
-        dict(text.split("=", 1) for text in overrides),
-        None,
-        None,
-        "its process ended early: killed, or out of memory",
-    )
+    keys = dict(text.split("=", 1) for text in overrides)
+    job = JobResult(keys, None, None, "its process ended early: killed, or out of memory")
     _record(sweep, number, job)
     if alone:
         say(title)
     kept = ""
     try:
-        _take_over(sweep, alone)
+        given.adopt(sweep.given)
+        # A process that joblib keeps has run jobs of an earlier sweep.
+        if not alone and sweep.folder not in _sweeps:
+            reload_edited()
+        _sweeps.add(sweep.folder)
         config = jobs.prepare(overrides, sweep.caller)
         folder = results_folder(config, overrides)
         share, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
@@ -155,9 +154,6 @@ def read_records(records: Path) -> list[JobResult]:
     return [pickle.loads(path.read_bytes()) for path in paths]
 
 
-_INTERRUPTED = "interrupted"
-
-
 def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool = False) -> tuple[int, Path]:
     """Run every job, write and print the summary; return the exit code and the sweep's folder.
 
@@ -183,13 +179,17 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     refused: dict[str, int] = {}
     if any("hydra/sweeper" in text for text in for_hydra):
         for_hydra += direction(parsed, for_hydra)
-        total = _trials(for_hydra)
+        trials = given_keys(for_hydra).get("hydra.sweeper.n_trials", "")
+        total = int(trials) if trials.isdecimal() else None
     else:
         refused = check_jobs(parsed)
-        total = count_jobs(parsed)
+        total = sum(1 for _ in expand(parsed))
     folder = _sweep_folder(parsed, caller)
     say(f"Sweep of {counted(total, 'job') if total else 'an unknown number of jobs'}; its summary goes to {folder}")
-    if warning := crowded(_jobs_at_a_time(for_hydra), _workers(parsed)):
+    workers = [text for override in parsed if override.key_or_group == "workers" for text in values_of(override)]
+    # Others are refused where the jobs are checked.
+    workers = [text for text in workers if text == "auto" or text.isdecimal()]
+    if warning := crowded(_jobs_at_a_time(for_hydra), workers):
         say(f"florets: {warning}", sys.stderr)
     if keep:
         say("Jobs that are finished are not run again; remove a job's folder to repeat it.")
@@ -205,7 +205,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
             ended_early = _INTERRUPTED
         except (HydraException, OmegaConfBaseException) as error:
             folder.rmdir()
-            raise ConfigError([_launch_problem(error)]) from error
+            raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from error
         except Exception as error:  # a worker process may die in any way, and what the others found must be kept
             ended_early = jobs.explain(error)
         results = read_records(sweep.records)
@@ -225,27 +225,14 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
     return (0 if whole_sweep else 1), folder
 
 
-def _trials(for_hydra: Sequence[str]) -> int | None:
-    """Return how many jobs a sweeper that optimises will run, if that was given."""
-    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
-    number = given.get("hydra.sweeper.n_trials", "")
-    return int(number) if number.isdecimal() else None
-
-
 def _jobs_at_a_time(for_hydra: Sequence[str]) -> int:
     """Return how many jobs run at a time; -1: as many as there are cores, which is joblib's default."""
-    given = dict(text.lstrip("+~").split("=", 1) for text in for_hydra if "=" in text)
-    if given.get("hydra/launcher") != "joblib":
+    known = given_keys(for_hydra)
+    if known.get("hydra/launcher") != "joblib":
         return 1
-    number = given.get("hydra.launcher.n_jobs", "-1")
+    number = known.get("hydra.launcher.n_jobs", "-1")
     # What is no number Hydra refuses itself.
     return int(number) if number.lstrip("-").isdecimal() else 1
-
-
-def _workers(parsed: Sequence[Override]) -> list[str]:
-    texts = [text for override in parsed if override.key_or_group == "workers" for text in values_of(override)]
-    # Others are refused where the jobs are checked.
-    return [text for text in texts if text == "auto" or text.isdecimal()]
 
 
 def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
@@ -295,17 +282,11 @@ def _task(sweep: Sweep) -> Callable[[DictConfig], float | None]:
 @contextmanager
 def _hydra_surroundings(arguments: list[str]) -> Iterator[None]:
     """Let Hydra find its arguments, which it takes from sys.argv alone, and raise its errors, not print them."""
-    argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    argv, before = sys.argv, {key: os.environ[key] for key in ("HYDRA_FULL_ERROR",) if key in os.environ}
     sys.argv, os.environ["HYDRA_FULL_ERROR"] = arguments, "1"
     try:
         yield
     finally:
         sys.argv = argv
-        if full_error is None:
-            del os.environ["HYDRA_FULL_ERROR"]
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = full_error
-
-
-def _launch_problem(error: Exception) -> str:
-    return f"Hydra cannot start the sweep: {' '.join(str(error).split())}"
+        del os.environ["HYDRA_FULL_ERROR"]
+        os.environ.update(before)

@@ -42,7 +42,6 @@ TRUTH = {
 """Columns of nearness to the truth."""
 
 VALIDATION, _OF_VALIDATION = "validation", "final_validation"
-_OF_PERCENT = ("accuracy", "balanced_accuracy")
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def main_measure(jobs: Jobs) -> SweepMeasure:
 
 def _validation(name: str) -> SweepMeasure:
     title = f"{VALIDATION} {name.replace('_', ' ')}"
-    if name in _OF_PERCENT:
+    if name in ("accuracy", "balanced_accuracy"):
         return SweepMeasure(f"{title} %", _OF_VALIDATION, **_ACCURACY)
     return SweepMeasure(title, _OF_VALIDATION, "{:.4g}", higher=HIGHER_IS_BETTER[name])
 
@@ -188,10 +187,7 @@ def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> lis
 
     By accuracy, where all runs have one, else by the loss. Empty where no group has two runs.
 
-    Parameters
-    ----------
-    titles
-        Whether strategies have the names that papers give them.
+    `titles`: whether strategies have the names that papers give them.
     """
     if not any(len(group.jobs.runs) > 1 for group in groups):
         return []
@@ -207,15 +203,12 @@ def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> lis
     names = {"": ""} | {group.label: group.title if titles else group.label for group in groups}
     for one in compared(groups, measure):
         row = [names[one.name], form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]
-        if not one.against:
-            rows.append([*row, "", "", "", ""])
-        elif not one.difference.number:
-            rows.append([*row, names[one.against], "no equal seeds", "", ""])
+        row.append(names[one.against])
+        if between := one.difference if one.difference.number else None:
+            row += [form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
         else:
-            between = one.difference
-            rows.append(
-                [*row, names[one.against], form(between.mean, "+"), interval(between, "+"), p_text(one.p_holm)]
-            )
+            row += ["no equal seeds" if one.against else "", "", ""]
+        rows.append(row)
     return rows
 
 
@@ -247,9 +240,8 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
             # Where it is not named nothing is known of it.
             if here and (before := data.setdefault(job, here)) != here:
                 told = " ".join(f"{key}={value}" for key, value in keys.items())
-                raise ConfigError(
-                    [f"{folder}: {told}: was run on data_dir={here}, before on {before}; store these sweeps apart."]
-                )
+                rule = f"was run on data_dir={here}, before on {before}"
+                raise ConfigError([f"{folder}: {told}: {rule}; store these sweeps apart."])
             if not (known["error"] and job in jobs and not jobs[job]["error"]):
                 jobs[job] = keys | known
     own = (*_STORED, PARTICIPATION, "error")
@@ -268,10 +260,7 @@ def _six_digits(text: str) -> str:
 def sweep_text(jobs: Jobs, names: Sequence[str], where: Mapping[str, str]) -> str:
     """Return what a sweep's jobs have in common and their means, as Markdown.
 
-    Parameters
-    ----------
-    where : mapping of str to str
-        Keys and values of the jobs that are shown; all by default.
+    `where`: keys and values of the jobs that are shown; all by default.
     """
     given = jobs.given()
     shown = jobs.take([n for n, one in enumerate(given) if all(one.get(key) == v for key, v in where.items())])
@@ -281,8 +270,8 @@ def sweep_text(jobs: Jobs, names: Sequence[str], where: Mapping[str, str]) -> st
     keys = [f"`{key}={value}`" for key, value in common.items()]
     seeds = sorted({int(seed) for seed in shown.keys.get("seed", ()) if seed})
     told = f"{counted(len(shown), 'run')}" + (f", {shown.failed} failed" if shown.failed else "")
-    parts = [f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."]
-    return "\n\n".join([*parts, markdown_table(means(shown, groups, names).texts)])
+    text = f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."
+    return f"{text}\n\n{markdown_table(means(shown, groups, names).texts)}"
 
 
 MOST_LINES = 8
@@ -389,20 +378,15 @@ def _draw(folder: Path, groups: Sequence[Group]) -> None:
 def lines_of(jobs: Jobs) -> list[list[RoundLine]]:
     """Return the rounds of finished jobs; nothing where the folder of one is gone."""
     folders = [Path(folder or "") for folder in jobs.runs["folder"]]
-    if not all((folder / "rounds.jsonl").is_file() for folder in folders):
-        return []
-    return [read_lines(folder) for folder in folders]
+    are_there = all((folder / "rounds.jsonl").is_file() for folder in folders)
+    return list(map(read_lines, folders)) if are_there else []
 
 
 def write_sweep(folder: Path, jobs: Jobs) -> str:
     """Write ``summary.csv``, ``summary.md``, ``summary.tex`` and the curves of a sweep; return the Markdown.
 
-    Parameters
-    ----------
-    folder : Path
-        The sweep's own folder; made where it is missing.
-    jobs : Jobs
-        This command's jobs, in their order; failed ones are listed below the table.
+    `folder`: the sweep's own folder; made where it is missing. `jobs`: this command's jobs, in their order; failed
+    ones are listed below the table.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jobs.write(folder / SUMMARY)

@@ -30,17 +30,12 @@ def mnist(
 ) -> Dataset:
     """Load MNIST: 60,000 train and 10,000 test digits (n, 1, side, side), pixels in [0, 1] unless standardised.
 
-    The files are torchvision's, under ``<data_dir>/MNIST/raw``, gzipped or not. `seed` and `num_clusters` are not
-    used.
+    The files are torchvision's, under ``<data_dir>/MNIST/raw``, gzipped or not.
 
     Parameters
     ----------
     side
         Pixels of an edge, a divisor of 28: pixels of the original are averaged over blocks.
-    standardise
-        Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
-    pooled
-        Whether all 70,000 are one pool, which a partition such as ``rotation_blocks`` splits on each client.
     """
     return _dataset("MNIST", data_dir, side, standardise, pooled)
 
@@ -271,13 +266,7 @@ _FEMNIST = PublicFiles(
 def femnist(data_dir: Path | None, seed: int, num_clusters: int, standardise: bool = False) -> Dataset:
     """Load FEMNIST: images (n, 1, 28, 28) of 62 classes, pixels as the files have them, each with its writer.
 
-    The partition ``natural`` makes a client of each writer. The files lie in ``<data_dir>/femnist``. `seed` and
-    `num_clusters` are not used.
-
-    Parameters
-    ----------
-    standardise
-        Whether the mean of all train pixels is taken off, and what remains divided by their standard deviation.
+    The partition ``natural`` makes a client of each writer. The files lie in ``<data_dir>/femnist``.
 
     Source: LEAF's FEMNIST, as CLoVE, App. D.1.4, takes it.
     """

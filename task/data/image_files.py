@@ -1,20 +1,18 @@
 """Image files: the pixels of one as float32 numbers, and samples from one folder of images per class."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from florets.task.data.dataset import FloatArray
+from florets.task.data.files import file_name
+from florets.task.data.samples import Samples, samples
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-from collections.abc import Sequence
-from dataclasses import replace
-
-from florets.task.data.files import file_name
-from florets.task.data.samples import Samples, samples
 
 # What the suffixes promise. Pillow decides by content, and would hand others (EPS) to external programs.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")

@@ -180,8 +180,8 @@ def amazon_reviews(
     rng = generator(seed, 0, Purpose.DATA)
     train: list[Review] = []
     test: list[Review] = []
-    groups: tuple[list[int], list[int]] = ([], [])
-    for domain, name in enumerate(DOMAINS):
+    sizes: list[tuple[int, int]] = []
+    for name in DOMAINS:
         reviews = _reviews(folder, name, phrases)
         num_test = round(test_share * len(reviews))
         if not 0 < num_test < len(reviews):
@@ -192,11 +192,10 @@ def amazon_reviews(
         order = rng.permutation(len(reviews))
         test += [reviews[i] for i in order[:num_test]]
         train += [reviews[i] for i in order[num_test:]]
-        groups[0].extend([domain] * (len(reviews) - num_test))
-        groups[1].extend([domain] * num_test)
+        sizes.append((len(reviews) - num_test, num_test))
     ranks = vocabulary((counts.elements() for counts, _ in train), words)
     labels = [np.array([label for _, label in part], dtype=np.int64) for part in (train, test)]
-    train_groups, test_groups = (np.array(part, dtype=np.int64) for part in groups)
+    train_groups, test_groups = (np.repeat(np.arange(len(DOMAINS)), part) for part in zip(*sizes, strict=True))
     return Dataset(
         _inputs(train, ranks, words),
         labels[0],

@@ -57,17 +57,7 @@ def _check_images(model: str, input_shape: tuple[int, ...]) -> None:
 
 
 class ConvNet(nn.Module):
-    """See `cnn`.
-
-    Parameters
-    ----------
-    channels
-        Input channels, then each convolution's output channels.
-    kernel, padding
-        Of every convolution.
-    num_features, num_outputs
-        Of the linear layer.
-    """
+    """See `cnn`; `channels` begin with those of the input, `num_features` go into the linear layer."""
 
     def __init__(
         self, channels: Sequence[int], kernel: int, padding: int, num_features: int, num_outputs: int

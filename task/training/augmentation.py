@@ -21,19 +21,10 @@ _PADDING = 4
 class Augmentation:
     """One training's augmentation: called with the inputs of a batch, it returns changed ones.
 
-    Parameters
-    ----------
-    name
-        A built-in name, or the import path ``package.module:function`` of a function ``f(x, rng)``: of inputs
-        (n, *input_shape), with a NumPy generator for its draws. It returns a tensor of the same shape and type. What
-        it draws from PyTorch's global generators, as torchvision's transforms do, is seeded too.
-    rng
-        Draws.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or leads to no such function.
+    `name` is a built-in one, or the import path ``package.module:function`` of a function ``f(x, rng)``: of inputs
+    (n, *input_shape), with a NumPy generator for its draws. It returns a tensor of the same shape and type. What it
+    draws from PyTorch's global generators, as torchvision's transforms do, is seeded too. Raise ValueError for
+    another name.
     """
 
     def __init__(self, name: str, rng: np.random.Generator) -> None:

@@ -29,26 +29,12 @@ Float32 = NDArray[np.float32]
 def disjoint_folds(
     x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator, subjects: Tensor | None = None
 ) -> list[IntArray]:
-    """Draw disjoint folds of equal size, equal records in one fold, and all of a subject's.
+    """Draw disjoint folds of equal size, int64 (size,) each: equal records in one fold, and all of a subject's.
 
-    Parameters
-    ----------
-    x, y
-        Inputs (n, *input_shape) and targets (n, ...). Records that are equal in both are one record: of few
-        columns with few values many inputs are equal by chance.
-    folds, size
-        Number of folds, and samples of each.
-    rng
-        Draws the samples, and which fold they are in.
-    subjects
-        int64 (n,): whose each record is; None: each stands for itself.
-
-    Returns
-    -------
-    list of ndarray
-        int64 (size,) each: no record is in two of them. Each different record is there once, as long as there are
-        enough; where there are not, each fold repeats its own until it is full. Fewer different records (or subjects)
-        than folds cannot be divided: one fold of all n samples.
+    Records that are equal in inputs and targets are one record: of few columns with few values many inputs are equal
+    by chance. `subjects` (n,) say whose each record is; None: each stands for itself. Each different record is there
+    once, as long as there are enough; where there are not, each fold repeats its own until it is full. Fewer
+    different records (or subjects) than folds cannot be divided: one fold of all n samples.
     """
     if subjects is not None:
         return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng)
@@ -110,32 +96,12 @@ def fold_changes(
     untrained: Collection[str] = (),
     augment: Callable[[Tensor], Tensor] | None = None,
 ) -> Float32:
-    """Train a model on each fold alone, in steps on all of the fold; return what each changes.
+    """Train a model on each fold alone, in steps on all of the fold; return what each changes, (m, D) float32.
 
-    Samples of classes are weighted, see `class_weights`. Networks that can be computed side by side are, all folds by
-    one step: on some fifteen samples call overhead dominates a step.
-
-    Parameters
-    ----------
-    module
-        Computes; nothing is said of its parameters afterwards.
-    state
-        The model from which each training starts.
-    x, y
-        All of the client's inputs and targets.
-    folds
-        Indices of samples, of equal numbers.
-    training
-        See `on_folds`; with bfloat16 or `augment` each fold is computed alone.
-    rng
-        Seeds dropout.
-    untrained
-        Names of the entries that no gradient moves; counters need not be named.
-
-    Returns
-    -------
-    (m, D) float32
-        Change of the trainable parameters, in the order of the state.
+    The changes are those of the trainable parameters, in the order of the state; `untrained` names the entries that
+    no gradient moves, and counters need not be named. Samples of classes are weighted, see `class_weights`. Networks
+    that can be computed side by side are, all folds by one step: on some fifteen samples call overhead dominates a
+    step. With bfloat16 or `augment` each fold is computed alone. `rng` seeds dropout; the module is scratch.
     """
     training = replace(training, batch_size=len(folds[0]))
     names = [name for name, value in state.items() if value.is_floating_point() and name not in untrained]

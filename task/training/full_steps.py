@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from florets.task.client_data import Part
-from florets.task.training.loop import plain_optimizer
+from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Dense
 from florets.task.training.settings import Training
@@ -32,14 +32,8 @@ _CALLS = 200_000
 def pays(network: Dense, state: Mapping[str, Tensor], most: int, training: Training, in_numpy: bool = False) -> bool:
     """Say whether `full_steps_update` does the training of clients, and with far fewer multiplications.
 
-    Parameters
-    ----------
-    state
-        One of the models.
-    most
-        Samples of the largest client.
-    in_numpy
-        Whether the other way is that of `florets.task.training.linear`, which has no calls of autograd.
+    `state` is one of the models, `most` the samples of the largest client. `in_numpy`: the other way is that of
+    `florets.task.training.linear`, which has no calls of autograd.
     """
     if network.first is None or not training.is_gradient_descent or training.batch_size < most:
         return False
@@ -80,7 +74,7 @@ def full_steps_update(network: Dense, shares: Sequence[Share], loss: str, traini
     rest = {name: torch.stack([share.state[name] for share in shares]) for name in others}
     for parameter in rest.values():
         parameter.requires_grad_()
-    optimizer = plain_optimizer(list(rest.values()), training) if rest else None
+    optimizer = PlainOptimizer(list(rest.values()), training) if rest else None
     z, means = start.clone().requires_grad_(), torch.zeros(len(shares))
     for step in range(training.num_steps(1)):
         if step > 0:
@@ -120,17 +114,8 @@ def losses_and_first_outputs(
 ) -> tuple[NDArray[np.float64], list[Tensor]]:
     """Return the losses (n, K) as `joined_losses`, and what each client's training of its choice can begin with.
 
-    Parameters
-    ----------
-    network
-        What the models are; its first layer is a linear one.
-    choose
-        Says from a client's losses (K,) which model it takes.
-
-    Returns
-    -------
-    ndarray, list of Tensor
-        The latter: the outputs of the chosen model's first layer for the client's inputs, (m, h).
+    The latter are the outputs (m, h) of the chosen model's first layer, a linear one, for the client's inputs.
+    `choose` says from a client's losses (K,) which model it takes.
     """
     assert network.first is not None
     stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}

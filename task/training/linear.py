@@ -110,16 +110,8 @@ def linear_update(
 ) -> tuple[dict[str, NDArray[Any]], float]:
     """Return a model after steps on all samples, and the mean loss before the last; see `florets.task.training.loop`.
 
-    Parameters
-    ----------
-    names, state
-        The model's entries; they do not change.
-    x, y
-        Inputs (n, d) and targets (n,).
-    training
-        Such that `Training.takes_full_steps` holds; the learning rate and the number of steps count.
-    proximal_mu
-        Factor of FedProx's term, at least 0.
+    `Training.takes_full_steps` holds: the learning rate and the number of steps count. `proximal_mu` is the factor of
+    FedProx's term, at least 0. The `state` does not change.
 
     Source: gradient descent on <x, theta> = y (mixed regression, Alg. 2 and Lemma 1) and on multinomial regression.
     """

@@ -48,111 +48,61 @@ _NOT_OFFERED = {"params", *_KEYS, "foreach", "fused", "capturable", "differentia
 """Parameters that are no options: they say how a step is computed, or that the loss is to grow."""
 
 
-class Sgd:
-    """Stochastic gradient descent: step by step what a new ``torch.optim.SGD`` does, from the same kernels.
+class PlainOptimizer:
+    """SGD, or Adam with PyTorch's default betas and eps: step by step what a new one of ``torch.optim`` does.
 
-    Parameters
-    ----------
-    parameters
-        What is trained; their gradients are read at each step, and one without gradient stays as it is.
-    learning_rate, momentum, weight_decay
-        See `florets.task.training.settings.Training`.
+    The kernels are PyTorch's own. A parameter without gradient stays as it is.
     """
 
-    def __init__(
-        self, parameters: Sequence[Tensor], learning_rate: float, momentum: float, weight_decay: float
-    ) -> None:
-        self._parameters = parameters
-        self._learning_rate, self._momentum, self._weight_decay = learning_rate, momentum, weight_decay
-        self._buffers: list[Tensor | None] = [None] * len(parameters)
-        self._fused = _fused(parameters)
+    def __init__(self, parameters: Sequence[Tensor], training: Training) -> None:
+        self._parameters, self._training = parameters, training
+        # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
+        self._fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+        self._momentum: list[Tensor | None] = [None] * len(parameters)
+        self._moments: list[tuple[Tensor, Tensor]] = []
+        self._steps: list[Tensor] = []
+        if training.optimizer == "adam":
+            self._moments = [(_zeros_like(p), _zeros_like(p)) for p in parameters]
+            # PyTorch keeps the count of steps with the parameter where the kernel is fused.
+            self._steps = [torch.zeros((), device=p.device if self._fused else "cpu") for p in parameters]
 
     def step(self) -> None:
         """Move the parameters by one step."""
         moved = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        buffers = [self._buffers[i] for i in moved]
+        parameters = [self._parameters[i] for i in moved]
+        gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
+        common: dict[str, Any] = {
+            "lr": self._training.learning_rate,
+            "weight_decay": self._training.weight_decay,
+            "fused": self._fused,
+            "foreach": False,
+            "maximize": False,
+        }
         with torch.no_grad():
-            sgd(
-                [self._parameters[i] for i in moved],
-                [g for i in moved if (g := self._parameters[i].grad) is not None],
-                buffers,
-                lr=self._learning_rate,
-                momentum=self._momentum,
-                weight_decay=self._weight_decay,
-                fused=self._fused,
-                foreach=False,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-            )
-        for i, buffer in zip(moved, buffers, strict=True):
-            self._buffers[i] = buffer
+            if self._training.optimizer == "adam":
+                means, squares = ([self._moments[i][which] for i in moved] for which in (0, 1))
+                steps = [self._steps[i] for i in moved]
+                betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+                adam(parameters, gradients, means, squares, [], steps, amsgrad=False, **betas, **common)
+            else:
+                buffers, momentum = [self._momentum[i] for i in moved], self._training.momentum
+                sgd(parameters, gradients, buffers, momentum=momentum, dampening=0.0, nesterov=False, **common)
+                for i, buffer in zip(moved, buffers, strict=True):
+                    self._momentum[i] = buffer
 
     def narrow(self, parameters: Sequence[Tensor]) -> None:
         """Go on with these: the first rows of the parameters so far, each a stack of several models' own."""
-        self._parameters = parameters
-        self._buffers = [
-            None if buffer is None else buffer[: len(p)] for buffer, p in zip(self._buffers, parameters, strict=True)
-        ]
+        self._parameters, sizes = parameters, list(map(len, parameters))
+        self._momentum = [None if own is None else own[:n] for own, n in zip(self._momentum, sizes, strict=True)]
+        self._moments = [(mean[:n], square[:n]) for (mean, square), n in zip(self._moments, sizes, strict=False)]
 
 
-class Adam:
-    """Adam with PyTorch's default betas and eps: step by step what a new ``torch.optim.Adam`` does.
-
-    Parameters
-    ----------
-    parameters, learning_rate, weight_decay
-        See `Sgd`.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], learning_rate: float, weight_decay: float) -> None:
-        self._parameters = parameters
-        self._learning_rate, self._weight_decay = learning_rate, weight_decay
-        self._fused = _fused(parameters)
-        # PyTorch keeps the count of steps beside the parameter where the kernel is fused.
-        self._steps = [torch.zeros((), device=p.device if self._fused else "cpu") for p in parameters]
-        self._means = [torch.zeros_like(p, memory_format=torch.preserve_format) for p in parameters]
-        self._squares = [torch.zeros_like(p, memory_format=torch.preserve_format) for p in parameters]
-
-    def step(self) -> None:
-        """Move the parameters by one step."""
-        moved = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        with torch.no_grad():
-            adam(
-                [self._parameters[i] for i in moved],
-                [g for i in moved if (g := self._parameters[i].grad) is not None],
-                [self._means[i] for i in moved],
-                [self._squares[i] for i in moved],
-                [],
-                [self._steps[i] for i in moved],
-                lr=self._learning_rate,
-                weight_decay=self._weight_decay,
-                fused=self._fused,
-                foreach=False,
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                eps=1e-8,
-                maximize=False,
-            )
-
-    def narrow(self, parameters: Sequence[Tensor]) -> None:
-        """See `Sgd.narrow`."""
-        self._parameters = parameters
-        self._means = [mean[: len(p)] for mean, p in zip(self._means, parameters, strict=True)]
-        self._squares = [square[: len(p)] for square, p in zip(self._squares, parameters, strict=True)]
+def _zeros_like(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
 
 def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
-    """Clip the gradients of a stack of models, each model's own as ``torch.nn.utils.clip_grad_norm_`` does.
-
-    Parameters
-    ----------
-    parameters
-        Row m of each is model m's.
-    most
-        Largest norm of a model's gradient.
-    """
+    """Clip each row of a stack of models' gradients to a norm of `most`, as ``clip_grad_norm_`` does."""
     slopes = [slope for parameter in parameters if (slope := parameter.grad) is not None]
     norms = torch.stack([slope.flatten(1).square().sum(dim=1) for slope in slopes]).sum(dim=0).sqrt()
     factors = (most / (norms + 1e-6)).clamp(max=1.0)
@@ -160,18 +110,10 @@ def clip_rows(parameters: Sequence[Tensor], most: float) -> None:
         slope.mul_(factors.view(-1, *[1] * (slope.dim() - 1)))
 
 
-def _fused(parameters: Sequence[Tensor]) -> bool:
-    # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
-    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
-
-
 def torch_optimizer(parameters: Sequence[Tensor], training: Training) -> Optimizer:
     """Return a new one of PyTorch's optimisers, whose class may have no momentum or weight decay.
 
-    Raises
-    ------
-    ValueError
-        If the class takes no such option, or not such a value.
+    Raise ValueError if the class takes no such option, or not such a value.
     """
     key, name, options = "train.optimizer_options", training.optimizer, training.optimizer_options
     takes = _parameters(name)
@@ -215,27 +157,10 @@ def train(
     rng: np.random.Generator,
     objective: Objective = PLAIN,
 ) -> float:
-    """Train a model in place on one client's data.
+    """Train a model in place on one client's data, at least one sample; return the mean loss.
 
-    Parameters
-    ----------
-    module
-        Holds the start parameters, and the trained ones afterwards (in train mode).
-    x, y
-        Inputs (n, *input_shape) and targets (n,), at least one, on the module's device.
-    loss
-        See `florets.task.training.losses.per_sample_losses`.
-    training
-        Optimiser, epochs or steps, batch size, and so on.
-    rng
-        Shuffles once an epoch, and seeds dropout.
-    objective
-        Further terms, weights of samples, and so on.
-
-    Returns
-    -------
-    float
-        Mean loss over the samples seen in the last epoch begun, each before its step; without weights and terms.
+    That is the mean over the samples seen in the last epoch begun, each before its step; without weights and terms.
+    `rng` shuffles once an epoch, and seeds dropout. The module is left in train mode.
 
     Source: CLoVE Alg. 1, l. 19 (LocalUpdate), with a fresh optimiser each round as the published code has it.
     """
@@ -332,23 +257,16 @@ def _batches(module: Module, num_samples: int, size: int) -> list[tuple[int, int
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
 
-def new_optimizer(parameters: Sequence[Tensor], training: Training) -> Sgd | Adam | Optimizer:
+def new_optimizer(parameters: Sequence[Tensor], training: Training) -> PlainOptimizer | Optimizer:
     """Return the optimiser of one local training; raise ValueError if its class takes no such options."""
     if training.optimizer in ("adam", "sgd") and not training.optimizer_options:
-        return plain_optimizer(parameters, training)
+        return PlainOptimizer(parameters, training)
     return torch_optimizer(parameters, training)
 
 
 def check_optimizer(training: Training) -> None:
     """Make an optimiser; see `new_optimizer`."""
     new_optimizer([torch.zeros(1)], training)
-
-
-def plain_optimizer(parameters: Sequence[Tensor], training: Training) -> Sgd | Adam:
-    """Return the optimiser of one local training that `is_plain`."""
-    if training.optimizer == "adam":
-        return Adam(parameters, training.learning_rate, training.weight_decay)
-    return Sgd(parameters, training.learning_rate, training.momentum, training.weight_decay)
 
 
 def gradient(
@@ -365,17 +283,16 @@ def gradient(
 ) -> tuple[dict[str, NDArray[Any]], float]:
     """Return the gradient of the mean loss, in train mode as in `train`, and that loss.
 
+    One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without gradient,
+    have zeros. The loss is the mean over the samples that the gradient was taken on.
+
     Parameters
     ----------
     module
-        The model; its parameters do not change, and it is left in train mode without gradients. Its running
-        statistics are brought up to date.
-    x, y, loss, objective
-        See `train`.
+        Its parameters do not change, and it is left in train mode without gradients. Its running statistics are
+        brought up to date.
     batch
         Samples drawn without replacement for a stochastic gradient; None, or more than there are: all.
-    rng
-        Draws the batch, and seeds dropout.
     training
         Its clipping, of the gradient that is returned, and its precision.
     untrained
@@ -383,12 +300,6 @@ def gradient(
     chunk
         Samples of one backward pass; the parts are added up, so that memory does not grow with the data. Batch
         normalisation takes the statistics of each part.
-
-    Returns
-    -------
-    dict, float
-        One array for every entry of the state dict; buffers that are not in `untrained`, and parameters without
-        gradient, have zeros. The mean loss over the samples that the gradient was taken on.
 
     Source: CLoVE Alg. 1, l. 21-22 (option II).
     """

@@ -38,15 +38,9 @@ def targets_of(x: Tensor, y: Tensor, loss: str) -> Tensor:
 def per_sample_losses(outputs: Tensor, targets: Tensor, loss: str) -> Tensor:
     """Return the loss of each sample (n,); raise ValueError if `loss` is unknown.
 
-    Parameters
-    ----------
-    outputs
-        Of the model: logits (n, C), values (n, 1) or (n,), or reconstructions (n, d).
-    targets
-        See `targets_of`.
-    loss
-        ``cross_entropy`` (in nats), ``squared_error``, ``half_squared_error`` (with factor 1/2), or
-        ``reconstruction`` (squared error, mean over the d entries).
+    Outputs are logits (n, C), values (n, 1) or (n,), or reconstructions (n, d); for the targets see `targets_of`.
+    Losses are ``cross_entropy`` (in nats), ``squared_error``, ``half_squared_error`` (with factor 1/2), or
+    ``reconstruction`` (squared error, mean over the d entries).
     """
     if loss == "cross_entropy":
         return F.cross_entropy(outputs, targets, reduction="none")
@@ -91,17 +85,8 @@ def evaluated(
 ) -> Evaluated:
     """Return a model's test, with scores if `scored` and the accuracy of classes if `judged`.
 
-    Parameters
-    ----------
-    module
-        The model; it is put into eval mode and left there.
-    chunk
-        Samples of one forward pass; changes the result by rounding at most.
-
-    Raises
-    ------
-    ValueError
-        If there is no sample, or `loss` is unknown.
+    The module is put into eval mode and left there. `chunk`, the samples of one forward pass, changes the result by
+    rounding at most. Raise ValueError if there is no sample.
     """
     classes = judged and loss == "cross_entropy"
     kept: list[Tensor] = []
@@ -259,17 +244,7 @@ def in_parts(losses: Sequence[float], number: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Batch:
-    """The samples of one step.
-
-    Parameters
-    ----------
-    module
-        The model in training.
-    x, y
-        Inputs and targets of the batch.
-    outputs
-        What the model says of `x`, with its graph.
-    """
+    """The samples of one step: the model in training, inputs, targets, and its outputs with their graph."""
 
     module: Module
     x: Tensor
@@ -323,12 +298,7 @@ class Proximal(Term):
 class Anchored(Proximal):
     """A term mu/2 ||theta - anchor||^2 towards another model than the one that training starts from.
 
-    Parameters
-    ----------
-    mu
-        Factor, above 0.
-    anchor
-        The other model's entries, by their names in the state dict.
+    `anchor` holds the other model's entries, by their names in the state dict.
 
     Source: Zeng et al. 2023 (StoCFL), the clients' objective.
     """
@@ -347,10 +317,7 @@ class Anchored(Proximal):
 class LinearTerm(Term):
     """A term <direction, theta>: the direction is added to every gradient.
 
-    Parameters
-    ----------
-    direction
-        Its entries, by their names in the state dict; parameters without one are left as they are.
+    Its entries are by their names in the state dict; parameters without one are left as they are.
 
     Source: Karimireddy et al. 2020 (SCAFFOLD), eq. (3), with c - c_i as the direction.
     """

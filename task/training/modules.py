@@ -98,13 +98,7 @@ def is_known(part: nn.Module) -> bool:
 
 
 def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Do as ``module.load_state_dict(state)`` does.
-
-    Raises
-    ------
-    RuntimeError
-        If the state does not fit the module, as PyTorch says it.
-    """
+    """Do as ``module.load_state_dict(state)`` does."""
     parts = _parts(module)
     if parts.loads_plainly and len(state) == len(parts.entries):
         pairs = [(tensors[name], state.get(key)) for key, tensors, name in parts.entries]

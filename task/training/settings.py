@@ -134,13 +134,7 @@ class Training:
         return self if factor == 1.0 else replace(self, learning_rate=self.learning_rate * factor)
 
     def changed(self, **values: Any) -> Self:
-        """Return the training with other values.
-
-        Raises
-        ------
-        ValueError
-            If one is of another type than its key, or out of its range.
-        """
+        """Return the training with other values; ValueError if one is of a wrong type or out of its range."""
         given = _steps_or_epochs(values)
         checked = _checked(type(self)(**given))
         return replace(self, **{name: getattr(checked, name) for name in given})
@@ -156,13 +150,7 @@ class Training:
 
     @classmethod
     def received(cls, config: Mapping[str, Any]) -> "Training":
-        """Return the training of a message's settings; a key that is not sent has its default.
-
-        Raises
-        ------
-        ValueError
-            If a value is of another type than its key, or out of its range.
-        """
+        """Return the training of a message's settings, see `changed`; a key that is not sent has its default."""
         sent = tuple(map(config.get, KEYS.values()))
         try:
             return _received(*sent)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from florets.task.client_data import Part
-from florets.task.training.loop import clip_rows, plain_optimizer
+from florets.task.training.loop import PlainOptimizer, clip_rows
 from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
@@ -50,20 +50,11 @@ _COPIES = 4
 
 @dataclass(frozen=True)
 class Share:
-    """One client's part in a stacked training.
+    """One client's part in a stacked training: the model that it starts from, and its samples, at least one.
 
-    Parameters
-    ----------
-    state
-        The model that it starts from; not changed.
-    x, y
-        Inputs (m, *input_shape) and targets (m,), at least one.
-    rng
-        Makes what `train` takes; asked only where there is something to draw.
-    first
-        What the model's first layer says of `x`, (m, h), where that is known already.
-    weights
-        Of the samples in the loss (m,), of all clients or none; None: 1 each.
+    `rng` makes what `train` takes, asked only where there is something to draw. `first` is what the model's first
+    layer says of `x`, (m, h), where that is known already. `weights` are those of the samples in the loss (m,), of
+    all clients or none; None: 1 each.
     """
 
     state: Mapping[str, Tensor]
@@ -126,20 +117,8 @@ def _on_all_samples(num_samples: int, steps: int) -> _Steps:
 def stacked_update(network: Network, shares: Sequence[Share], loss: str, training: Training) -> list[Trained]:
     """Train each client's model on its own data, all of them side by side; see `train`.
 
-    Parameters
-    ----------
-    network
-        What the models are.
-    shares
-        Of n clients, in any order. Clients of like numbers of samples together cost least: one with fewer waits for
-        those with more, and batches are filled up to the largest one.
-    loss, training
-        See `train`; the training is plain (`Training.is_plain`).
-
-    Returns
-    -------
-    list of Trained
-        In the order of `shares`. The arrays are views of one stack.
+    Clients of like numbers of samples together cost least: one with fewer waits for those with more, and batches are
+    filled up to the largest one. The training is plain (`Training.is_plain`).
     """
     drawn = [_Steps.drawn(share.x.shape[0], training, share.rng) for share in shares]
     # Those with most steps first: the clients that still train are then always the first ones.
@@ -155,7 +134,7 @@ def stacked_update(network: Network, shares: Sequence[Share], loss: str, trainin
             # They share the stacks' memory, so that what has been trained stays there.
             parameters = {name: stack[:active].detach().requires_grad_() for name, stack in stacks.items()}
             if optimizer is None:
-                optimizer = plain_optimizer(list(parameters.values()), training)
+                optimizer = PlainOptimizer(list(parameters.values()), training)
             else:
                 optimizer.narrow(list(parameters.values()))
         for parameter in parameters.values():

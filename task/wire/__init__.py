@@ -1,7 +1,7 @@
 """Messages between server and clients: the only part of `task` that knows Flower.
 
 `kinds` names messages and keys, `codec` packs and reads messages that are dataclasses, `replies` are those of any
-algorithm, `layout` turns a model into a flat vector, `bank` packs K models into one record.
+algorithm, `records` fills Flower's records and makes flat vectors of models, `bank` packs K models into one record.
 """
 
 from florets.task.wire import bank, kinds

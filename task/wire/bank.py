@@ -17,10 +17,7 @@ _KEY = re.compile(r"([0-9]{1,9})/(.+)")
 def num_models(record: Mapping[str, Array]) -> int:
     """Return K: 1 for a plain model without numbered entries.
 
-    Raises
-    ------
-    MalformedMessage
-        If a number is left out: the bank would cost what its largest number claims, not what was sent.
+    A number that is left out is malformed: the bank would cost what its largest number claims, not what was sent.
     """
     numbers = {int(match[1]) for key in record if (match := _KEY.fullmatch(key))}
     count = max(numbers, default=0) + 1
@@ -67,13 +64,7 @@ def pack(bank: Bank, layout: Layout, shared: Mask | None = None) -> ArrayRecord:
 
 
 def unpack(record: Mapping[str, Array]) -> tuple[Bank, Layout]:
-    """Return the bank (K, R) in float64 and the models' common layout.
-
-    Raises
-    ------
-    MalformedMessage
-        If a model is missing, or the models differ in names, shapes or dtypes.
-    """
+    """Return the bank (K, R) in float64 and the models' common layout."""
     # Entry order is the first model's; shared layers stand where packing put them.
     layout = Layout.of(model(record, 0))
     return np.stack([layout.flatten(arrays) for arrays in models(record)]), layout

@@ -317,18 +317,9 @@ def _shown(value: Any) -> str:
 
 
 class Form:
-    """What a message holds.
+    """What a message holds: items by field, of which the `optional` may be missing.
 
-    Parameters
-    ----------
-    items
-        By field.
-    optional
-        Fields that may be missing.
-    given
-        Fields that are not sent.
-    others
-        Records that somebody else reads.
+    Fields that are `given` are not sent; records named in `others` somebody else reads.
     """
 
     def __init__(
@@ -373,13 +364,7 @@ class Form:
         return values
 
     def pack(self, values: Mapping[Any, Any]) -> RecordDict:
-        """Return the reply that holds these values by field; of an optional one None is left out.
-
-        Raises
-        ------
-        TypeError
-            If one is missing, or one too many.
-        """
+        """Return the reply that holds these values by field; of an optional one None is left out."""
         if not self.needed <= values.keys() <= self.items.keys():
             wrong = (self.items.keys() ^ values.keys()) - self.optional
             raise TypeError(f"a message with the fields {', '.join(map(str, self.items))}: wrong are {wrong}")
@@ -443,19 +428,9 @@ def form_of(kind: type[Any]) -> Form:
 
 
 def read(kind: type[M], content: RecordDict, **given: Any) -> M:
-    """Return the message that a reply holds.
+    """Return the message of a dataclass whose fields are annotated with items.
 
-    Parameters
-    ----------
-    kind
-        A dataclass whose fields are annotated with items.
-    given
-        Sizes of dimensions, or ranges of them; layouts; and the fields that are not sent.
-
-    Raises
-    ------
-    MalformedMessage
-        If a record, a name, a type, a shape or a value is not what the class declares, or its `check` fails.
+    `given` are sizes of dimensions, or ranges of them; layouts; and the fields that are not sent.
     """
     form = form_of(kind)
     values = form.read(content, given)

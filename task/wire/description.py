@@ -27,13 +27,7 @@ _MOST_NOTES = 10
 
 
 def pack_description(key: str, description: Description) -> RecordDict:
-    """Return the reply of a client with this key.
-
-    Raises
-    ------
-    ValueError
-        If the description is too long, or a class's name cannot be sent.
-    """
+    """Return the reply of a client with this key; ValueError if it is too long, or a class's name cannot be sent."""
     if unfit := sum(not is_sendable(name) for name in description.classes):
         raise ValueError(f"{unfit} folders of classes have names that are too long or not printable: rename them.")
     text = description.to_json()
@@ -46,13 +40,7 @@ def pack_description(key: str, description: Description) -> RecordDict:
 
 
 def read_description(content: RecordDict) -> tuple[str, Description]:
-    """Return what a client calls itself, and its description.
-
-    Raises
-    ------
-    MalformedMessage
-        If it is no description, or a number or name is not what it can be.
-    """
+    """Return what a client calls itself, and its description."""
     record = entries(content).get(kinds.CONFIG)
     told = entries(record) if isinstance(record, ConfigRecord) else {}
     key, text = told.get(kinds.CLIENT_KEY), told.get(kinds.DESCRIPTION)

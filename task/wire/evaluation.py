@@ -106,14 +106,10 @@ def places(mean: float, squares: float, count: int) -> FloatArray:
 
 
 def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
-    """Return the record; a reply carries it under `kinds.TEST_SUMS`.
+    """Return the record of sums by the names in `PARTS`; a reply carries it under `kinds.TEST_SUMS`.
 
-    Parameters
-    ----------
-    parts
-        By the names in `PARTS`.
-    train
-        Of the training targets: samples of each class (C,), or number, mean and sum of squared deviations (3,).
+    `train` are samples of each class (C,), or number, mean and sum of squared deviations (3,), of the training
+    targets.
     """
     told: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
     for part, sums in parts.items():
@@ -127,19 +123,8 @@ def read_sums(
     """Return the sums of a reply by part, and those of the training targets; none where it has none.
 
     A test whose model diverged has no sums, nor has one of fewer than `MIN_RECORDS` records. A client with so few
-    training records sends no sums at all.
-
-    Parameters
-    ----------
-    num_classes
-        Classes of the task; 0: its targets are values.
-    tests
-        By part, what the reply says in addition: records, mean loss and accuracy, which the sums must fit.
-
-    Raises
-    ------
-    MalformedMessage
-        If an array is missing, has another size than it should, or values that cannot be.
+    training records sends no sums at all. Of tasks of values `num_classes` is 0; `tests` are what the reply says in
+    addition, by part: records, mean loss and accuracy, which the sums must fit.
     """
     record = entries(content).get(kinds.TEST_SUMS)
     if record is None:
@@ -255,13 +240,8 @@ MOST_LABELS = 10_000
 class SentScores:
     """Scores of one test.
 
-    Parameters
-    ----------
-    values
-        By name; one that is not defined on the client's test set is not there.
-    confusion
-        A label, what was predicted for it, how often; the next label, sorted, in one sequence. Empty where the client
-        does not tell, or has no labels.
+    `values` hold those that are defined on the client's test set, by name. `confusion` is a label, what was predicted
+    for it, how often; the next label, sorted, in one sequence: empty where the client does not say, or has no labels.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
@@ -292,15 +272,7 @@ def read_evaluation(
 ) -> TestResult:
     """Read a test result, with those of a fine-tuned copy and on validation data where they were asked for.
 
-    Parameters
-    ----------
-    sums_of
-        Classes of the task, 0 for values, where sums of the tests were asked for; None: they were not.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types or a value is wrong.
+    `sums_of` is the number of classes, 0 for values, where sums of the tests were asked for; None: they were not.
     """
     found = _form(tuned, validation, sums_of is not None).read(content, {})
     names = [name for name in PARTS if (tuned or "tuned" not in name) and (validation or "validation" not in name)]
@@ -350,20 +322,7 @@ def pack_scores(values: Mapping[str, float], confusion: Sequence[int]) -> Config
 
 
 def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) -> SentScores:
-    """Return the scores of a reply, none where it has none.
-
-    Parameters
-    ----------
-    content
-        The reply.
-    num_examples, accuracy
-        What it says beside them: the counts must fit both.
-
-    Raises
-    ------
-    MalformedMessage
-        If a score is unknown or out of its range, or the counts are no counts or do not fit.
-    """
+    """Return the scores of a reply, none where it has none; the counts must fit its examples and its accuracy."""
     record = entries(content).get(kinds.SCORES)
     if record is None:
         return SentScores()

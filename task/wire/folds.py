@@ -64,13 +64,7 @@ class RowForm:
 
     @classmethod
     def read(cls, upload: object, width: int, size: int) -> "RowForm":
-        """Return the form that a message or a file names.
-
-        Raises
-        ------
-        ValueError
-            If it is none.
-        """
+        """Return the form that a message or a file names; raise ValueError if it is none."""
         if upload not in get_args(Upload) or not 1 <= width <= size:
             raise ValueError(f"rows of {size} parameters cannot be sent as {upload!r} with {width} entries")
         return cls(upload, width, size)  # type: ignore[arg-type]  # one of the words
@@ -88,12 +82,8 @@ class RowForm:
     def pack(self, changes: Float32, rng: np.random.Generator) -> npt.NDArray[Any]:
         """Return rows as they are sent.
 
-        Parameters
-        ----------
-        changes
-            Change of the trainable parameters on each fold, (m, size).
-        rng
-            Draws what is the same for all clients and folds: of an equal seed at each of them.
+        `changes` (m, size) are those of the trainable parameters on each fold. `rng` is of one seed at all clients:
+        it draws what is the same for all of them and all folds.
         """
         if self.upload == "signs":
             places = np.sort(rng.choice(self.size, self.width, replace=False))
@@ -113,11 +103,6 @@ class RowForm:
         """Return rows (m, width) from what was sent; signs are -1 and 1.
 
         A row that says nothing, all zero or all signs alike, comes back as zeros.
-
-        Raises
-        ------
-        MalformedMessage
-            If a value is not finite.
         """
         if self.upload == "signs":
             signs = 2.0 * np.unpackbits(sent, axis=1, count=self.width).astype(np.float32) - 1.0

@@ -43,13 +43,7 @@ def entries(record: Record | RecordDict) -> Mapping[str, Any]:
 
 
 def filled(record: _Record, values: Mapping[str, Any]) -> _Record:
-    """Put values into a record and return it.
-
-    Raises
-    ------
-    TypeError
-        If Flower takes no such value.
-    """
+    """Put values into a record and return it; TypeError if Flower takes no such value."""
     legal = _NUMBERS if type(record) is MetricRecord else _SCALARS
     data: dict[str, Any] = record.__dict__[_DATA]
     if legal.issuperset(map(type, values.values())) and _KEYS.issuperset(map(type, values)):
@@ -128,18 +122,7 @@ def restored(kind: type[_Any], values: dict[str, Any]) -> _Any:
 
 
 def new_message(content: RecordDict, node_id: int, kind: str, ttl: float, group_id: str) -> Message:
-    """Return ``Message(content, node_id, kind, ttl=ttl, group_id=group_id)``.
-
-    Parameters
-    ----------
-    ttl
-        Seconds, above 0.
-
-    Raises
-    ------
-    ValueError
-        If Flower takes no message of such a type.
-    """
+    """Return ``Message(content, node_id, kind, ttl=ttl, group_id=group_id)``; ValueError for an illegal type."""
     _check(kind)
     return _filled(
         content,
@@ -246,7 +229,10 @@ _AT_ONCE = 2**18
 
 
 class MalformedMessage(ValueError):
-    """A message's content breaks the rules of its kind; its text says which rule, with the value."""
+    """A message's content breaks the rules of its kind; its text says which rule, with the value.
+
+    All that reads messages raises it: `read` and `read_*` in this folder and in the algorithms' `messages`.
+    """
 
 
 @dataclass(frozen=True)
@@ -371,15 +357,8 @@ class Layout:
     def of(cls, arrays: Mapping[str, Array], untrained: Collection[str] = ()) -> "Layout":
         """Read the layout of a trusted model, in its own order.
 
-        Parameters
-        ----------
-        untrained
-            Names of the entries that no gradient moves, see `florets.task.layers.untrained_entries`.
-
-        Raises
-        ------
-        ValueError
-            If an array is neither floating nor integer, there is no array at all, or none has a name in `untrained`.
+        `untrained` names the entries that no gradient moves, see `florets.task.layers.untrained_entries`. Raise
+        ValueError for a model without arrays, with others than numbers, or without an entry of such a name.
         """
         if unknown := sorted(set(untrained) - set(arrays)):
             raise ValueError(f"untrained entries {unknown} are not in the model; its entries are {', '.join(arrays)}")
@@ -428,13 +407,7 @@ class Layout:
         return np.repeat(np.arange(len(self.entries), dtype=np.int64), [entry.size for entry in self.entries])
 
     def mask(self, prefixes: Iterable[str]) -> Mask:
-        """Return the mask (R,) of the entries whose name starts with one of `prefixes`.
-
-        Raises
-        ------
-        ValueError
-            If a prefix fits no entry.
-        """
+        """Return the mask (R,) of entries whose name starts with one of `prefixes`; ValueError if one fits none."""
         mask = np.zeros(self.size, dtype=bool)
         for prefix in prefixes:
             found = [entry for entry in self.entries if entry.name == prefix or entry.name.startswith(f"{prefix}.")]
@@ -446,23 +419,14 @@ class Layout:
         return mask
 
     def flatten(self, arrays: Mapping[str, Array]) -> Vector:
-        """Return the flat vector (R,) of a model that may come from anywhere.
-
-        Raises
-        ------
-        MalformedMessage
-            See `checked`.
-        """
+        """Return the flat vector (R,) of a model that may come from anywhere; see `checked`."""
         return self.checked(arrays).unpacked()
 
     def checked(self, arrays: Mapping[str, Array]) -> PackedVector:
         """Return the flat vector (R,) of a model that may come from anywhere, without copying its values.
 
-        Raises
-        ------
-        MalformedMessage
-            If a name is missing or extra, or dtype, shape, payload size or a value (NaN, infinite) is wrong. All but
-            the values are checked before anything is unpacked.
+        Names, dtypes, shapes and payload sizes are checked before anything is unpacked, then that all values are
+        finite.
         """
         arrays = entries(arrays) if isinstance(arrays, ArrayRecord) else arrays
         if len(arrays) != len(self.entries):
@@ -489,11 +453,6 @@ def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
 
     Flower's own `Array.numpy()` allocates what the payload's header asks for; here the header must agree with the
     expected entry, and the payload's length with both, before a value is read.
-
-    Raises
-    ------
-    MalformedMessage
-        If any of them disagree.
     """
     if (array.dtype, tuple(array.shape), array.stype) != (entry.dtype, entry.shape, "numpy.ndarray"):
         raise MalformedMessage(

@@ -102,18 +102,7 @@ class Answer:
 def read_update(
     content: RecordDict, layout: Layout, model: int, returns: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> Update:
-    """Read the update of `model`.
-
-    Parameters
-    ----------
-    returns, numbers
-        Names of the records of this layout, and of the numbers, that must come beside the model.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types, shapes or a value is wrong.
-    """
+    """Read the update of `model`, and the records of this layout and the numbers that must accompany it."""
     if not returns and not numbers:
         return codec.read(Update, content, layout=layout, model=model)
     found = _update_form(tuple(returns), tuple(numbers)).read(content, {"layout": layout})
@@ -123,20 +112,7 @@ def read_update(
 
 
 def read_answer(content: RecordDict, returns: Mapping[str, Sequence[int]], numbers: Sequence[str]) -> Answer:
-    """Read the reply to a query.
-
-    Parameters
-    ----------
-    returns
-        Shape of each array, by name.
-    numbers
-        Names of the numbers.
-
-    Raises
-    ------
-    MalformedMessage
-        If keys, types, shapes or a value is wrong.
-    """
+    """Read the reply to a query: arrays of these shapes and numbers, by name."""
     shapes = tuple((name, tuple(shape)) for name, shape in returns.items())
     found = _answer_form(shapes, tuple(numbers)).read(content, {})
     arrays = {name: found["array", name] for name in returns}
@@ -169,12 +145,8 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
     """Hold a reply's count of examples to the one that the client gave when it introduced itself.
 
     The count is a client's weight in averages, and the introduction's was held to the other clients'. A reply may be
-    about fewer: part of the data can be held out. None: not known.
-
-    Raises
-    ------
-    MalformedMessage
-        If it claims more. Where the data of simulated clients change, `introduced` is the server's own count.
+    about fewer: part of the data can be held out. None: not known. Where the data of simulated clients change,
+    `introduced` is the server's own count.
     """
     if claimed is not None and introduced is not None and claimed > introduced:
         raise MalformedMessage(
@@ -186,12 +158,8 @@ def check_examples(claimed: int | None, introduced: int | None) -> None:
 def is_stable(history: Sequence[object], num_rounds: int) -> bool:
     """Return whether a client's last `num_rounds` assignments are all equal: the rule that both sides share.
 
-    Parameters
-    ----------
-    history
-        The client's assignments, oldest first, one entry for each round in which it took part.
-    num_rounds
-        Entries that must be there and agree; 0 or less: nothing is asked, so nothing is declared.
+    `history` is the oldest first, one entry for each round in which it took part; fewer entries than `num_rounds` are
+    not stable, and with 0 nothing is declared.
 
     Source: CLoVE section 3, "Checking for cluster stability". Deviation: CLoVE's published code compares only the
     first and the last of three entries.
@@ -203,12 +171,8 @@ def is_stable(history: Sequence[object], num_rounds: int) -> bool:
 class Work:
     """Cost of handling one message, a record of every reply under `kinds.WORK`.
 
-    Parameters
-    ----------
-    seconds
-        Wall time on the client.
-    gradients, losses
-        Passes of samples through models, forward and back, and forward alone.
+    `seconds` are wall time on the client, `gradients` and `losses` passes of samples through models, forward and
+    back, and forward alone.
     """
 
     seconds: float = 0.0
@@ -230,13 +194,7 @@ _COST = {"seconds", "gradients", "losses"}
 
 
 def read_work(content: RecordDict) -> Work:
-    """Return what a reply says of its cost; nothing where it does not.
-
-    Raises
-    ------
-    MalformedMessage
-        If it says it wrongly.
-    """
+    """Return what a reply says of its cost; nothing where it does not."""
     record = entries(content).get(kinds.WORK)
     if record is None:
         return Work()

@@ -24,10 +24,6 @@ from florets.task.data.tables.read import Table
 
 if TYPE_CHECKING:
     import pandas as pd
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 _NEAR = 0.01

@@ -3,8 +3,12 @@
 Error texts name files, columns and lines, never a cell: on a real node they reach the server.
 """
 
+import csv
+import gzip
 import io
-from collections.abc import Sequence
+import re
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,11 +22,6 @@ from florets.task.data.tables.names import DATE, LARGEST, MOST_COLUMNS, as_numbe
 
 if TYPE_CHECKING:
     import pandas as pd
-import csv
-import gzip
-import re
-import zlib
-from collections.abc import Iterator
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SNIFFED = 64

@@ -1,7 +1,10 @@
 """`SiteTable`: the records of one site, and their split into training and test set, subject by subject."""
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +23,6 @@ from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
-import math
-import warnings
-from fractions import Fraction
 
 _MOST_STRATA = 10
 """Quantiles of a regression's target by which records are stratified."""

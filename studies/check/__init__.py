@@ -1,1 +1,0 @@
-"""`florets check`: problems in sites' data, before anything is trained."""
