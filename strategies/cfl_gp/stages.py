@@ -101,8 +101,5 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
         self.assignment.update(found)
         self.state.placed |= found.keys()
         # A client whose losses were lost sits this round out.
-        return {
-            client.key: self.assignment[client.key]
-            for client in context.participants
-            if client.key in self.state.placed
-        }
+        placed = [client.key for client in context.participants if client.key in self.state.placed]
+        return {key: self.assignment[key] for key in placed}

@@ -13,15 +13,9 @@ from florets.strategies.core.cluster import canonical, cut
 def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: int) -> tuple[IntArray, IntArray]:
     """Return the new number (C,) of each cluster, and the cluster (C',) whose model each new one takes.
 
-    Parameters
-    ----------
-    looked_at, merged : (L,) int64
-        Clusters that could merge, rising, and the group of each of these.
-    sizes : (C,) int64
-        Clients of each of all clusters.
-    num_trained : int
-        Clusters below this number have a model of their own: of those that merged the one with the most clients hands
-        it down, the lowest number among equals.
+    `looked_at` (L,) are the clusters that could merge, rising, `merged` (L,) the group of each, `sizes` (C,) the
+    clients of all clusters. Clusters below `num_trained` have a model of their own: of those that merged the one with
+    the most clients hands it down, the lowest number among equals.
     """
     groups = np.arange(len(sizes))
     for group in np.unique(merged):

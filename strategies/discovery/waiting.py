@@ -80,7 +80,7 @@ class Waiting(Placing):
 
     def needed(self, folds: FoldRound, context: Round) -> int:
         """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
-        able = sum(folds.has_folds(client) for client in context.online)
+        able = sum(folds.size_of(client) > 0 for client in context.online)
         most = max(2, math.ceil(_MOST_NEEDED * able))
         if len(context.participants) == len(context.online):
             # Nobody else is there to wait for; whose reply was lost is asked again, for some rounds.

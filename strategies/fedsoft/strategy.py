@@ -217,10 +217,8 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         if size is None or not clients:
             return None
         known = [self.state.estimates[client.key] for client in clients]
-        weights = aggregation_weights(
-            np.stack([estimate.weights for estimate in known]),
-            np.array([estimate.examples for estimate in known], dtype=np.float64),
-        )
+        examples = np.array([estimate.examples for estimate in known], dtype=np.float64)
+        weights = aggregation_weights(np.stack([estimate.weights for estimate in known]), examples)
         rows = draw_clients(weights, size, context.random(Purpose.CENTRE_SAMPLING))
         return [{clients[row].key for row in centre} for centre in rows]
 
@@ -253,7 +251,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
 
     def own_models(self, models: Models) -> dict[str, FloatArray]:
         """Return the models of the clients that have trained; the final models are the centres."""
-        return {key: vector.astype(np.float64) for key, vector in self.state.personal.vectors.items()}
+        return self.state.personal.by_client()
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has trained test its own model, or its nearest centre."""

@@ -103,10 +103,7 @@ _FACTOR = 100.0
 def without_outliers(replies: Replies[Losses], context: Round, losses: FloatArray | None = None) -> Replies[Losses]:
     """Return the replies without those whose losses no benign client has (`core.outliers`).
 
-    Parameters
-    ----------
-    losses : (M, C) float64, optional
-        What is looked at of each valid reply; None: the losses that it holds.
+    `losses` (M, C) are what is looked at of each valid reply; None: the losses that it holds.
     """
     if not replies.ok:
         return replies

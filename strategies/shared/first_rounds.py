@@ -96,10 +96,7 @@ def start_from_updates(algorithm: Algorithm[Any, Any], context: Round, settle: S
     K groups are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on
     folds of their data, which says how many groups there are (`strategies.discovery`); one, if none.
 
-    Parameters
-    ----------
-    settle
-        Called with the clients' groups.
+    `settle` is called with the clients' groups.
     """
     if algorithm.k == "auto":
         return _by_folds(algorithm, context, settle)
