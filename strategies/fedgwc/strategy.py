@@ -153,7 +153,7 @@ class Split(NamedTuple):
     """Groups (M,) of a cluster's clients, numbered in order of first appearance, and their Davies-Bouldin index."""
 
     groups: IntArray
-    index: float
+    davies_bouldin: float
 
 
 def affinities(interactions: FloatArray, gamma: float) -> FloatArray:
@@ -195,8 +195,8 @@ def best_split(affinity: FloatArray, most_groups: int, most_index: float) -> Spl
         _, vectors = eigh(affinity / np.outer(degrees, degrees), subset_by_index=(size - most_groups - 1, size - 1))
         vectors = vectors[:, ::-1]
         found = [_split(vectors[:, : number + 1], degrees, number) for number in range(2, most_groups + 1)]
-    admitted = [split for split in found if split is not None and split.index < most_index]
-    return min(admitted, key=lambda split: split.index, default=None)
+    admitted = [split for split in found if split is not None and split.davies_bouldin < most_index]
+    return min(admitted, key=lambda split: split.davies_bouldin, default=None)
 
 
 def _split(vectors: FloatArray, degrees: FloatArray, number: int) -> Split | None:
@@ -422,7 +422,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         found = best_split(affinities(known.filled(), own.gamma), most, own.most_index)
         if found is None:
             return 0
-        self.state.details["davies_bouldin"] = found.index
+        self.state.details["davies_bouldin"] = found.davies_bouldin
         # The largest first; of equal ones that of the first client.
         for number, group in enumerate(np.argsort(-np.bincount(found.groups), kind="stable")):
             child = known.part(np.flatnonzero(found.groups == group))
