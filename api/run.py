@@ -1,4 +1,4 @@
-"""`florets.run` and its result: one experiment, run as the command runs it."""
+"""`florets.run` and its result, `florets.load`, and `florets.prepare` for a ServerApp of the user's own."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -9,6 +9,7 @@ import yaml
 
 from florets.api.federation import clients_of
 from florets.api.keys import overrides_of
+from florets.conf.compose import compose
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder, resume_command
@@ -21,6 +22,7 @@ from florets.task.edited_modules import reload_edited
 from florets.task.imported import import_from
 
 if TYPE_CHECKING:
+    from flwr.app import ArrayRecord, ConfigRecord
     from pandas import DataFrame
     from torch.nn import Module
 
@@ -308,3 +310,38 @@ def load(folder: str | Path, *, trust: bool = False) -> "Run | Sweep":
     if not path.is_dir():
         raise ConfigError(f"{path}: there is no such folder; give the folder of a finished run or of a sweep.")
     return Run(path, trust)
+
+
+def prepare(experiment: str | None = None, /, **keys: Any) -> "tuple[ArrayRecord, ConfigRecord]":
+    """Return the first models of an experiment, and the settings that travel with every message.
+
+    With ``florets.apps.client`` as the ClientApp, any ServerApp can hand both to a strategy::
+
+        strategy = florets.strategies.CLoVE(k=5)
+        models, settings = florets.prepare("digits_label_skew", strategy=strategy)
+        strategy.start(grid, models, num_rounds=3, train_config=settings)
+
+    Parameters
+    ----------
+    experiment : str, optional
+        Name of the preset; by default the quickstart.
+    **keys
+        The keys of the command, as `run` takes them. With ``strategy=`` the strategy that is to be started: it is
+        checked against the others, by its `Settings.problems` as well, and gets as many models as it needs.
+
+    Returns
+    -------
+    ArrayRecord, ConfigRecord
+        K models, with K as the strategy or the experiment has it; one model takes the first. The settings name the
+        task, so that clients build their data and model from them.
+
+    Raises
+    ------
+    ConfigError
+        With every problem of the keys.
+    """
+    from florets.server_app.build import build_models, build_task, message_settings
+
+    config = compose(overrides_of(experiment, keys))
+    task = build_task(config)
+    return build_models(config, task), message_settings(config, task)

@@ -29,7 +29,6 @@ SHARED = ("fedavg", "standardised", "intercept")
 
 
 def is_right(case: str, advice: Advice) -> bool:
-    """Say whether an answer is the case's."""
     finding = advice.finding
     if case == "homogeneous":
         return finding.kind == "none" and advice.chosen == "fedavg" and not advice.evidence.reasons

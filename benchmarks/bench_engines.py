@@ -187,15 +187,6 @@ def compared(clients: list[int], keys: list[str], rounds: int, repeats: int) -> 
     return found
 
 
-def deployed(rounds: int) -> Row:
-    """Print and return the parts of a deployed exchange."""
-    found = exchange_parts(rounds)
-    print(f"\n{'a deployed exchange, 4 nodes':60}{'s':>8}")
-    for name, seconds in found.items():
-        print(f"{name:60}{seconds:8.2f}", flush=True)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all where none is named")
@@ -210,7 +201,10 @@ def main() -> None:
     if "engines" in tables:
         found["engines"] = compared(given.clients, given.keys, given.rounds, given.repeats)
     if "deployed" in tables:
-        found["deployed"] = deployed(given.rounds)
+        found["deployed"] = parts = exchange_parts(given.rounds)
+        print(f"\n{'a deployed exchange, 4 nodes':60}{'s':>8}")
+        for name, seconds in parts.items():
+            print(f"{name:60}{seconds:8.2f}", flush=True)
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
 

@@ -184,7 +184,7 @@ class WorkerPool:
         self._ended_cpu = 0.0
         self._failed_starts: Counter[int] = Counter()
         self._none_since: float | None = None
-        self._told = set[str]()
+        self._shown = set[str]()
         self.workers: list[Worker] = []
         # Else Python would wait at its end for processes that wait for orders.
         atexit.register(self.close)
@@ -257,7 +257,7 @@ class WorkerPool:
             if answered is None:
                 reason = self._backend.why_lost(worker)
                 self._replace(worker)
-                self._tell(worker, reason, 0 if unit is None else len(unit.sent))
+                self._show_end(worker, reason, 0 if unit is None else len(unit.sent))
                 if unit is not None:
                     yield from (failed(message, reason) for message, _ in unit.sent)
                 continue
@@ -311,7 +311,13 @@ class WorkerPool:
             self._failed_starts[worker.number] += 1
         self._ended_cpu += worker.cpu_seconds
         worker.end()
-        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS and (new := self._another(worker.number)):
+        new = None
+        if self._failed_starts[worker.number] < _MOST_FAILED_STARTS:
+            try:
+                new = self._started(worker.number)
+            except OSError as error:
+                log.warning("no worker can be started: %s", error)
+        if new is not None:
             new.is_lost = True
             self.workers[worker.number] = new
         elif all(other.has_ended for other in self.workers):
@@ -329,19 +335,11 @@ class WorkerPool:
         time.sleep(_AGAIN_SECONDS)
         return self._backend.start(number)
 
-    def _another(self, number: int) -> Worker | None:
-        """Return a new worker in the place of another; None where none can be started."""
-        try:
-            return self._started(number)
-        except OSError as error:
-            log.warning("no worker can be started: %s", error)
-            return None
-
-    def _tell(self, worker: Worker, reason: str, owed: int) -> None:
+    def _show_end(self, worker: Worker, reason: str, owed: int) -> None:
         """Show why a worker has ended, each reason once; the log has every one."""
         log.warning("%s: %s", worker.name, reason)
-        if reason not in self._told:
-            self._told.add(reason)
+        if reason not in self._shown:
+            self._shown.add(reason)
             lost = f"; the replies of {counted(owed, 'client')} are lost" if owed else ""
             further = "the run goes on, and run.log has every further worker that ends so"
             say(f"florets: {reason.removeprefix('its ')}{lost}; {further}", sys.stderr)
@@ -359,7 +357,7 @@ class WorkerPool:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of the workers, as far as they have told."""
+        """CPU seconds of the workers, as far as they have reported them."""
         return self._ended_cpu + sum(worker.cpu_seconds for worker in self.workers if not worker.has_ended)
 
     def close(self) -> None:

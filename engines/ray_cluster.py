@@ -171,12 +171,18 @@ def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
     with nullcontext("") if address else _own_folder() as folder:
         try:
             try:
-                _connect(ray, address, folder)
+                quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
+                if address:
+                    ray.init(address=address, **quiet)
+                else:
+                    ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
             # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
             except Exception as error:
                 raise ConfigError(_refusal(address, error)) from error
             finally:
-                _restore(own)
+                # Ray has put its own reaction to SIGTERM in the place of ours.
+                if threading.current_thread() is threading.main_thread() and own is not None:
+                    signal.signal(signal.SIGTERM, own)
             yield _cpus(ray, wait)
         finally:
             ray.shutdown()
@@ -191,14 +197,6 @@ def _cpus(ray: Any, wait: bool) -> tuple[int, int]:
             break
         time.sleep(0.1)
     return total, free
-
-
-def _connect(ray: Any, address: str, folder: str) -> None:
-    quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
-    if address:
-        ray.init(address=address, **quiet)
-    else:
-        ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
 
 
 @contextmanager
@@ -268,9 +266,3 @@ def _refusal(address: str, error: Exception) -> str:
         f"ray_address={address}: Ray refuses the connection ({first}). This machine must be a node of the cluster "
         f"(`ray start --address={address}`), with the same versions of Ray and Python."
     )
-
-
-def _restore(handler: Any) -> None:
-    """Set a reaction to SIGTERM again, in whose place Ray has put its own."""
-    if threading.current_thread() is threading.main_thread() and handler is not None:
-        signal.signal(signal.SIGTERM, handler)

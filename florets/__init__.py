@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from florets.api.export import export
     from florets.api.extend import extend
     from florets.api.federation import Federation
-    from florets.api.prepare import prepare
     from florets.api.reproduce import reproduce
-    from florets.api.run import Run, load, run
+    from florets.api.run import Run, load, prepare, run
     from florets.api.sweep import Sweep, sweep, tune
     from florets.client_app.authors_client import Client
     from florets.conf.problems import ConfigError
@@ -128,7 +127,7 @@ _HOMES = {
     "load": "api.run",
     "model": "task.declared",
     "partition": "task.declared",
-    "prepare": "api.prepare",
+    "prepare": "api.run",
     "reproduce": "api.reproduce",
     "run": "api.run",
     "setting": "task.keys",

@@ -143,7 +143,8 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
             # Of files the place counts, be it the default: another one holds other data.
             keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
             overrides = {key: f"{key}={value}" for key, value in keys.items()}
-            config, problem = None, ""
+            config: Config | None = None
+            problem = ""
             try:
                 config = jobs.prepare(tuple(overrides.values()), caller)
                 if reads_files(config.task.data) is False:

@@ -186,8 +186,7 @@ def _write(table: Table, folder: Path, command: str) -> float:
 def _outcome(item: Item, cell: Cell, progress: Progress) -> str:
     """Return the first measures of the item that mean something for a cell, in short."""
     texts = []
-    for name in item.measures:
-        measure, other = read_measure(name)
+    for name, (measure, other) in ((name, read_measure(name)) for name in item.measures):
         if other is not None or not measure.fits(cell.config):
             continue
         value = measure.read(progress.values, cell.config)

@@ -319,9 +319,9 @@ class _Reader:
                     f"paper.{number}.why.{reason}", "there is no such value; use a column, a row or <row>.<column>."
                 )
         if "small" in given and item.small is not None:
-            for kind, names in (("rows", item.small.rows), ("columns", item.small.columns)):
-                self._known(f"small.{kind}", names or (), lines[kind], kind[:-1])
-                if names == ():
+            for kind, chosen in (("rows", item.small.rows), ("columns", item.small.columns)):
+                self._known(f"small.{kind}", chosen or (), lines[kind], kind[:-1])
+                if chosen == ():
                     self._fault(f"small.{kind}", f"none: leaves nothing to run; name some, or leave out {kind}.")
             self._known("small.for_rows", item.small.for_rows, lines["rows"], "row")
 

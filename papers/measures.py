@@ -64,6 +64,8 @@ _SERVER_PARTS = ("cluster", "discover", "aggregate", "evaluate", "total")
 _TARGET = 0.6
 """Accuracy that the CFL-GP paper counts the cost of (Fig. 2e)."""
 
+_ROOT = Path(strategies.__file__).parents[1]
+
 Values = dict[str, Any]
 """Results in a finished run's record; see `values_of`."""
 
@@ -100,7 +102,8 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "cpu_seconds": cpu,
         # The rounds' parts are wall time, of which other processes take a part.
         "client_seconds": None if cpu is None or not wall else clients * min(1.0, cpu / wall),
-        "code": _code(),
+        # A hash of the code that decides a run's results, so that a table can say where versions are mixed.
+        "code": fingerprint(tuple(_ROOT / name for name in ("client_app", "task", "strategies"))),
         "warnings": summary.warnings,
     }
 
@@ -123,12 +126,6 @@ def _of_participants(lines: list[dict[str, Any]]) -> Values:
         "ari_participants_at_10": known.get(ARI_ROUND),
         "first_round_ari_participants_90": next((r for r, ari in known.items() if ari >= ARI_RECOVERED), None),
     }
-
-
-def _code() -> str:
-    """Return a hash of the code that decides a run's results, so that a table can say where versions are mixed."""
-    root = Path(strategies.__file__).parents[1]
-    return fingerprint(tuple(root / name for name in ("client_app", "task", "strategies")))
 
 
 Read = Callable[[Values, Config], float | None]

@@ -373,11 +373,6 @@ def _unpaired(text: str) -> list[str]:
     return problems
 
 
-def outside(text: str) -> str:
-    """Return what of a page stands by hand: all but its blocks."""
-    return _BLOCK.sub("", text)
-
-
 def item_block(
     words: Sequence[str], asked_of: Callable[[Sequence[str]], Asked], on_page: PagePictures, described: set[str]
 ) -> tuple[str | None, str]:

@@ -28,7 +28,7 @@ WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news":
 
 
 class _Look(NamedTuple):
-    """Why data cannot be had, and what else there is to say of them."""
+    """Why data cannot be loaded, and what else there is to say of them."""
 
     problem: str = ""
     note: str = ""

@@ -79,7 +79,7 @@ class Picture(Figure):
         """
         path = Path(path)
         if not path.parent.is_dir():
-            raise ConfigError([f"{path}: there is no folder {path.parent}; make it, or name another."])
+            raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name another.")
         known = path.suffix.lower().removeprefix(".") in self.canvas.get_supported_filetypes()
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:
@@ -229,14 +229,7 @@ def draw_line(axes: Axes, line: Line, at_most: float | None = None) -> None:
 
 
 def set_limits(axes: Axes, form: str, lines: Sequence[Line]) -> None:
-    """Set limits and ticks of the values' axis; values that span much get a logarithmic one.
-
-    Parameters
-    ----------
-    form
-        ``index`` (0 is chance, 1 the best), ``fraction`` (1 is the best), ``error`` (a fraction, 0 the best) or
-        ``number``.
-    """
+    """Set limits and ticks of the values' axis by its `quantities.Form`; a wide range gets a logarithmic one."""
     values = np.concatenate([line.y for line in lines])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if form == "index":

@@ -258,9 +258,9 @@ def write_arrays(
 def refuse_taken(target: Path) -> None:
     """Raise ConfigError where the folder that `to` names holds something already."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ConfigError([f"to={target}: is a file or a link; name a new folder."])
+        raise ConfigError(f"to={target}: is a file or a link; name a new folder.")
     if target.is_dir() and any(target.iterdir()):
-        raise ConfigError([f"to={target}: is not empty, and nothing in it is overwritten; name a new folder."])
+        raise ConfigError(f"to={target}: is not empty, and nothing in it is overwritten; name a new folder.")
 
 
 @contextmanager
@@ -282,6 +282,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
             target.rmdir()
         aside.replace(target)
     except OSError as error:
-        raise ConfigError([f"to={target}: cannot be written ({error.strerror or error})."]) from error
+        raise ConfigError(f"to={target}: cannot be written ({error.strerror or error}).") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -176,12 +176,9 @@ def _template(text: str) -> Template:
 def render(template: str, **values: Any) -> str:
     """Return a template with its values filled in.
 
-    Parameters
-    ----------
-    template
-        That of a whole page extends ``page``, with blocks `css`, `header`, `main` and `footer`, and values `name` (of
-        the window), `above` and `title`. All may use the macros `tiles`, `warnings`, `section`, `folded`, `image` and
-        `table`, whose rows consist of `Cell`, the first row the head.
+    That of a whole page extends ``page``, with blocks `css`, `header`, `main` and `footer`, and values `name` (of the
+    window), `above` and `title`. All may use the macros `tiles`, `warnings`, `section`, `folded`, `image` and
+    `table`, whose rows consist of `Cell`, the first row the head.
     """
     return _template(template).render(css=CSS, **values)
 

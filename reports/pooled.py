@@ -30,22 +30,13 @@ _SUMS = ("sums", "confusion", "deviations")
 
 @dataclass(frozen=True, eq=False)
 class PartStatistics:
-    """One test on one client.
-
-    Parameters
-    ----------
-    n
-        Records.
-    scores
-        The client's own figures by measure, and ``loss``; one that is not defined is not there.
-    sums
-        None where the client sends none, its model diverged, or there are fewer than `MIN_RECORDS`
-        records. Its `replicates` are those of `replicates`.
-    """
+    """One test on one client, of `n` records."""
 
     n: int
     scores: Mapping[str, float]
+    """The client's own figures by measure, and ``loss``, where they are defined."""
     sums: PartSums | None = None
+    """None where the client sends none, its model diverged, or there are fewer than `MIN_RECORDS` records."""
 
     @property
     def replicates(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -60,22 +51,15 @@ class PartStatistics:
 
 @dataclass(frozen=True, eq=False)
 class TestStatistics:
-    """All that one client sent of its last tests.
-
-    Parameters
-    ----------
-    parts
-        By the names in `PARTS`, those that the run has.
-    train
-        Of the training targets: samples of each class (C,), or number, mean and sum of squared deviations (3,);
-        None where the client sends none.
-    """
+    """All that one client sent of its last tests."""
 
     # Not a test, whatever the name says to pytest.
     __test__ = False
 
     parts: Mapping[str, PartStatistics] = field(default_factory=dict)
+    """By the names in `PARTS`, those that the run has."""
     train: FloatArray | None = None
+    """Of the training targets: samples of each class (C,), or number, mean and sum of squared deviations (3,)."""
 
 
 def statistics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, TestStatistics]:

@@ -84,13 +84,8 @@ def run_figure(lines: Sequence[RoundLine]) -> Picture | None:
 def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequence[str] = ()) -> Picture | None:
     """Return a figure of, for each name, the mean over its runs with a band of one standard deviation.
 
-    None where nothing is known. A run that ended early counts in its own rounds only: nothing is made up for those
-    that it did not have.
-
-    Parameters
-    ----------
-    quantities
-        Keys of the rounds' lines, a panel for each; none: those that say most.
+    None where nothing is known. A run that ended early counts in its own rounds only. Each of the `quantities`, keys
+    of the rounds' lines, has a panel; where none is given, those that say most.
     """
     runs_of_all = [run for runs in curves.values() for run in runs]
     known = [key for key in quantities if any(line.get(key) is not None for run in runs_of_all for line in run)]

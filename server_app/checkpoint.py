@@ -164,15 +164,14 @@ def _pack(checkpoint: Checkpoint, clients: str) -> tuple[Arrays, dict[str, str]]
         "config": checkpoint.config,
         "models": encode_record(checkpoint.models, arrays, "models"),
         "state": encode(checkpoint.state, arrays),
-        "best": None if (best := checkpoint.best) is None else _pack_best(best, arrays),
+        "best": None,
     }
+    if (best := checkpoint.best) is not None:
+        models = encode_record(best.models, arrays, "best models")
+        state = encode(best.state, arrays, "best state")
+        content["best"] = {"round": best.server_round, "models": models, "state": state}
     text = f'{json.dumps(content)[:-1]}, "clients": {clients}}}'
     return arrays, {"checkpoint": text, "sha256": _digest(text, arrays)}
-
-
-def _pack_best(best: Best, arrays: Arrays) -> dict[str, Any]:
-    models = encode_record(best.models, arrays, "best models")
-    return {"round": best.server_round, "models": models, "state": encode(best.state, arrays, "best state")}
 
 
 def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:

@@ -69,7 +69,11 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
     """
     # In a process that goes on to run others, they may be edited from now on.
     note(paths_of(config))
-    _write_given(folder / given.FOLDER, given.files_of(paths_of(config)))
+    for name, data in given.files_of(paths_of(config)).items():
+        with naming(folder / given.FOLDER):
+            (folder / given.FOLDER).mkdir(exist_ok=True)
+        with whole_file(folder / given.FOLDER / f"{name}{given.SUFFIX}", "wb") as file:
+            file.write(data)
     now = code_imported(config)
     then = recorded_code(folder) if goes_on else now
     # A run that began without a record goes on without one.
@@ -78,14 +82,6 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
     changed = changed_files(then, now)
     write_whole(folder / CODE, json.dumps(now | dict.fromkeys(changed, _SEVERAL), indent=1) + "\n")
     return f"the run's code has changed since it began: {changed_words(changed)}" if changed else ""
-
-
-def _write_given(folder: Path, files: Mapping[str, bytes]) -> None:
-    for name, data in files.items():
-        with naming(folder):
-            folder.mkdir(exist_ok=True)
-        with whole_file(folder / f"{name}{given.SUFFIX}", "wb") as file:
-            file.write(data)
 
 
 def recorded_code(folder: Path) -> Any:

@@ -252,7 +252,7 @@ class Recorder:
         rows: list[list[object]] = []
         for key, client in sorted(self._clients.items()):
             cells, mixture = results.get(key, {}), mixtures.get(key)
-            row = [key, client.cluster, assignment.get(key)]
+            row: list[object] = [key, client.cluster, assignment.get(key)]
             row += [None if mixture is None or k >= len(mixture) else float(mixture[k]) for k in shares]
             row += [client.num_examples, *(cells.get(name) for name in tests), client.device]
             rows.append([*row, self.names.get(client.number)] if self.names else row)

@@ -25,13 +25,8 @@ _BUILT_IN: Mapping[str, Callable[[], Tracker]] = {
 }
 _CALLS = ("on_start", "on_round", "on_end")
 _FILES = (
-    "report.html",
-    "config.yaml",
-    "summary.json",
-    "clients.csv",
-    CLIENTS_OVER_ROUNDS,
-    "loss_matrix.csv",
-    "run.log",
+    *("report.html", "config.yaml", "summary.json", "clients.csv"),
+    *(CLIENTS_OVER_ROUNDS, "loss_matrix.csv", "run.log"),
 )
 
 

@@ -87,7 +87,10 @@ def _sites(sites: Mapping[str, Description], agreed: Agreed | None) -> list[list
 def _columns(sites: Mapping[str, Description]) -> list[list[Cell]]:
     own = {key: {column.name: column for column in site.columns} for key, site in sites.items()}
     names = list(dict.fromkeys(name for columns in own.values() for name in columns))[:_MOST_COLUMNS]
-    return [["column", *own], *([name, *(_cell(columns.get(name)) for columns in own.values())] for name in names)]
+    rows: list[list[Cell]] = [["column", *own]]
+    for name in names:
+        rows.append([name, *(_cell(columns.get(name)) for columns in own.values())])
+    return rows
 
 
 def _cell(column: ColumnSummary | None) -> str:

@@ -21,15 +21,9 @@ HELD_OUT = 0.2
 def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> list[str]:
     """Return the overrides of the sweep that chooses among settings.
 
-    Parameters
-    ----------
-    overrides
-        `key=value` texts; those with several values or an interval are searched over.
-    trials
-        Number of settings that are tried; None: 20, or with ``grid`` all combinations.
-    sampler
-        ``tpe`` proposes by what the earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs
-        all combinations.
+    `overrides`: `key=value` texts; those with several values or an interval are searched over. `trials`: number of
+    settings that are tried; None: 20, or with ``grid`` all combinations. `sampler`: ``tpe`` proposes by what the
+    earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs all combinations.
     """
     problems = []
     if sampler not in SAMPLERS:
@@ -59,7 +53,7 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
     texts = [_text(override, sampler) for override in parsed]
     if "" in measures(parsed):
         if any(override.key_or_group == FRACTION for override in parsed):
-            raise ConfigError([f"{FRACTION}=0: settings are chosen by validation data; give 0.2, or leave it out."])
+            raise ConfigError(f"{FRACTION}=0: settings are chosen by validation data; give 0.2, or leave it out.")
         texts.append(f"{FRACTION}={HELD_OUT}")
         say(f"Settings are chosen by validation data: {FRACTION}={HELD_OUT}.")
     if n_jobs > 1:

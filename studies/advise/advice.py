@@ -90,8 +90,10 @@ class Advice:
 
     @property
     def is_scale(self) -> bool:
-        """Whether what sets the clients apart goes once each has standardised its inputs."""
-        return _is_scale(self.finding, self.evidence)
+        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised."""
+        after, described = self.evidence.standardised, self.evidence.described
+        goes = after is not None and after.kind == "none" and self.finding.kind in ("groups", "lone", "all_differ")
+        return goes and (not described or any(one.kind in ("unit", "inputs") for one in self.evidence.reasons))
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -148,7 +150,7 @@ def advise(
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
     ordered = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
-    is_scale = _is_scale(finding, evidence)
+    advice = Advice(finding, tuple(ordered.values()), criterion, constant, None, evidence, (), own_is_low)
 
     def better(*names: str) -> str:
         """Return the best of some methods, of the clients that have a result by each."""
@@ -161,19 +163,19 @@ def advise(
     if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
         preferred.append(better("fedavg", "intercept", "discovery"))
     preferred.append("standardised")
-    if not is_scale and {"fedavg", "standardised"} <= outcomes.keys():
+    if not advice.is_scale and {"fedavg", "standardised"} <= outcomes.keys():
         preferred.append(better("fedavg", "standardised"))
-    if not is_scale and any(reason.kind == "labels" for reason in evidence.reasons):
+    if not advice.is_scale and any(reason.kind == "labels" for reason in evidence.reasons):
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
         preferred.append("intercept")
     compared = [one.without(own_is_low) for one in ordered.values()]
     for name in preferred:
         compared.sort(key=lambda one: one.name != name)
     useful = [one for one in compared if constant.is_beaten(one.validation, criterion, "validation")]
-    chosen = choose(useful, criterion).name if useful else None
-    advice = Advice(finding, tuple(ordered.values()), criterion, constant, chosen, evidence, (), own_is_low)
-    if chosen is not None and not advice.over_constant.mean > 0 and math.isfinite(constant.figure(criterion)):
-        advice = replace(advice, chosen=None)
+    if useful:
+        chosen = replace(advice, chosen=choose(useful, criterion).name)
+        if chosen.over_constant.mean > 0 or not math.isfinite(constant.figure(criterion)):
+            advice = chosen
     return replace(advice, low=tuple(low_sites(advice.best, criterion)))
 
 
@@ -201,10 +203,3 @@ def _is_unpredictable(
         if total and means > quantile * math.sqrt(squares):
             return False
     return True
-
-
-def _is_scale(finding: Finding, evidence: Evidence) -> bool:
-    """Return whether the scale of the inputs sets clients apart: they differ, and no longer once standardised."""
-    after = evidence.standardised
-    goes = after is not None and after.kind == "none" and finding.kind in ("groups", "lone", "all_differ")
-    return goes and (not evidence.described or any(one.kind in ("unit", "inputs") for one in evidence.reasons))

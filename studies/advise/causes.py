@@ -184,12 +184,9 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
 
 def _input_reasons(shifts: "pd.DataFrame", sites: Sequence[str]) -> Iterator[Reason]:
     """Yield the reasons of the inputs: columns in another unit, and other distributions."""
-    kinds: tuple[tuple[Kind, pd.Series[bool]], ...] = (
-        ("unit", shifts["factor"].notna()),
-        ("inputs", shifts["factor"].isna()),
-    )
-    for kind, is_kind in kinds:
-        of_kind = shifts[is_kind]
+    kinds: tuple[Kind, ...] = ("unit", "inputs")
+    for kind in kinds:
+        of_kind = shifts[shifts["factor"].notna() == (kind == "unit")]
         departing = tuple(of_kind["site"].unique())
         odd = tuple(key for key in sites if key not in departing)
         reverse = _reversed(of_kind, len(departing)) if kind == "inputs" and 0 < len(odd) < len(departing) else ()
@@ -277,12 +274,10 @@ def cross_losses(
     """Return the mean loss, over some clients, of the best model of another group, and of their own."""
     others, own = [], []
     for key in clients:
-        row = losses.get(key, ())
-        model = models.get(key)
-        if model is None or len(row) < 2 or model >= len(row):
-            continue
-        own.append(row[model])
-        others.append(min(loss for number, loss in enumerate(row) if number != model))
+        row, model = losses.get(key, ()), models.get(key)
+        if model is not None and len(row) > max(model, 1):
+            own.append(row[model])
+            others.append(min(loss for number, loss in enumerate(row) if number != model))
     if not own or not all(map(math.isfinite, (*own, *others))):
         return None
     return math.fsum(others) / len(others), math.fsum(own) / len(own)

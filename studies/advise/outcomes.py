@@ -50,14 +50,9 @@ class Finding:
 def finding_of(evidence: Mapping[str, Any], models: Mapping[str, int], placed: Collection[str] = ()) -> Finding:
     """Return what the evidence of a run's discovery says.
 
-    Parameters
-    ----------
-    evidence
-        The detail of the round that looked for groups.
-    models
-        Model of each client at the end of the run, where it has one.
-    placed
-        Clients that took no part in the search: they are in their groups, and none of them is called alone.
+    `evidence`: the detail of the round that looked for groups. `models`: model of each client at the end of the run,
+    where it has one. `placed`: clients that took no part in the search: they are in their groups, and none of them is
+    called alone.
     """
     members: dict[int, list[str]] = {}
     for key, model in sorted(models.items()):

@@ -211,7 +211,8 @@ class _Study:
         """Make all runs and return the advice, the setup that was used, and the trials of learning rates."""
         place = self._first()
         _say_problems(place)
-        regression = self._is_regression(place)
+        parts = [part for one in read_test_statistics(place).values() for part in one.parts.values()]
+        regression = any(name in part.scores for part in parts for name in ("r2", "rmse"))
         if regression and self._question.base.task.loss == "cross_entropy":
             # The sites' tables have values: groups show once a model has learned what all share.
             self._question = as_regression(self._question)
@@ -225,7 +226,7 @@ class _Study:
         finding = finding_in(place, one_class)
         if finding.num_clients < 2:
             raise ConfigError(["advise: compares what several clients should do, and there is one; add clients."])
-        measure = self._measure(place, first)
+        measure = self._measure(place, first, regression)
         usable = [own for key, own in counts.items() if key not in one_class]
         # Weights are for an outcome that is rare in all: at one site alone its level says something.
         setup = setup_of(question, measure, bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE)
@@ -285,19 +286,12 @@ class _Study:
         self._meter.end(said(place))
         return place
 
-    def _is_regression(self, place: Path) -> bool:
-        statistics = read_test_statistics(place)
-        scores = {name for one in statistics.values() for part in one.parts.values() for name in part.scores}
-        return "r2" in scores or "rmse" in scores
-
-    def _measure(self, place: Path, first: Outcome) -> Name:
+    def _measure(self, place: Path, first: Outcome, is_regression: bool) -> Name:
         """Return the measure that was asked for, or the one that suits the data."""
         given = self._question.measure
-        statistics = read_test_statistics(place)
-        if not statistics:
+        if not read_test_statistics(place):
             has_classes = all("accuracy" in test.scores for test in first.test.values())
             return "accuracy" if has_classes and first.test else "loss"
-        is_regression = self._is_regression(place)
         if given == "auto":
             return suitable(is_regression, list(first.train.values()))
         allowed = OF_VALUES if is_regression else OF_CLASSES

@@ -1,5 +1,6 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Words:
 
     @property
     def p(self) -> str:
-        """The p value of the search for groups, as it is written."""
+        """The p value of the search for groups, in words."""
         return p_text(self.advice.finding.p_value)
 
     @property
@@ -323,8 +324,15 @@ class Words:
         """Yield in which respects sites differ, one explanation for each: standardising first, then groups."""
         advice, after = self.advice, self.advice.evidence.standardised
         if advice.is_scale and after is not None:
+            # Those outside the largest group.
+            groups = advice.finding.groups
+            apart = (
+                sorted({*advice.finding.lone, *itertools.chain(*groups[1:])})
+                if len(groups) > 1
+                else list(itertools.chain(*groups))
+            )
             yield (
-                f"What sets {self.named(departing(advice))} apart is the scale of the inputs: once each {self.site} "
+                f"What sets {self.named(apart)} apart is the scale of the inputs: once each {self.site} "
                 f"standardises its own inputs the difference is gone ({p_text(after.p_value)}). Look for other units "
                 "or instruments, and declare them (scale in node.toml)."
             )
@@ -462,13 +470,6 @@ class Words:
 def capital(text: str) -> str:
     """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
-
-
-def departing(advice: Advice) -> list[str]:
-    """Return the clients outside the largest group."""
-    groups = advice.finding.groups
-    outside = {key for group in groups[1:] for key in group} | set(advice.finding.lone)
-    return sorted(outside) if len(groups) > 1 else [key for group in groups for key in group]
 
 
 def shift_of(one: ColumnShift, kind: str) -> str:

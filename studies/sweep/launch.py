@@ -7,8 +7,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,18 +53,9 @@ from florets.task.edited_modules import reload_edited
 class Sweep:
     """What all jobs of a sweep share.
 
-    Parameters
-    ----------
-    folder : Path
-        The sweep's folder; tracebacks of failed jobs go there.
-    caller : Path
-        The working directory that relative folders are meant from.
-    total : int or None
-        Number of jobs, where it is known beforehand.
-    keep : bool
-        Whether jobs that are finished are kept, and stopped ones go on; otherwise all begin anew.
-    given : mapping
-        Objects that were given in Python, see `florets.task.given`.
+    Tracebacks of failed jobs go into `folder`, and relative folders are meant from `caller`. `total` is the number of
+    jobs, where it is known beforehand. With `keep` jobs that are finished are kept, and stopped ones go on; otherwise
+    all begin anew. `given` are objects that were given in Python, see `florets.task.given`.
     """
 
     folder: Path
@@ -159,14 +149,9 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
 
     The code is 0, 1 if a job failed, 130 if interrupted.
 
-    Parameters
-    ----------
-    overrides : sequence of str
-        `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`).
-    caller : Path
-        The working directory that relative folders are meant from.
-    keep : bool
-        Whether jobs that are finished are kept and stopped ones go on.
+    `overrides`: `key=value` texts, some with several values, and Hydra's own (`hydra/launcher=joblib`). `caller`: the
+    working directory that relative folders are meant from. `keep`: whether jobs that are finished are kept and
+    stopped ones go on.
     """
     for_hydra = [text for text in overrides if text.lstrip("+~").startswith(("hydra/", "hydra."))]
     if "hydra/launcher=joblib" in for_hydra:
@@ -259,13 +244,18 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
 
 
 def _run_hydra(overrides: Sequence[str], sweep: Sweep) -> None:
-    arguments = ["florets", "--multirun", *overrides, f"hydra.sweep.dir='{sweep.folder}'"]
-    with _hydra_surroundings(arguments):
-        try:
-            hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(sweep))()
-        finally:
-            # Hydra's record holds the keys as they were encoded for it; summary.csv has them as they were typed.
-            (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
+    """Let Hydra run the jobs; it reads sys.argv alone, and would print its errors rather than raise them."""
+    argv, before = sys.argv, {key: os.environ[key] for key in ("HYDRA_FULL_ERROR",) if key in os.environ}
+    sys.argv = ["florets", "--multirun", *overrides, f"hydra.sweep.dir='{sweep.folder}'"]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        hydra.main(config_path=str(CONFIG_DIR), config_name="sweep", version_base="1.3")(_task(sweep))()
+    finally:
+        sys.argv = argv
+        del os.environ["HYDRA_FULL_ERROR"]
+        os.environ.update(before)
+        # Hydra's record holds the keys as they were encoded for it; summary.csv has them as they were typed.
+        (sweep.folder / "multirun.yaml").unlink(missing_ok=True)
 
 
 def _task(sweep: Sweep) -> Callable[[DictConfig], float | None]:
@@ -277,16 +267,3 @@ def _task(sweep: Sweep) -> Callable[[DictConfig], float | None]:
         return run_job(int(settings.job.num), overrides, sweep, "BasicLauncher" in settings.launcher._target_)
 
     return task
-
-
-@contextmanager
-def _hydra_surroundings(arguments: list[str]) -> Iterator[None]:
-    """Let Hydra find its arguments, which it takes from sys.argv alone, and raise its errors, not print them."""
-    argv, before = sys.argv, {key: os.environ[key] for key in ("HYDRA_FULL_ERROR",) if key in os.environ}
-    sys.argv, os.environ["HYDRA_FULL_ERROR"] = arguments, "1"
-    try:
-        yield
-    finally:
-        sys.argv = argv
-        del os.environ["HYDRA_FULL_ERROR"]
-        os.environ.update(before)

@@ -310,14 +310,8 @@ def means(
 ) -> ResultTable:
     """Return the table of means.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Columns beside the strategy, in their order; none: all of which some run has a value.
-    titles : bool
-        Whether strategies have the names that papers give them.
-    marks : bool
-        Whether the best of each column is marked.
+    `names`: columns beside the strategy, in their order; none: all of which some run has a value. `titles`: whether
+    strategies have the names that papers give them. `marks`: whether the best of each column is marked.
     """
     shown = [group for group in groups if len(group.jobs.runs)]
     measures = measures_of(jobs)

@@ -82,7 +82,7 @@ class PlainOptimizer:
             if self._training.optimizer == "adam":
                 means, squares = ([self._moments[i][which] for i in moved] for which in (0, 1))
                 steps = [self._steps[i] for i in moved]
-                betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+                betas: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
                 adam(parameters, gradients, means, squares, [], steps, amsgrad=False, **betas, **common)
             else:
                 buffers, momentum = [self._momentum[i] for i in moved], self._training.momentum
