@@ -18,6 +18,7 @@ ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
+Start = Literal["different", "same", "orthonormal", "true"]
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,8 @@ class Settings:
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
     compares: ClassVar[Compared] = ""
     """Whose pairs the server compares, a round's participants' or all clients': memory grows with their square."""
+    starts: ClassVar[Start] = "different"
+    """How the first models are made, where `init` is no key."""
     gradient_batch: ClassVar[Literal["full", "train"]] = "full"
     """Examples of a gradient where `gradient_batch` is null: all, or `train.batch_size`."""
 
@@ -187,9 +190,10 @@ class Settings:
         return []
 
     @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
-        """How the first models are made; "true": they are the task's true models."""
-        return "different"
+    def start(self) -> Start:
+        """How the first models are made: as `init` says, where that is a key; "true": the task's true models."""
+        start: Start = getattr(self, "init", self.starts)
+        return start
 
 
 @dataclass(frozen=True)
@@ -213,11 +217,6 @@ class ManyModels(SharedLayers):
 
     init: Literal["different", "same", "orthonormal"] = setting("different", "how the K initial models relate")
 
-    @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
-        """How the first models are made."""
-        return self.init
-
 
 @dataclass(frozen=True)
 class Weighted(ManyModels):
@@ -233,12 +232,7 @@ class Weighted(ManyModels):
 def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:
     """Return one line for each of the keys that has another value than its default although it has no effect.
 
-    Parameters
-    ----------
-    names
-        Keys of `settings`.
-    needed
-        What they have an effect with, e.g. "k=auto".
+    `needed` is what they have an effect with, e.g. "k=auto".
     """
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     return [

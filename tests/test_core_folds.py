@@ -22,7 +22,7 @@ from florets.strategies.core.folds import (
     scores,
 )
 from florets.strategies.core.placement import centres, place
-from florets.strategies.discovery.strategy import common_move, moves_on
+from florets.strategies.discovery.waiting import common_move, moves_on
 
 
 def planted(sizes: list[int], seed: int, signal: float = 1.0, width: int = 60, folds: int = 4) -> FloatArray:

@@ -1,6 +1,7 @@
 """Evidence of a discovery in a run's folder and on the screen: the sentence, the picture, the warning."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_each_answer_is_named_as_what_it_is() -> None:
     )
     given = Evidence.of(groups(p_value=float("nan")), KEYS, True)
     assert given.text == "2 groups of 2, 2 clients, as k says (score 0.61 at K = 2, 0.55 at 3)"
-    placed = given.with_placed(1)
+    placed = replace(given, small=1)
     assert placed.text.endswith("; 1 client with too few samples placed afterwards")
 
 

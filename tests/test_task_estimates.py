@@ -11,7 +11,7 @@ from florets.client_app.handlers.estimate import least_squares
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.server_app.build import build_models, build_strategy, build_task, message_settings
-from florets.strategies.k_fed.client import feature_rows, local_centres, num_features
+from florets.strategies.k_fed.client import feature_rows, local_centres
 from florets.strategies.k_fed.messages import KMEANS, LocalCentres
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import read_update
@@ -143,7 +143,7 @@ def test_a_client_sends_the_mean_of_its_data(features: str) -> None:
     read = codec.read(
         LocalCentres,
         ask(KMEANS, send=False, **settings),
-        D=num_features(task.input_shape, task.num_outputs, features),
+        D=np.prod(task.input_shape) + (task.num_outputs if features == "inputs_and_targets" else 0),
         n=range(1, 2),
     )
     data = task.client(0)

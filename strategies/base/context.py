@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -72,24 +72,13 @@ Vectors = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 
 
 def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return vectors of at most `width` numbers in place of long ones.
+    """Return M vectors of at most `width` numbers, (M, min(d, width)), in place of long ones.
 
     Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
     with a relative spread of about 1 / sqrt(width). Vectors that are short enough stay as they are. Values beyond the
     range of float32 are cut off there, and NaN becomes 0.
 
-    Parameters
-    ----------
-    vectors : sequence of (d,) arrays, or (M, d)
-        All of one length.
-    width : int
-        At least 1.
-    rng
-        Draws the projection, which depends on it and on d alone.
-
-    Returns
-    -------
-    (M, min(d, width)) float32
+    `rng` draws the projection, which depends on it and on the vectors' length d alone.
 
     Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
     """
@@ -165,15 +154,13 @@ class EvaluationSettings:
 
     @property
     def settings(self) -> dict[str, float | bool]:
-        """Message settings that tell the clients; none where there is nothing to tell."""
-        told: dict[str, float | bool] = {}
-        if self.fine_tune_epochs:
-            told[kinds.FINE_TUNE_EPOCHS] = self.fine_tune_epochs
-        if self.validation:
-            told[kinds.VALIDATION] = True
-        if self.sums_of is not None:
-            told[kinds.TEST_SUMS] = True
-        return told
+        """Message settings that say so to the clients; none for a plain test."""
+        asked = {
+            kinds.FINE_TUNE_EPOCHS: self.fine_tune_epochs,
+            kinds.VALIDATION: self.validation,
+            kinds.TEST_SUMS: self.sums_of is not None,
+        }
+        return {name: value for name, value in asked.items() if value}
 
     def read(self, content: RecordDict) -> TestResult:
         """Return the reply to a test, checked for what was asked."""
@@ -189,15 +176,7 @@ def evaluation_of(test: TestResult) -> Evaluation:
 
 
 def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
-    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them.
-
-    Parameters
-    ----------
-    tests
-        Results by client key; those without counts add nothing.
-    assignment
-        Model of each client.
-    """
+    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them."""
     parts: dict[int, list[int]] = {}
     for key, test in tests:
         if key in assignment and test.scores.confusion:
@@ -233,15 +212,6 @@ OUTLIER = (
 )
 
 
-class Personal(Protocol):
-    """A personal method within groups of clients, as a round needs it; see `base.personal.PersonalMethod`."""
-
-    @property
-    def is_active(self) -> bool: ...  # noqa: D102 - see PersonalMethod
-    def train(self, context: "Round", groups: Mapping[str, int]) -> Plan[Update]: ...  # noqa: D102
-    def test(self, context: "Round", groups: Mapping[str, int]) -> Plan[TestResult]: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class Round:
     """One round: its number, participants, models and means of talking to clients.
@@ -267,7 +237,7 @@ class Round:
     client_handlers
         The algorithm's own client handlers.
     personal
-        What clients do in place of training and testing their group's model alone.
+        What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
     """
 
     server_round: int
@@ -285,7 +255,7 @@ class Round:
     testers: Sequence[Client] = ()
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
-    personal: Personal | None = None
+    personal: Any = None
 
     @property
     def patience(self) -> Patience:
@@ -301,41 +271,33 @@ class Round:
         """Return the generator of one of the server's draws in this round; an author's own draw has a name."""
         return generator(self.seed, self.server_round, purpose)
 
-    def train_assigned(
-        self, assignment: Mapping[str, int], settings: Mapping[str, str | float] | None = None
-    ) -> Plan[Update]:
-        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out."""
-        return self._train(assignment, settings or {}, {}, ())
+    def newcomers(self, known: Container[str]) -> list[Client]:
+        """Return the participants that are not among those known."""
+        return [client for client in self.participants if client.key not in known]
 
-    def train_and_declare(
-        self, assignment: Mapping[str, int], histories: Mapping[str, Sequence[int]], rounds: int, kept: Container[str]
+    def train_assigned(
+        self,
+        assignment: Mapping[str, int],
+        settings: Mapping[str, str | float] | None = None,
+        *,
+        histories: Mapping[str, Sequence[int]] | None = None,
+        rounds: int = 0,
+        kept: Container[str] = (),
     ) -> Plan[Update]:
-        """Do as `train_assigned`, and let each client declare whether its last `rounds` assignments are equal.
+        """Plan one exchange in which each client of `assignment` trains its model; the others sit this round out.
 
         Parameters
         ----------
-        histories
+        histories, rounds
             Each client's own last assignments, this round's included: from them, and nothing that it stores, the
-            client says whether it is stable.
-        rounds
-            0: nothing is declared.
+            client declares whether the last `rounds` are equal. 0: nothing is declared.
         kept
             Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
         """
-        own = {
-            key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])}
-            for key in assignment
-            if rounds > 0
-        }
-        return self._train(assignment, {}, own, kept)
-
-    def _train(
-        self,
-        assignment: Mapping[str, int],
-        settings: Mapping[str, object],
-        own: Mapping[str, Mapping[str, object]],
-        kept: Container[str],
-    ) -> Plan[Update]:
+        own: dict[str, dict[str, object]] = {}
+        if histories is not None and rounds > 0:
+            own = {key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])} for key in assignment}
+        settings = settings or {}
         if self.personal is not None and self.personal.is_active:
             # Settings of this exchange, such as FedProx's term, hold for the method's messages, too.
             context = replace(self, config=filled(self.config.copy(), settings)) if settings else self
@@ -367,7 +329,8 @@ class Round:
     def test_assigned(self, assignment: Mapping[str, int]) -> Plan[TestResult]:
         """Plan the evaluation in which each tester that has a model tests it."""
         if self.personal is not None:
-            return self.personal.test(self, assignment)
+            plan: Plan[TestResult] = self.personal.test(self, assignment)
+            return plan
         tested = (client.key for client in self.testers if client.key in assignment)
         return self.test({key: self.models.one(assignment[key]) for key in tested})
 
@@ -403,6 +366,18 @@ class Round:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         return self.ask(requests, lambda _, content: codec.read(Losses, content, K=models.count))
+
+    def ask_lowest(self, clients: Sequence[Client], among: Sequence[int] | None = None) -> dict[str, int]:
+        """Ask clients, if any, for their losses of the round's models; return the lowest of each that answers.
+
+        `among` are the models that count; None: all.
+        """
+        if not clients:
+            return {}
+        offered = list(range(self.models.count) if among is None else among)
+        with self.meter.part("losses"):
+            replies = self.ask_losses(clients, self.models)
+        return {key: offered[int(np.argmin(reply.losses[offered]))] for key, reply in replies.ok}
 
     def ask(self, requests: Sequence[Request], read: Read[T]) -> Replies[T]:
         """Send the requests of one exchange and wait for their replies; see `triage`."""
@@ -466,12 +441,29 @@ class Round:
             By client key, sorted. Whoever sent other names, shapes or types, or a value that is not finite, is left
             out and counted as invalid.
         """
-        arrays = None if model is None else self.models.one(model)
-        requests = [self.request_custom(handler, one, arrays, settings, category="query") for one in clients]
-        replies = self.ask(requests, lambda _, content: read_answer(content, returns or {}, numbers))
+        replies = self.ask_custom(
+            handler,
+            clients,
+            lambda _, content: read_answer(content, returns or {}, numbers),
+            None if model is None else self.models.one(model),
+            settings,
+        )
         if needed:
             self.require(replies, "answer")
         return dict(replies.ok)
+
+    def ask_custom(
+        self,
+        handler: Handler,
+        clients: Iterable[Client],
+        read: Read[T],
+        arrays: ArrayRecord | None = None,
+        settings: Mapping[str, object] | None = None,
+        category: Literal["train", "evaluate", "query"] = "query",
+    ) -> Replies[T]:
+        """Ask clients, all the same, by a client handler (one exchange); see `request_custom`."""
+        requests = [self.request_custom(handler, one, arrays, settings, category=category) for one in clients]
+        return self.ask(requests, read)
 
     def request_custom(
         self,
@@ -559,10 +551,8 @@ class Round:
     def reject_outliers(self, updates: Replies[Update], known: float = 0.0) -> Replies[Update]:
         """Return the updates without those whose values no benign training gives (`core.outliers`).
 
-        Parameters
-        ----------
-        known
-            Largest value in what others returned before on the same request; with it one update alone is judged, too.
+        `known` is the largest value in what others returned before on the same request; with it one update alone is
+        judged, too.
         """
         if not updates.ok:
             return updates
@@ -571,11 +561,9 @@ class Round:
         found = outlier_updates(largest, self.models.bank, known=known)
         others = [update.others for _, update in updates.ok]
         if any(values is not None for values in others):
-            vectors = (
-                update.vector if values is None else values
-                for values, (_, update) in zip(others, updates.ok, strict=True)
-            )
-            found |= outlier_updates(_largest(vectors), self.models.bank, known=known)
+            each = zip(others, updates.ok, strict=True)
+            most = [[np.abs(one.vector if own is None else own).max(initial=0.0)] for own, (_, one) in each]
+            found |= outlier_updates(np.array(most, dtype=np.float64), self.models.bank, known=known)
         keys = {key for (key, _), is_outlier in zip(updates.ok, found, strict=True) if is_outlier}
         return self.reject(updates, keys, OUTLIER)
 
@@ -586,11 +574,6 @@ class Round:
         return left
 
 
-def _largest(vectors: Iterable[NDArray[np.floating]]) -> FloatArray:
-    """Return the largest absolute value of each vector, (P, 1)."""
-    return np.array([[np.abs(vector).max(initial=0.0)] for vector in vectors], dtype=np.float64)
-
-
 def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Plan[Update]:
     """Return the plan of a message that does not let clients declare their stability, with what they would say."""
 
@@ -599,6 +582,6 @@ def _declared(plan: Plan[Update], own: Mapping[str, Mapping[str, object]]) -> Pl
         if asked is None:
             return update
         history, rounds = asked[kinds.HISTORY], asked[kinds.STABILITY_ROUNDS]
-        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_and_declare
+        return replace(update, stable=is_stable(history, rounds))  # type: ignore[arg-type]  # see train_assigned
 
     return replace(plan, read=read)

@@ -32,10 +32,7 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
     Plain values, lists, tuples, sets, dicts, NumPy arrays and numbers, `Models`, `ArrayRecord` and dataclasses can be
     encoded, in any nesting, and come back equal and of the same type (NumPy numbers as Python's).
 
-    Parameters
-    ----------
-    path
-        Where the value comes from, for the names of arrays and for errors.
+    `path` says where the value comes from, for the names of arrays and for errors.
     """
     if type(value) in _PLAIN:
         return value
@@ -85,13 +82,7 @@ def encode(value: object, arrays: Arrays, path: str = "state") -> Any:
 
 
 def decode(data: Any, arrays: Mapping[str, npt.NDArray[Any]], strategy: type[Any] | None = None) -> Any:
-    """Return what `encode` was given.
-
-    Parameters
-    ----------
-    strategy
-        The class of the run's own strategy: its state is built, and dataclasses of its top-level package.
-    """
+    """Return what `encode` was given; built are the state of `strategy`, and dataclasses of its top-level package."""
     if isinstance(data, list):
         return [decode(item, arrays, strategy) for item in data]
     if not isinstance(data, dict):

@@ -29,12 +29,7 @@ class Waiting:
     def report(self, deadline: float, what: Callable[[], str]) -> None:
         """Log what is waited for, how long already and until when, where a minute has passed since the last line.
 
-        Parameters
-        ----------
-        deadline
-            When the wait ends, on the clock of `time.monotonic`.
-        what
-            Returns the words; called only where they are logged.
+        `deadline` is on the clock of `time.monotonic`; `what` is called only where its words are logged.
         """
         now = time.monotonic()
         if now - self._reported >= _SECONDS:
@@ -44,6 +39,7 @@ class Waiting:
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 Read = Callable[[str, RecordDict], T]
 
 log = logging.getLogger("florets")
@@ -130,6 +126,10 @@ class Replies(Generic[T]):
         """Whether all who were asked have failed with one text."""
         return len(self.error) == self.asked and len(set(self.error.values())) == 1
 
+    def of(self, contents: Mapping[str, U]) -> "Replies[U]":
+        """Return the replies with what was made of the valid ones, by key."""
+        return Replies(tuple(contents.items()), self.error, self.missing, self.invalid, self.surplus, self.work)
+
     def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
         """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
         found = [key for key, _ in self.ok if key in keys]
@@ -161,19 +161,16 @@ class Replies(Generic[T]):
 
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
-        late = (
-            f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}"
-            if self.missing
-            else ""
-        )
-        parts = [late]
+        parts = []
+        if self.missing:
+            parts.append(f"{len(self.missing)} did not answer in time, for example client {self.missing[0]}")
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
             groups = sorted(alike(reasons), key=len, reverse=True)
             for keys in groups[:_MOST_REASONS]:
                 parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
             if left := sum(map(len, groups[_MOST_REASONS:])):
                 parts.append(f"{left} {title} for other reasons")
-        return "; ".join(part for part in parts if part)
+        return "; ".join(parts)
 
 
 def alike(reasons: Mapping[str, str]) -> list[list[str]]:
@@ -217,11 +214,6 @@ def send(
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
-
-    Parameters
-    ----------
-    name_of
-        Returns what the client at a node is called in the log.
     """
 
     def late() -> str:
@@ -278,12 +270,11 @@ def sort_replies(
         elif message_id not in waiting:
             # Its first reply counts.
             surplus[key] = "it answers a message that was already answered"
-        elif reply.has_error() and reply.error.code == _EXPIRED:
-            # The network answers at the deadline for a node that has not: it is late, and has not failed.
-            waiting.discard(message_id)
         elif reply.has_error():
             waiting.discard(message_id)
-            error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
+            # The network answers at the deadline for a node that has not: it is late, and has not failed.
+            if reply.error.code != _EXPIRED:
+                error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
         else:
             waiting.discard(message_id)
             content = reply.content
@@ -371,10 +362,7 @@ class Meter:
     def count_exchange(self, requests: Sequence[Request], received: Iterable[Message], replies: Replies[Any]) -> None:
         """Count one of the algorithm's exchanges: replies by kind, payload in bytes both ways, and the clients' work.
 
-        Parameters
-        ----------
-        received
-            All messages that came back, of which `replies` are those that were read.
+        `received` are all messages that came back, of which `replies` are those that were read.
         """
         self.count(replies)
         senders = {}
@@ -393,11 +381,11 @@ class Meter:
         for key, work in replies.work.items():
             self._part(key).seconds += work.seconds
         self.work = total_work([self.work, *replies.work.values()])
+        for kind in ("error", "missing", "invalid"):
+            for key in getattr(replies, kind):
+                self._part(key).reply = kind
         for key, _ in replies.ok:
             self._part(key).reply = "ok"
-        for kind, keys in (("error", replies.error), ("missing", replies.missing), ("invalid", replies.invalid)):
-            for key in keys:
-                self._part(key).reply = kind
         for key, reason in replies.invalid.items():
             self._part(key).rejected = reason
 
@@ -408,10 +396,7 @@ class Meter:
             part.train_loss, part.samples = update.train_loss, update.num_examples
 
     def _part(self, key: str) -> ClientRound:
-        part = self.clients.get(key)
-        if part is None:
-            part = self.clients[key] = ClientRound()
-        return part
+        return self.clients.setdefault(key, ClientRound())
 
     def finish(self) -> None:
         """Close the round: its whole wall time becomes the part "total"."""

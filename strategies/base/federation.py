@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median_low
 
 import numpy as np
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
@@ -50,44 +50,23 @@ def problem_of(
     client: Client, hello: Introduction, num_clients: int | None, fingerprint: str | None, handlers: Sequence[str]
 ) -> str | None:
     """Return why a client cannot take part, as far as its own introduction shows; see `Federation`."""
-    return _name_problem(client) or _other_code(hello, fingerprint, handlers) or _other_simulation(hello, num_clients)
-
-
-def _name_problem(client: Client) -> str | None:
-    """Return why a client's key cannot be one; a registered name has not been checked before."""
-    problem = key_problem(client.key)
-    return problem and f"its name {client.key[:60]!r} {problem}"
-
-
-def _other_code(hello: Introduction, fingerprint: str | None, handlers: Sequence[str]) -> str | None:
-    """Return how a client's code differs from the server's; None where it does not, or any will do."""
-    if fingerprint is None or hello.fingerprint == fingerprint:
-        return None
-    own = f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
-    return (
-        f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). "
-        "Simulated clients import from the folder in which the SuperLink was started: "
-        "start the SuperLink in an empty folder, or in this project's, and run again"
-    )
-
-
-def _other_simulation(hello: Introduction, num_clients: int | None) -> str | None:
-    """Return that a client claims to be of a simulation of another size; None where it does not."""
-    if not num_clients or hello.num_partitions in (0, num_clients):
-        return None
-    return f"it says that {hello.num_partitions} nodes are simulated, and the run has num_clients={num_clients}"
+    # A registered name has not been checked before.
+    if problem := key_problem(client.key):
+        return f"its name {client.key[:60]!r} {problem}"
+    if fingerprint is not None and hello.fingerprint != fingerprint:
+        own = f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
+        return (
+            f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). "
+            "Simulated clients import from the folder in which the SuperLink was started: "
+            "start the SuperLink in an empty folder, or in this project's, and run again"
+        )
+    if num_clients and hello.num_partitions not in (0, num_clients):
+        return f"it says that {hello.num_partitions} nodes are simulated, and the run has num_clients={num_clients}"
+    return None
 
 
 def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dict[int, str]:
-    """Return by node why its number of examples is not believed.
-
-    Parameters
-    ----------
-    claimed
-        Numbers that nodes claim now.
-    others
-        Numbers of the clients that take part already.
-    """
+    """Return by node why the number of examples that it claims now is not believed; `others` take part already."""
     counts = [*claimed.values(), *others]
     if len(counts) < _FEWEST_COUNTS:
         return {}
@@ -99,20 +78,6 @@ def implausible_counts(claimed: Mapping[int, int], others: Iterable[int]) -> dic
         for node_id, count in claimed.items()
         if count > most
     }
-
-
-def one_key_twice(key: str, kept: int, lost: int) -> str:
-    """Return what is said of two nodes with one key, of which one keeps the client's place."""
-    return (
-        f"nodes {kept} and {lost} both call themselves client {key!r}; give each node a different client-id in its "
-        f"node config. Node {lost} is left out as long as the other one is online"
-    )
-
-
-def in_words(refused: Mapping[str, str]) -> list[str]:
-    """Return why clients cannot take part, in one line for each reason; the commonest come first."""
-    groups = sorted(alike(refused), key=len, reverse=True)
-    return [f"client {named(keys)} cannot take part: {refused[keys[0]]}" for keys in groups]
 
 
 _FAR = 20
@@ -340,21 +305,23 @@ class Federation:
         called = {_called(node, names.get(node, "")): node for node in new}
         replies = self._ask_who(called, grid, config)
         hellos = {called[name]: hello for name, hello in replies.ok}
-        if first and self.num_clients:
-            self._check_count([hello.num_partitions for hello in hellos.values() if hello.num_partitions])
+        # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
+        simulated = [hello.num_partitions for hello in hellos.values() if hello.num_partitions]
+        if first and self.num_clients and simulated and self.num_clients not in simulated:
+            raise WrongNodeCount(self.num_clients, simulated[0])
         self._sorted = None
         self._left_out |= {node: names.get(node) or f"node {node}" for node in new}
-        named = {
+        introduced = {
             node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
         run = (self.num_clients, self.fingerprint, self.handlers)
-        refused = {node: why for node, hello in hellos.items() if (why := problem_of(named[node], hello, *run))}
-        claimed = {node: client.num_examples for node, client in named.items() if node not in refused}
+        refused = {node: why for node, hello in hellos.items() if (why := problem_of(introduced[node], hello, *run))}
+        claimed = {node: client.num_examples for node, client in introduced.items() if node not in refused}
         known = [client.num_examples for client in self.clients.values()]
         refused |= implausible_counts(claimed, known)
         self._tries.update(dict.fromkeys(refused, _MOST_TRIES))
         doubles = []
-        for node_id, client in sorted(named.items()):
+        for node_id, client in sorted(introduced.items()):
             if node_id in refused:
                 continue
             del self._tries[node_id]
@@ -364,16 +331,21 @@ class Federation:
                 # A node can call itself by the name of another; which one is registered under it the SuperLink says.
                 is_impostor = names.get(holder.node_id) != client.key == names.get(node_id)
                 kept, lost = (node_id, holder.node_id) if is_impostor else (holder.node_id, node_id)
-                doubles.append(one_key_twice(client.key, kept, lost))
+                doubles.append(
+                    f"nodes {kept} and {lost} both call themselves client {client.key!r}; give each node a different "
+                    f"client-id in its node config. Node {lost} is left out as long as the other one is online"
+                )
                 self._doubles[lost], self._left_out[lost] = kept, _called(lost, client.key)
                 if lost == node_id:
                     continue
             self.clients[client.key] = client
             self._left_out.pop(node_id, None)
-        self._left_out |= {node: named[node].key for node in refused}
+        self._left_out |= {node: introduced[node].key for node in refused}
         # A registered name outlives a node id.
         self._left_out = {node: name for node, name in self._left_out.items() if name not in self.clients}
-        problems = [*in_words({named[node].key: problem for node, problem in refused.items()}), *doubles]
+        reasons_of = {introduced[node].key: problem for node, problem in refused.items()}
+        groups = sorted(alike(reasons_of), key=len, reverse=True)
+        problems = [f"client {named(keys)} cannot take part: {reasons_of[keys[0]]}" for keys in groups] + doubles
         if first and len(self.clients) < self.min_clients:
             wanted = self.num_clients or self.min_clients
             needed = "" if wanted == self.min_clients else f" (min_clients={self.min_clients})"
@@ -384,15 +356,10 @@ class Federation:
             )
         # Not before: an error says why by itself.
         replies.warn()
-        told = {named[node].key: hello.magnitude for node, hello in hellos.items() if hello.magnitude is not None}
-        far = self._magnitudes.warning({key: magnitude for key, magnitude in told.items() if key in self.clients})
+        magnitudes = {introduced[node].key: hello.magnitude for node, hello in hellos.items()}
+        far = self._magnitudes.warning({key: one for key, one in magnitudes.items() if one and key in self.clients})
         for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
-
-    def _check_count(self, simulated: Sequence[int]) -> None:
-        # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
-        if self.num_clients and simulated and self.num_clients not in simulated:
-            raise WrongNodeCount(self.num_clients, simulated[0])
 
     def _ask_who(self, called: Mapping[str, int], grid: Grid, config: ConfigRecord) -> Replies[Introduction]:
         """Let nodes introduce themselves; `called` has them by what they are called until then."""
@@ -402,11 +369,11 @@ class Federation:
             some = names[start : start + _AT_ONCE]
             # One silent node in each part must not make the start last a deadline for each. A part gets some time.
             left = max(deadline - time.monotonic(), self.start_timeout * len(some) / len(names))
-            requests = [Request(name, _hello(called[name], config, left)) for name in some]
-            patience = Patience(left)
-            parts.append(
-                exchange(grid, requests, lambda _, content: codec.read(Introduction, content), patience, warn=False)
-            )
+            requests = []
+            for name in some:
+                content = record_dict({kinds.CONFIG: config.copy()})
+                requests.append(Request(name, new_message(content, called[name], kinds.HELLO, left, "0")))
+            parts.append(exchange(grid, requests, _introduction, Patience(left), warn=False))
         return joined(parts)
 
     @property
@@ -471,11 +438,10 @@ class Federation:
         return len(nodes) >= (self.num_clients or self.min_clients)
 
 
+def _introduction(_: str, content: RecordDict) -> Introduction:
+    return codec.read(Introduction, content)
+
+
 def _called(node_id: int, name: str) -> str:
     """Return what a node is called before it has said who it is; `name` is the one it is registered under."""
     return f"{name} (node {node_id})" if name else f"node {node_id}"
-
-
-def _hello(node_id: int, config: ConfigRecord, timeout: float) -> Message:
-    content = record_dict({kinds.CONFIG: config.copy()})
-    return new_message(content, node_id, kinds.HELLO, timeout, "0")

@@ -3,18 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from florets.strategies.base.context import Handler, Plan, Round, handler_path
-from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
-from florets.strategies.settings import Settings, choice_of
+from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.records import array_record
@@ -90,40 +90,6 @@ class PersonalMethod(ABC, Generic[S, K]):
     @abstractmethod
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
         """Return the model (R,) of each client that has one of its own."""
-
-
-class Host(Protocol):
-    """The algorithm in whose groups a method runs."""
-
-    settings: Any
-    averaging: Averaging
-    num_outputs: int
-    state: Any
-
-
-def within_groups(host: Host, method: PersonalMethod[Any, Any]) -> PersonalMethod[Any, Any]:
-    """Return a method that runs within the groups of an algorithm.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm cannot have it.
-    """
-    choice_of(host.settings, "personal", method.name)
-    return method_of(host, method)
-
-
-def method_of(host: Host, method: PersonalMethod[Any, Any]) -> PersonalMethod[Any, Any]:
-    """Return a method that runs within the groups of an algorithm, which trains by `Round.train_assigned`.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm averages gradients.
-    """
-    if isinstance(host.averaging, GradientAveraging):
-        raise ValueError(f"averaging=gradients: clients of {method.name} send models; use averaging=models")
-    return method.within(lambda: host.state, host.num_outputs)
 
 
 def of_groups(updates: Sequence[tuple[str, Update]], vectors: Sequence[FloatArray]) -> list[tuple[str, Update]]:

@@ -141,6 +141,16 @@ class Updates(ScaledRows):
         """See `ScaledRows`."""
         self.updates[row][1].add_scaled(factor, total)
 
+    @property
+    def models(self) -> IntArray:
+        """Model that each client trained, (P,)."""
+        return np.array([update.model for _, update in self.updates], dtype=np.int64)
+
+    @property
+    def examples(self) -> FloatArray:
+        """Example counts, (P,)."""
+        return np.array([update.num_examples for _, update in self.updates], dtype=np.float64)
+
 
 class Entries(NamedTuple):
     """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""
@@ -168,14 +178,8 @@ class Averaging(ABC):
     def next_bank(self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
         """Return the next bank (K, R).
 
-        Parameters
-        ----------
-        vectors
-            What the P participants returned, (P, R); of updates see `Updates`.
-        assignment
-            Model of each participant, (P,).
-        weights
-            Example counts, (P,).
+        `vectors` (P, R) are what the participants returned (of updates see `Updates`), `assignment` (P,) the model of
+        each, `weights` (P,) their example counts.
         """
         layout, shared = models.layout, models.shared
         bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)

@@ -246,6 +246,8 @@ class State:
         Mean training loss of the last round, weighted by examples.
     kept
         What a personal method keeps for each client within the groups; None where the run has none.
+    details
+        What this algorithm alone reports of the current round; empty when it begins.
     """
 
     assignment: dict[str, int] = field(default_factory=dict)
@@ -254,6 +256,7 @@ class State:
     confusions: dict[int, list[int]] = field(default_factory=dict)
     train_loss: float | None = None
     kept: Any = None
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from florets.strategies.base.context import (
 )
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
-from florets.strategies.base.method import Method, PersonalMethod, method_of, within_groups
-from florets.strategies.base.models import Averaging, Models, Updates, averaging_of, untrained_of
+from florets.strategies.base.method import Method, PersonalMethod
+from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
 from florets.strategies.core import FloatArray
@@ -45,6 +45,7 @@ from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
 S = TypeVar("S", bound=Settings)
@@ -163,8 +164,8 @@ class Algorithm(ABC, Generic[S, M]):
         """
 
     def details(self) -> dict[str, Detail]:
-        """Return what this algorithm alone has to tell of the round that just ended."""
-        return {}
+        """Return what this algorithm alone reports of the round that just ended: by default `state.details`."""
+        return self.state.details
 
     def frozen_clusters(self) -> Frozen | None:
         """Return the clusters that a new client is assigned by; None: it takes the model with the lowest loss."""
@@ -262,9 +263,15 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.evaluation = EvaluationSettings(run.fine_tune_epochs, validation, sums_of)
         if self.method is not None and personal is not None:
             raise ValueError(f"personal={personal.name}: {type(self).__name__} has its own method; leave it out")
-        self.personal = None if personal is None else within_groups(self, personal)
-        if self.method is not None:
-            self.personal = method_of(self, self.method(self.settings))
+        if personal is not None:
+            choice_of(self.settings, "personal", personal.name)
+        self.personal = personal if self.method is None else self.method(self.settings)
+        if self.personal is not None:
+            if isinstance(self.averaging, GradientAveraging):
+                raise ValueError(
+                    f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
+                )
+            self.personal.within(lambda: self.state, num_outputs)
         self.federation = Federation(
             run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
         )
@@ -294,7 +301,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if self.last_round is None:
             refuse_wrapper(self)
         self.open_round(server_round, arrays, config, grid)
-        self.state.evaluations, self.state.confusions = {}, {}
+        self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
         plan = self._plan = self.plan(self.context)
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
@@ -365,12 +372,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
         updates nor the models (`context.models`).
         """
-        bank = self.context.averaging.next_bank(
-            self.context.models,
-            Updates(updates),
-            np.array([update.model for _, update in updates]),
-            np.array([update.num_examples for _, update in updates], dtype=np.float64),
-        )
+        rows = Updates(updates)
+        bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
         return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
 
     def configure_evaluate(
@@ -560,18 +563,11 @@ def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: Evaluate
 
 
 def with_loss_samples(config: ConfigRecord, loss_data: LossData | None, batch: int | None) -> ConfigRecord:
-    """Return the settings of a round's messages, with the samples that losses are taken on.
-
-    Where losses are held out, clients train on the rest alone.
-    """
-    if loss_data != "held_out" and batch is None:
-        return config
-    config = config.copy()
-    if loss_data == "held_out":
-        config[kinds.LOSS_DATA] = kinds.HELD_OUT
-    if batch is not None:
-        config[kinds.LOSS_BATCH] = batch
-    return config
+    """Return the settings of a round's messages, with the samples that losses are taken on."""
+    # Where losses are held out, clients train on the rest alone.
+    held_out = {kinds.LOSS_DATA: kinds.HELD_OUT} if loss_data == "held_out" else {}
+    drawn = {} if batch is None else {kinds.LOSS_BATCH: batch}
+    return filled(config.copy(), {**held_out, **drawn}) if held_out or drawn else config
 
 
 def refuse_wrapper(strategy: FlowerStrategy) -> None:

@@ -61,11 +61,6 @@ class CFLGPSettings(SharedLayers):
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
-    @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
-        """How the first models are made."""
-        return self.init
-
     def conflicts(self) -> list[str]:
         """Refuse decimals where none are dropped."""
         needed = "strategy.quantise=round or truncate"

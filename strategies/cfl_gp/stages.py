@@ -6,17 +6,17 @@ import numpy as np
 
 from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail
+from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.cfl_gp.profile import ClientProfiles
 from florets.strategies.cfl_gp.settings import CFLGPSettings, profile_entries
 from florets.strategies.core import IntArray
-from florets.strategies.shared.first_rounds import StartState, draw_models
+from florets.strategies.shared.first_rounds import draw_models
 from florets.task.randomness import Purpose
 
 
 @dataclass
-class CFLGPState(StartState):
+class CFLGPState(State):
     """What CFL-GP remembers.
 
     Attributes
@@ -33,8 +33,6 @@ class CFLGPState(StartState):
         The round in which a client last changed its group.
     unchanged_vectors
         Vectors that came since then.
-    details
-        What the round tells in its report.
     """
 
     phase: str = "clustering"
@@ -44,7 +42,6 @@ class CFLGPState(StartState):
     placed: set[str] = field(default_factory=set)
     last_change: int = 0
     unchanged_vectors: int = 0
-    details: dict[str, Detail] = field(default_factory=dict)
 
 
 class Stages(Strategy[CFLGPSettings, CFLGPState]):
@@ -52,10 +49,6 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
 
     Settings = CFLGPSettings
     State = CFLGPState
-
-    def details(self) -> dict[str, Detail]:
-        """Return what was probed and found in a round that clustered, or in round 1; nothing of the others."""
-        return {**self.state.details, **(self.state.found if self.context.server_round == 1 else {})}
 
     def check(self, models: Models) -> None:
         """Refuse fewer models than clusters, and profile layers that the models do not have."""
@@ -104,16 +97,9 @@ class Stages(Strategy[CFLGPSettings, CFLGPState]):
         Deviation: the paper has no newcomers. An initial group says nothing of where a client belongs.
         """
         used = sorted({self.assignment[key] for key in self.state.placed}) or list(range(context.models.count))
-        new = [client for client in context.participants if client.key not in self.state.placed]
-        if new:
-            with context.meter.part("losses"):
-                replies = context.ask_losses(new, context.models)
-            for key, reply in replies.ok:
-                self.assignment[key] = used[int(np.argmin(reply.losses[used]))]
-                self.state.placed.add(key)
+        found = context.ask_lowest(context.newcomers(self.state.placed), used)
+        self.assignment.update(found)
+        self.state.placed |= found.keys()
         # A client whose losses were lost sits this round out.
-        return {
-            client.key: self.assignment[client.key]
-            for client in context.participants
-            if client.key in self.state.placed
-        }
+        placed = [client.key for client in context.participants if client.key in self.state.placed]
+        return {key: self.assignment[key] for key in placed}

@@ -50,7 +50,6 @@ class CFLGP(Stages):
         t = context.server_round - 1
         if self.state.profiles is None:
             self.check(context.models)
-        self.state.details = {}
         before = self.state.phase
         self.state.phase = "training" if context.models.count == 1 else "stable" if self.is_over(t) else "clustering"
         if self.state.phase == "stable":

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models
-from florets.strategies.base.report import Detail, State
+from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
@@ -48,14 +48,9 @@ class Norms:
     def rest(self, eps_1: float, eps_2: float, scale: float | None) -> bool:
         """Return whether the shared model is stationary and single clients are not.
 
-        Parameters
-        ----------
-        eps_1, eps_2
-            Bounds of the mean update's norm from above and of a client's from below.
-        scale
-            Largest median norm of the run so far: then `eps_1` is in units of the median client's norm, `eps_2` of
-            the scale, and the client is the median one. None: both are absolute, and the client is the one with the
-            largest norm.
+        `eps_1` bounds the mean update's norm from above, `eps_2` a client's from below. `scale` is the largest median
+        norm of the run so far: then `eps_1` is in units of the median client's norm, `eps_2` of the scale, and the
+        client is the median one. None: both are absolute, and the client is the one with the largest norm.
 
         Source: Sattler et al. 2021 (arXiv 1910.01991), the two stopping criteria.
         Deviation: with a scale. Absolute norms hold for one network, learning rate and number of clients; with Adam
@@ -66,19 +61,8 @@ class Norms:
         return self.mean < eps_1 * self.median and self.median > eps_2 * scale
 
 
-@dataclass(frozen=True)
-class Halves:
-    """A cluster in two groups.
-
-    Attributes
-    ----------
-    groups
-        0 and 1, (M,); group 0 is that of the first client.
-    across
-        Largest cosine similarity between the groups.
-    within
-        Mean cosine similarity of two clients of one group.
-    """
+class Halves(NamedTuple):
+    """A cluster in two groups (M,), 0 that of the first client; the largest cosine across, the mean one within."""
 
     groups: IntArray
     across: float
@@ -98,14 +82,9 @@ class Halves:
 def bipartition(updates: FloatArray, linkage: str) -> Halves:
     """Split clients in two groups such that the largest similarity between the groups is small.
 
-    Parameters
-    ----------
-    updates : (M, D) float64
-        M at least `LEAST_CLIENTS`, rows in the order of client keys.
-    linkage : str
-        ``"single"`` merges the two groups with the most similar pair of clients until two groups are left, which
-        makes the largest similarity between these as small as it can be. ``"complete"`` merges by the least similar
-        pair.
+    `updates` (M, D) are of at least `LEAST_CLIENTS` clients, in the order of their keys. ``"single"`` linkage merges
+    the two groups with the most similar pair of clients until two groups are left, which makes the largest similarity
+    between these as small as it can be; ``"complete"`` merges by the least similar pair.
 
     Source: Sattler et al. 2021, optimal bipartitioning algorithm (single linkage); the released code takes complete.
     """
@@ -163,9 +142,6 @@ class CFLSSettings(SharedLayers):
         return mean, client, gap
 
 
-ROOT = 0
-
-
 @dataclass(frozen=True)
 class Split:
     """A cluster that was split.
@@ -211,7 +187,7 @@ class Tree:
 
     def place(self, key: str) -> int:
         """Return the node of a client, the first where it is new."""
-        return self.places.get(key, ROOT)
+        return self.places.get(key, 0)
 
     def split_at(self, node: int) -> Split | None:
         """Return how a node was split; None where it is a present cluster."""
@@ -220,10 +196,8 @@ class Tree:
 
     def model(self, node: int) -> int:
         """Return the model of a node; of a split one, that of its larger half, which has kept it."""
-        while (split := self.split_at(node)) is not None:
-            node = split.halves[0]
-        found = self.nodes[node]
-        assert isinstance(found, int)
+        while isinstance(found := self.nodes[node], Split):
+            node = found.halves[0]
         return found
 
     @property
@@ -236,10 +210,7 @@ class Tree:
     ) -> None:
         """Split a cluster: the first half keeps its model, the second gets the next number.
 
-        Parameters
-        ----------
-        halves
-            Keys of the clients in each; who is in neither has to be placed.
+        `halves` are the keys of the clients in each; who is in neither has to be placed.
         """
         model = self.nodes[node]
         assert isinstance(model, int)
@@ -261,14 +232,11 @@ class CFLSState(State):
         The clusters, split and present, and the clients' places in it.
     scale
         Largest norm so far of a median client's update.
-    details
-        What the round tells in its report.
     """
 
     phase: str = "clustering"
     tree: Tree = field(default_factory=Tree)
     scale: float = 0.0
-    details: dict[str, Detail] = field(default_factory=dict)
 
 
 class CFLS(Strategy[CFLSSettings, CFLSState]):
@@ -297,10 +265,6 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
     Settings = CFLSSettings
     State = CFLSState
 
-    def details(self) -> dict[str, Detail]:
-        """Return the number of models, and of each cluster that was tested its model and the norms of its updates."""
-        return self.state.details
-
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its cluster's model, once it is known."""
         tree = self.state.tree
@@ -316,12 +280,12 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
         """Bring participants down to a present cluster; one whose update is lost stays and sits this round out."""
         tree, layout = self.state.tree, context.models.layout
         settings = context.averaging.settings
-        waiting = {client.key: client for client in context.participants}
-        while waiting := {key: client for key, client in waiting.items() if tree.split_at(tree.place(key))}:
-            splits = {key: split for key in waiting if (split := tree.split_at(tree.place(key))) is not None}
+        waiting = list(context.participants)
+        while splits := {c.key: split for c in waiting if (split := tree.split_at(tree.place(c.key))) is not None}:
             requests = [
-                context.request(kinds.TRAIN, client, splits[key].start.one(0), settings)
-                for key, client in waiting.items()
+                context.request(kinds.TRAIN, client, splits[client.key].start.one(0), settings)
+                for client in waiting
+                if client.key in splits
             ]
 
             def read(_: str, content: RecordDict) -> Update:
@@ -334,7 +298,8 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
             for key, update in replies.ok:
                 change = self._change(update, splits[key].start.bank[0])
                 tree.places[key] = splits[key].nearest(change[self._compared(context.models)])
-            waiting = {key: waiting[key] for key, _ in replies.ok}
+            answered = {key for key, _ in replies.ok}
+            waiting = [client for client in waiting if client.key in answered]
 
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average each cluster's updates, then test and split the clusters; halves go on from the same model."""
@@ -361,10 +326,8 @@ class CFLS(Strategy[CFLSSettings, CFLSState]):
         return bank
 
     def _compared(self, models: Models) -> BoolArray:
-        """Return the entries (R,) whose changes are compared: trained, and of the cluster's model alone.
-
-        A layer that all clusters share follows all clients, and does not rest where a cluster's own layers do.
-        """
+        """Return the entries (R,) whose changes are compared: trained, and of the cluster's model alone."""
+        # A layer that all clusters share follows all clients, and does not rest where a cluster's own layers do.
         compared: BoolArray = models.layout.trained & ~models.shared
         return compared
 

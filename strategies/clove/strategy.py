@@ -1,6 +1,6 @@
 """CLoVE: cluster the clients by their loss vectors, match clusters to models, train one model per client."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, assert_never
 
@@ -29,7 +29,7 @@ from florets.task.wire.replies import Update
 
 
 @dataclass(eq=False)
-class Histories(Mapping[str, list[int]]):
+class Histories:
     """The last assignments of each client, one for each round in which it was given a model.
 
     In the paper each client keeps its own. Deviation: the server keeps them and sends each client its own with the
@@ -50,15 +50,6 @@ class Histories(Mapping[str, list[int]]):
     def __deepcopy__(self, _: object) -> "Histories":
         # A client's list is replaced, never changed: a copy of the state, made before each round, shares them.
         return Histories(dict(self.entries), dict(self.silent))
-
-    def __getitem__(self, key: str) -> list[int]:
-        return self.entries[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     def add(self, assignment: Mapping[str, int], length: int) -> None:
         """Append this round's assignment of the clients that took part in it; the last `length` are kept."""
@@ -212,7 +203,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         if self.state.frozen is None:
             self.state.histories.add(assignment, length)
             rounds = length if self.settings.stop_when_stable else 0
-        return context.train_and_declare(assignment, self.state.histories, rounds, kept)
+        return context.train_assigned(assignment, histories=self.state.histories.entries, rounds=rounds, kept=kept)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
@@ -226,7 +217,9 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         if self._candidate is not None and self._is_stable(len(stable), participants, self._candidate):
             state.frozen = self._candidate
             absent = state.clustered - participants
-            state.settled = stable | {key for key in absent if is_stable(state.histories.get(key, ()), length)}
+            state.settled = stable | {
+                key for key in absent if is_stable(state.histories.entries.get(key, ()), length)
+            }
 
     def _is_stable(self, declared: int, participants: set[str], candidate: Frozen) -> bool:
         # A model without a centroid could never be given to a newcomer, nor any of its clients be placed again.

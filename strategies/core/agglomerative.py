@@ -1,6 +1,6 @@
 """Agglomerative clustering of clients by their distances: cuts of the tree, whose model a merged cluster takes."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -13,15 +13,9 @@ from florets.strategies.core.cluster import canonical, cut
 def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: int) -> tuple[IntArray, IntArray]:
     """Return the new number (C,) of each cluster, and the cluster (C',) whose model each new one takes.
 
-    Parameters
-    ----------
-    looked_at, merged : (L,) int64
-        Clusters that could merge, rising, and the group of each of these.
-    sizes : (C,) int64
-        Clients of each of all clusters.
-    num_trained : int
-        Clusters below this number have a model of their own: of those that merged the one with the most clients hands
-        it down, the lowest number among equals.
+    `looked_at` (L,) are the clusters that could merge, rising, `merged` (L,) the group of each, `sizes` (C,) the
+    clients of all clusters. Clusters below `num_trained` have a model of their own: of those that merged the one with
+    the most clients hands it down, the lowest number among equals.
     """
     groups = np.arange(len(sizes))
     for group in np.unique(merged):
@@ -35,21 +29,8 @@ def joined(looked_at: IntArray, merged: IntArray, sizes: IntArray, num_trained: 
     return clusters, order[first]
 
 
-LINKAGES = ("single", "complete", "average", "weighted")
-"""SciPy's names; "weighted" is WPGMA, the plain mean of the two merged rows, which some code calls average."""
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """Clusters, and the distance at which they were cut.
-
-    Attributes
-    ----------
-    clusters
-        (M,) int64, numbered from 0 in order of first appearance.
-    threshold
-        Clusters nearer than this are merged. A later client is judged by the same distance.
-    """
+class Grouping(NamedTuple):
+    """Clusters (M,), numbered from 0 in order of first appearance, and the distance below which they were merged."""
 
     clusters: IntArray
     threshold: float
@@ -58,11 +39,9 @@ class Grouping:
 def merge_tree(distances: FloatArray, method: str) -> FloatArray:
     """Merge the two nearest clusters again and again; return SciPy's linkage matrix (M - 1, 4).
 
-    `distances` (M, M) are symmetric with zeros on the diagonal; a `method` that is none of `LINKAGES` is a
-    ValueError.
+    `distances` (M, M) are symmetric with zeros on the diagonal; `method` is SciPy's name: "weighted" is WPGMA, the
+    plain mean of the two merged rows, which some code calls average.
     """
-    if method not in LINKAGES:
-        raise ValueError(f"linkage {method!r} is unknown: choose one of {', '.join(LINKAGES)}.")
     if len(distances) == 1:
         return np.zeros((0, 4))
     tree: FloatArray = linkage(squareform(distances, checks=False), method=method)
@@ -72,12 +51,7 @@ def merge_tree(distances: FloatArray, method: str) -> FloatArray:
 def group_below(distances: FloatArray, threshold: float, method: str) -> Grouping:
     """Merge clusters as long as the two nearest are nearer than `threshold`.
 
-    Parameters
-    ----------
-    distances, method
-        See `merge_tree`.
-    threshold : float
-        0 leaves every client alone, even equal ones; infinity merges all.
+    A threshold of 0 leaves every client alone, even equal ones; infinity merges all.
     """
     tree = merge_tree(distances, method)
     merges = int(np.sum(tree[:, 2] < threshold))
@@ -104,15 +78,9 @@ def group_by_largest_gap(distances: FloatArray, method: str, smallest: int = 1) 
     because the one below the first says only that clients differ. Two clients at a distance are two clusters. Among
     equal gaps the one with the fewest clusters is taken.
 
-    Parameters
-    ----------
-    distances, method
-        See `merge_tree`.
-    smallest : int
-        Only cuts that leave two clusters of at least so many clients count, at least 1; where there is none, all
-        clients are one cluster. One client that is far from all others makes a large gap at the top of the tree,
-        below which the others are one cluster: with 2 or more such a cut does not count, and the client is a
-        cluster of its own in whichever does.
+    Only cuts that leave two clusters of at least `smallest` clients count; where there is none, all clients are one
+    cluster. One client that is far from all others makes a large gap at the top of the tree, below which the others
+    are one cluster: with 2 or more such a cut does not count, and the client is a separate cluster in whichever does.
     """
     tree = merge_tree(distances, method)
     heights = tree[:, 2]

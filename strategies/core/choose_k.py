@@ -13,8 +13,6 @@ from florets.strategies.core.cluster import (
     within_sums,
 )
 
-RULES = ("silhouette", "silhouette_lone", "elbow")
-
 # Up to EXACT_UP_TO vectors all are looked at (all pairs of distances: 32 MB), above it a sample of them.
 EXACT_UP_TO = 2000
 SAMPLE = 1000
@@ -65,8 +63,6 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
     """
     if k_max < 1:
         raise ValueError(f"k_max is {k_max}: it must be at least 1.")
-    if rule not in RULES:
-        raise ValueError(f"choose_k rule {rule!r} is unknown: choose one of {', '.join(RULES)}.")
     rows = finite_losses(vectors)
     if len(rows) > EXACT_UP_TO:
         rows = rows[np.sort(rng.choice(len(rows), size=SAMPLE, replace=False))]

@@ -111,7 +111,7 @@ def finch(rows: FloatArray, distinct: IntArray, num_clusters: int) -> IntArray:
     groups, coarser = distinct, first_partition(rows)
     while num_clusters <= coarser.max() + 1 < groups.max() + 1:
         groups = coarser
-        coarser = first_partition(_means(rows, groups))[groups]
+        coarser = first_partition(group_means(rows, groups))[groups]
     return _merged(rows, groups, num_clusters)
 
 
@@ -128,19 +128,19 @@ def _first_neighbours(rows: FloatArray) -> IntArray:
     return found
 
 
-def _means(rows: FloatArray, groups: IntArray) -> FloatArray:
-    """Return the mean of each group's rows (C, D)."""
-    sizes = np.bincount(groups)
+def group_means(rows: FloatArray, groups: IntArray, count: int = 0) -> FloatArray:
+    """Return the mean of each group's rows (C, D), C at least `count`; NaN for a group without any."""
+    sizes = np.bincount(groups, minlength=count)[:, np.newaxis]
     sums = np.zeros((len(sizes), rows.shape[1]))
     np.add.at(sums, groups, rows)
-    means: FloatArray = sums / sizes[:, np.newaxis]
+    means: FloatArray = np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
     return means
 
 
 def _merged(rows: FloatArray, groups: IntArray, num_clusters: int) -> IntArray:
     """Return the groups after the two of nearest means were merged, again and again."""
     sizes = np.bincount(groups).astype(np.float64)
-    means = _means(rows, groups)
+    means = group_means(rows, groups)
     distances: FloatArray = cdist(means, means)
     np.fill_diagonal(distances, np.inf)
     names = np.arange(len(sizes))
@@ -158,8 +158,6 @@ def _merged(rows: FloatArray, groups: IntArray, num_clusters: int) -> IntArray:
     merged: IntArray = names[groups]
     return merged
 
-
-METHODS = ("kmeans", "agglomerative", "finch")
 
 # Ward's tree takes 4 M^2 bytes and time in M^2: of more rows than this a cohort of as many is merged (100 MB).
 MOST_MERGED = 5000
@@ -193,8 +191,6 @@ def cluster(
     """
     if num_clusters < 1:
         raise ValueError(f"num_clusters is {num_clusters}: it must be at least 1.")
-    if method not in METHODS:
-        raise ValueError(f"clustering method {method!r} is unknown: choose one of {', '.join(METHODS)}.")
     rows = finite_losses(vectors)
     if len(rows) == 0:
         return np.zeros(0, dtype=np.int64)
@@ -252,12 +248,7 @@ def distinct_rows(vectors: FloatArray) -> IntArray:
 
 def centroids(vectors: FloatArray, clusters: IntArray) -> FloatArray:
     """Return the mean loss vector (C, D) of each cluster, summed in row order."""
-    rows = finite_losses(vectors)
-    sizes = np.bincount(clusters)
-    sums = np.zeros((len(sizes), rows.shape[1]))
-    np.add.at(sums, clusters, rows)
-    means: FloatArray = sums / sizes[:, np.newaxis]
-    return means
+    return group_means(finite_losses(vectors), clusters)
 
 
 def nearest_centroid(vectors: FloatArray, centroids: FloatArray) -> IntArray:

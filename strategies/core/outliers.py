@@ -12,10 +12,7 @@ LEAST_CLIENTS = 3
 def loss_scale(losses: FloatArray) -> float:
     """Return the worst loss of the median client, the reference of `outlier_losses`; 0 of fewer than three clients.
 
-    Parameters
-    ----------
-    losses : (M, K) float
-        Loss vectors, not negative; infinite where a model diverged, which is left out.
+    `losses` (M, K) are not negative; infinite where a model diverged, which is left out.
     """
     if len(losses) < LEAST_CLIENTS:
         return 0.0
@@ -57,13 +54,9 @@ def outlier_losses(losses: FloatArray, scale: float, factor: float) -> BoolArray
     larger on every model is taken for an outlier: with squared errors, one whose targets are 10 times as large as the
     others' (factor 100).
 
-    Parameters
-    ----------
-    losses : (M, K) float
-        Loss vectors, not negative; infinite where a model diverged.
-    scale : float
-        Largest `loss_scale` of the run so far: losses that have become small in training must not make a benign
-        client with a harder sample an outlier. At 0 no vector is.
+    `losses` (M, K) are not negative; infinite where a model diverged. `scale` is the largest `loss_scale` of the run
+    so far: losses that have become small in training must not make a benign client with a harder sample an outlier.
+    At 0 no vector is.
     """
     if not scale or not losses.size:
         return np.zeros(len(losses), dtype=bool)
@@ -80,14 +73,8 @@ def outlier_updates(
     of gradients near zero none is an outlier. Of fewer than three updates none is, either, unless the size of such
     updates is known.
 
-    Parameters
-    ----------
-    vectors : (P, R) float
-        What the clients returned, finite.
-    bank : (K, R) float
-        The models that they started from.
-    known : float
-        Largest value in what others returned before on the same request; 0: not known.
+    `vectors` (P, R) are what the clients returned, finite, `bank` (K, R) the models that they started from, `known`
+    the largest value in what others returned before on the same request; 0: not known.
     """
     if not len(vectors) or (len(vectors) < LEAST_CLIENTS and not known):
         return np.zeros(len(vectors), dtype=bool)

@@ -28,28 +28,13 @@ class Centres:
 
 
 def unit_mean(rows: FloatArray) -> FloatArray:
-    """Return the mean over the folds of rows at unit length; a row of zeros has no direction and stays 0.
-
-    Parameters
-    ----------
-    rows : (..., m, D) float
-        Finite.
-    """
-    length = np.linalg.norm(rows, axis=-1, keepdims=True)
-    means: FloatArray = (rows / np.where(length > 0.0, length, 1.0)).mean(axis=-2)
+    """Return the mean over the folds of finite rows (..., m, D) at unit length; one of zeros has none and stays 0."""
+    means: FloatArray = _unit(rows).mean(axis=-2)
     return means
 
 
 def centres(folds: FloatArray, labels: IntArray) -> Centres:
-    """Return the centres of the groups that a discovery found.
-
-    Parameters
-    ----------
-    folds : (M, m, D) float
-        The rows that the groups were found with.
-    labels : (M,) int64
-        Group of each client, 0, ..., K - 1, each with a member.
-    """
+    """Return the centres of the groups `labels` (M,), each with a member, found in the rows of `folds` (M, m, D)."""
     means = unit_mean(np.asarray(folds, dtype=np.float64))
     origin = means.mean(axis=0)
     means -= origin
@@ -66,22 +51,11 @@ def centres(folds: FloatArray, labels: IntArray) -> Centres:
 
 
 def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[int, float]:
-    """Return the group of a later client and its cosine to that group's centre.
+    """Return the group of a later client, -1 where none fits, and its cosine to the nearest group's centre.
 
-    Parameters
-    ----------
-    row : (D,) or (m, D) float
-        The client's update of the same common model, or one for each fold of its data.
-    groups : Centres
-        From `centres`.
-    fit : float or None
-        No group fits below this share of the cosine that the nearest group's own members usually have: the client
-        is then from a group that was not there, or its data are too few to say. None: the nearest fits.
-
-    Returns
-    -------
-    (int, float)
-        -1 where no group fits; the cosine is that of the nearest group all the same.
+    `row` (D,) is the client's update of the same common model, or (m, D), one for each fold of its data. No group
+    fits below the share `fit` of the cosine that the nearest group's own members usually have: the client is then
+    from a group that was not there, or its data are too few to say. None: the nearest fits.
     """
     mean = unit_mean(np.atleast_2d(np.asarray(row, dtype=np.float64))) - groups.origin
     cosine = _cosine(np.broadcast_to(mean, groups.directions.shape), groups.directions)

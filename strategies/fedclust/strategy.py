@@ -65,8 +65,7 @@ class FedClust(LinkedClusters[FedClustSettings]):
         known = usual_size(self.state.descriptions.values())
         replies = ask_estimates(clients, context, start, self.settings.estimate_epochs, layers, known=known)
         compared = sent_layout(start, layers).trained
-        vectors = tuple((key, update.vector[compared]) for key, update in replies.ok)
-        return Replies(vectors, replies.error, replies.missing, replies.invalid, replies.surplus)
+        return replies.of({key: update.vector[compared] for key, update in replies.ok})
 
     def distances(self, clients: Sequence[FloatArray]) -> FloatArray:
         """Return the Euclidean distances of the clients' layers."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
@@ -89,7 +89,7 @@ def merged_models(bank: FloatArray, heirs: IntArray, trained: IntArray, integers
 
 
 CONCEPTS = "concepts"
-"""The detail of a round in which clients were isolated or models merged."""
+"""The detail of a round that isolated clients or merged models: who, and how many."""
 
 
 @dataclass
@@ -110,8 +110,6 @@ class FedDriftState(State):
         Of each model: the last round in which somebody was to train it.
     start
         The first model.
-    told
-        What the round tells in its report.
     """
 
     phase: str = "clustering"
@@ -121,7 +119,6 @@ class FedDriftState(State):
     trained: list[int] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
     start: Models | None = None
-    told: dict[str, Any] = field(default_factory=dict)
 
 
 class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
@@ -152,14 +149,10 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     Settings = FedDriftSettings
     State = FedDriftState
 
-    def details(self) -> dict[str, Detail]:
-        """Return who was isolated, and how many models merged, in a round in which that happened."""
-        return {CONCEPTS: dict(self.state.told)} if self.state.told else {}
-
     def plan(self, context: Round) -> Plan[Update]:
         """Ask the clients that are due, move, isolate and merge; then every participant trains its model."""
         state, own, now = self.state, self.settings, context.server_round
-        bank, state.told, state.phase = context.models.bank, {}, "training"
+        bank, state.phase = context.models.bank, "training"
         if state.start is None:
             state.start, state.phase = context.models.replaced(bank[:1]), "clustering"
             bank = bank[:0]
@@ -172,7 +165,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
             state.phase = "clustering"
             bank = self._ask(due, context)
         if own.first_models == "each":
-            new = [client.key for client in context.participants if client.key not in self.assignment]
+            new = [client.key for client in context.newcomers(self.assignment)]
             bank = self._isolate(dict.fromkeys(new, state.start.bank[0]), bank, now)
         bank = self._without_surplus(bank, context.models)
         models = context.models if bank is context.models.bank else state.start.replaced(bank)
@@ -246,7 +239,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         for key in [key for key, model in self.assignment.items() if model in changed]:
             self.state.usual.pop(key, None)
         if changed:
-            self.state.told["merged"] = len(changed)
+            self.state.details.setdefault(CONCEPTS, {})["merged"] = len(changed)
         return left
 
     def _renumber(self, left: IntArray, bank: FloatArray, models: Models) -> FloatArray:
@@ -275,7 +268,8 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
             state.alone.add(key)
             state.trained.append(0)
             state.used.append(now)
-        state.told["isolated"] = sorted([*state.told.get("isolated", []), *starts])
+        concepts = state.details.setdefault(CONCEPTS, {})
+        concepts["isolated"] = sorted([*concepts.get("isolated", []), *starts])
         return np.concatenate([bank, np.stack(list(starts.values()))])
 
     def _without_surplus(self, bank: FloatArray, models: Models) -> FloatArray:

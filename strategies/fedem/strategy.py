@@ -89,13 +89,13 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
                 TRAIN_MIXTURE,
                 client,
                 context.models.record,
-                {**context.averaging.settings, **self._told(self.state.shares.get(client.key, uniform))},
+                {**context.averaging.settings, **self._of_mixture(self.state.shares.get(client.key, uniform))},
             )
             for client in context.participants
         ]
         return Plan(requests, lambda _, content: self._read(content, context.models), self._combine)
 
-    def _told(self, shares: FloatArray) -> Mapping[str, list[float]]:
+    def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
         """Return what a message tells a client of its mixture."""
         return {kinds.SHARES: shares.tolist()}
 
@@ -122,7 +122,7 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
                 EVALUATE_MIXTURE,
                 client,
                 context.models.record,
-                {**besides.settings, **self._told(shares[client.key])},
+                {**besides.settings, **self._of_mixture(shares[client.key])},
                 category="evaluate",
             )
             for client in context.testers

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from flwr.app import RecordDict
@@ -13,7 +13,7 @@ from sklearn.metrics import davies_bouldin_score
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
-from florets.strategies.base.report import Detail, State
+from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, one_thread
@@ -67,16 +67,9 @@ class Interactions:
     def observe(self, rows: IntArray, rewards: FloatArray, rate: float, memory: str) -> None:
         """Move the entries of the participants' pairs towards their rewards.
 
-        Parameters
-        ----------
-        rows : (P,) int64
-            The round's participants.
-        rewards : (P,) float64
-            From `rewards.gaussian_rewards`.
-        rate : float
-            a, the fraction of the cluster's clients that a round samples.
-        memory : str
-            ``"recent"``: by the step a. ``"all"``: so that an entry is the mean over all rounds of its pair.
+        `rows` (P,) are the round's participants, `rewards` (P,) from `gaussian_rewards`, `rate` is a, the fraction of
+        the cluster's clients that a round samples. With `memory` ``"recent"`` entries move by the step a, with
+        ``"all"`` such that each is the mean over all rounds of its pair.
 
         Source: FedGWC, update of the interaction matrix: W_ij <- (1 - a) W_ij + a r_i / sum r for participants i, j,
         from 1 / M^2 on, and the smoothed change of these entries.
@@ -116,11 +109,11 @@ def resting_change(threshold: float, rate: float, participants: float) -> float:
     Entries that move by a rate a towards independent targets of variance v keep changing by 2 a^2 / (2 - a) v on
     average, squared, and v falls with the square of the number of participants, among whom rewards are shared out.
     """
-    return threshold * _level(rate, participants) / _level(_PAPER_RATE, _PAPER_PARTICIPANTS)
 
+    def level(rate: float, participants: float) -> float:
+        return 2 * rate**2 / (2 - rate) / participants**2
 
-def _level(rate: float, participants: float) -> float:
-    return 2 * rate**2 / (2 - rate) / participants**2
+    return threshold * level(rate, participants) / level(_PAPER_RATE, _PAPER_PARTICIPANTS)
 
 
 CLIP = 100.0
@@ -156,20 +149,11 @@ def gaussian_rewards(losses: FloatArray, weights: FloatArray) -> FloatArray:
 _EQUAL = 1e-9
 
 
-@dataclass(frozen=True)
-class Split:
-    """Groups of a cluster's clients.
-
-    Attributes
-    ----------
-    groups
-        (M,), numbered from 0 in order of first appearance.
-    index
-        Their Davies-Bouldin index; the smaller, the further they are apart.
-    """
+class Split(NamedTuple):
+    """Groups (M,) of a cluster's clients, numbered in order of first appearance, and their Davies-Bouldin index."""
 
     groups: IntArray
-    index: float
+    davies_bouldin: float
 
 
 def affinities(interactions: FloatArray, gamma: float) -> FloatArray:
@@ -211,8 +195,8 @@ def best_split(affinity: FloatArray, most_groups: int, most_index: float) -> Spl
         _, vectors = eigh(affinity / np.outer(degrees, degrees), subset_by_index=(size - most_groups - 1, size - 1))
         vectors = vectors[:, ::-1]
         found = [_split(vectors[:, : number + 1], degrees, number) for number in range(2, most_groups + 1)]
-    admitted = [split for split in found if split is not None and split.index < most_index]
-    return min(admitted, key=lambda split: split.index, default=None)
+    admitted = [split for split in found if split is not None and split.davies_bouldin < most_index]
+    return min(admitted, key=lambda split: split.davies_bouldin, default=None)
 
 
 def _split(vectors: FloatArray, degrees: FloatArray, number: int) -> Split | None:
@@ -330,13 +314,10 @@ class FedGWCState(State):
     ----------
     clusters
         Of each model its cluster's members and their interactions; a client is a member once it has trained.
-    details
-        What the round tells in its report.
     """
 
     phase: str = "clustering"
     clusters: list[Interactions] = field(default_factory=lambda: [Interactions()])
-    details: dict[str, Detail] = field(default_factory=dict)
 
 
 class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
@@ -355,7 +336,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
     Deviation: participants are drawn from all clients, so that a round costs what other strategies' does; in that
     code each cluster draws as many as the first one did, and a round costs more with every split. A cluster's share
     of them is thus the rate everywhere, and so is the number of groups that it may be split into.
-    Deviation: eps, found for 10 of 100 clients a round, is converted for others (`interactions.resting_change`).
+    Deviation: eps, found for 10 of 100 clients a round, is converted for others (`resting_change`).
     Deviation: who met fewer than half of its cluster has no say in a split, and is then placed as a new client is.
     With `memory=all` interactions are means over all rounds, which is ours: at high participation the paper's average
     forgets faster than it learns.
@@ -363,10 +344,6 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
 
     Settings = FedGWCSettings
     State = FedGWCState
-
-    def details(self) -> dict[str, Detail]:
-        """Return the number of models, the change of each cluster's interactions over eps, and a split's index."""
-        return self.state.details
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its cluster's model and report its losses."""
@@ -377,7 +354,9 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
                 f"needs {LEAST_PARTICIPANTS}: raise fraction_train or min_clients"
             )
         places = {key: model for model, cluster in enumerate(self.state.clusters) for key in cluster.members}
-        self._place_newcomers(context, places)
+        new = context.newcomers(places)
+        # One whose losses are lost sits this round out.
+        places |= context.ask_lowest(new) if context.models.count > 1 else {client.key: 0 for client in new}
         layout, number = context.models.layout, self.settings.reward_losses
 
         def read(key: str, content: RecordDict) -> Update:
@@ -386,20 +365,9 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         plan = context.train_assigned(places, {kinds.STEP_LOSSES: number})
         return replace(plan, read=read, combine=self._combine)
 
-    def _place_newcomers(self, context: Round, places: dict[str, int]) -> None:
-        """Add the model of each participant that is in no cluster; one whose losses are lost sits this round out."""
-        new = [client for client in context.participants if client.key not in places]
-        if context.models.count == 1:
-            places.update({client.key: 0 for client in new})
-        elif new:
-            with context.meter.part("losses"):
-                replies = context.ask_losses(new, context.models)
-            places.update({key: int(np.argmin(reply.losses)) for key, reply in replies.ok})
-
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average each cluster's updates, then learn from their losses and split clusters that rest."""
         state, bank = self.state, self.average(updates)
-        state.details = {}
         with self.context.meter.part("cluster"):
             for model in sorted({update.model for _, update in updates}):
                 own = {
@@ -454,8 +422,9 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
         found = best_split(affinities(known.filled(), own.gamma), most, own.most_index)
         if found is None:
             return 0
-        self.state.details["davies_bouldin"] = found.index
-        for number, group in enumerate(_by_size(found.groups)):
+        self.state.details["davies_bouldin"] = found.davies_bouldin
+        # The largest first; of equal ones that of the first client.
+        for number, group in enumerate(np.argsort(-np.bincount(found.groups), kind="stable")):
             child = known.part(np.flatnonzero(found.groups == group))
             if number == 0:
                 # The largest keeps the model, and with it those that are in none until they take part again.
@@ -464,8 +433,3 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
                 self.assignment.update(dict.fromkeys(child.members, len(self.state.clusters)))
                 self.state.clusters.append(child)
         return len(self.state.clusters) - models
-
-
-def _by_size(groups: IntArray) -> list[int]:
-    """Return the groups' numbers, the largest first; of equal ones that of the first client."""
-    return [int(group) for group in np.argsort(-np.bincount(groups), kind="stable")]

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
@@ -59,14 +59,8 @@ def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0)
     Row i is the minimum over the simplex of sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2: variance of the combined
     estimate, and its bias for client i.
 
-    Parameters
-    ----------
-    statistics : (m, S) float64
-        h_i, mean features of each class times the class's share, flat.
-    spreads : (m,) float64
-        v_i, at least 0.
-    drop : float
-        Weights below it count nothing; the others are scaled to a sum of 1.
+    `statistics` (m, S) are h_i, mean features of each class times the class's share, flat; `spreads` (m,) are v_i, at
+    least 0. Weights below `drop` count nothing; the others are scaled to a sum of 1.
 
     Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867), the combination of classifiers. Solved as non-negative least
     squares: with a penalty of (sum_j a_j - 1)^2 in place of the condition on the sum only the scale changes.
@@ -155,8 +149,8 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
             found = [(key, cast(SplitUpdate, update)) for key, update in updates]
             vectors = np.stack([update.vector for _, update in found])
             self._learn(found, vectors[:, self._mask(models)])
-            weights = np.array([update.num_examples for _, update in found], dtype=np.float64)
-            return context.averaging.next_bank(models, vectors, np.zeros(len(found), dtype=np.int64), weights)
+            rows = Updates(updates)
+            return context.averaging.next_bank(models, vectors, rows.models * 0, rows.examples)
 
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
         return Plan(

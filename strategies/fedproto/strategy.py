@@ -76,17 +76,11 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
             kinds.HEAD: [head_name(models, self.settings.head_layers)],
         }
         shared = {group: self._prototypes(group) for group in sorted(set(groups.values()))}
-        requests = [
-            context.request_custom(
-                TRAIN_PROTOTYPES,
-                client,
-                kept.personal.of(client.key, models, groups[client.key]).one(0),
-                settings,
-                shared[groups[client.key]],
-            )
-            for client in context.participants
-            if client.key in groups
-        ]
+        requests = []
+        for client in context.participants:
+            if client.key in groups:
+                own, others = kept.personal.of(client.key, models, groups[client.key]), shared[groups[client.key]]
+                requests.append(context.request_custom(TRAIN_PROTOTYPES, client, own.one(0), settings, others))
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
 
         def read(key: str, content: RecordDict) -> Update:

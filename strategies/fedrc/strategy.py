@@ -91,9 +91,9 @@ class FedRC(FedEM):
         """Return the models' class shares, with which new clients find theirs."""
         return Frozen("classes", self.class_shares(self.context.models.count)) if self.state.class_sums else None
 
-    def _told(self, shares: FloatArray) -> Mapping[str, list[float]]:
+    def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
         told = self.class_shares(len(shares)).ravel().tolist()
-        return {**super()._told(shares), kinds.CLASS_SHARES: told}
+        return {**super()._of_mixture(shares), kinds.CLASS_SHARES: told}
 
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
         return codec.read(ClassMixtureUpdate, content, layout=models.layout, K=models.count, C=self.num_outputs)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models, refuse_equal
@@ -66,12 +66,8 @@ class FedSoftSettings(Settings):
 def importance(counts: IntArray, smoothing: float) -> FloatArray:
     """Return the importance weights u (K,) of the centres for one client.
 
-    Parameters
-    ----------
-    counts : (K,) int64
-        For how many of its samples each centre has the least loss; at least one is above 0.
-    smoothing
-        sigma, in place of 0, so that every client may be drawn by every centre. The sum is then a little above 1.
+    `counts` (K,) say for how many of its samples each centre has the least loss; at least one is above 0. `smoothing`
+    (sigma) takes the place of 0, so that every centre may draw every client. The sum is then a little above 1.
 
     Source: Ruan and Joe-Wong 2022 (FedSoft), sigma as in the released code.
     """
@@ -88,12 +84,9 @@ def aggregation_weights(importances: FloatArray, examples: FloatArray) -> FloatA
 
 
 def draw_clients(weights: FloatArray, size: int, rng: np.random.Generator) -> list[IntArray]:
-    """Return, for each centre, the rows of the clients that it draws: `size` without replacement, sorted.
+    """Return, for each centre, the rows of the clients that it draws, sorted: `size` without replacement, or all.
 
-    Parameters
-    ----------
-    weights : (P, K) float64
-        See `aggregation_weights`. Where there are no more clients than are to be drawn, all are.
+    `weights` (P, K) are those of `aggregation_weights`.
     """
     count = len(weights)
     if size >= count:
@@ -204,19 +197,16 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     def _estimate(self, context: Round) -> None:
         """Ask participants whose weights are missing or old; one whose reply is lost keeps those that it has."""
         found, count = self.state.estimates, context.models.count
-        due = [
-            client
-            for client in context.participants
-            if client.key not in found
-            or context.server_round >= found[client.key].server_round + self.settings.estimate_every
-        ]
+        oldest = context.server_round - self.settings.estimate_every
+        due = context.newcomers({key for key, estimate in found.items() if estimate.server_round > oldest})
         if not due:
             return
-        requests = [
-            context.request_custom(CLOSEST, client, context.models.record, {}, category="evaluate") for client in due
-        ]
+
+        def read(_: str, content: RecordDict) -> ClosestCounts:
+            return codec.read(ClosestCounts, content, K=count)
+
         with context.meter.part("losses"):
-            replies = context.ask(requests, lambda _, content: codec.read(ClosestCounts, content, K=count))
+            replies = context.ask_custom(CLOSEST, due, read, context.models.record, category="evaluate")
         for key, reply in replies.ok:
             weights = importance(reply.counts, self.settings.smoothing)
             found[key] = Estimate(weights, reply.num_examples, context.server_round)
@@ -227,10 +217,8 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         if size is None or not clients:
             return None
         known = [self.state.estimates[client.key] for client in clients]
-        weights = aggregation_weights(
-            np.stack([estimate.weights for estimate in known]),
-            np.array([estimate.examples for estimate in known], dtype=np.float64),
-        )
+        examples = np.array([estimate.examples for estimate in known], dtype=np.float64)
+        weights = aggregation_weights(np.stack([estimate.weights for estimate in known]), examples)
         rows = draw_clients(weights, size, context.random(Purpose.CENTRE_SAMPLING))
         return [{clients[row].key for row in centre} for centre in rows]
 
@@ -263,7 +251,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
 
     def own_models(self, models: Models) -> dict[str, FloatArray]:
         """Return the models of the clients that have trained; the final models are the centres."""
-        return {key: vector.astype(np.float64) for key, vector in self.state.personal.vectors.items()}
+        return self.state.personal.by_client()
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has trained test its own model, or its nearest centre."""

@@ -1,18 +1,18 @@
 """FeSEM: after local training each client joins the nearest of K models, which become their clients' means."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail, State
+from florets.strategies.base.models import Models, Updates
+from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import cluster, match_overlap
-from florets.strategies.settings import SharedLayers
+from florets.strategies.settings import SharedLayers, Start
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import Layout
@@ -41,11 +41,8 @@ class FeSEMSettings(SharedLayers):
 
     # Distances are of models, not of gradients.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
-
-    @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
-        """How the first models are made: models are comparable only where they start from one."""
-        return "same"
+    # Models are comparable only where they start from one.
+    starts: ClassVar[Start] = "same"
 
 
 def nearest_centres(vectors: FloatArray, centres: FloatArray) -> IntArray:
@@ -87,13 +84,10 @@ class FeSEMState(State):
     ----------
     centres
         How many of the models, from the first, ever had a client; 0 before the first clustering.
-    details
-        What the round tells in its report.
     """
 
     phase: str = "clustering"
     centres: int = 0
-    details: dict[str, Detail] = field(default_factory=dict)
 
 
 class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
@@ -119,10 +113,6 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
     Settings = FeSEMSettings
     State = FeSEMState
 
-    def details(self) -> dict[str, Detail]:
-        """Return how many of the round's clients have another model than the one that they trained."""
-        return self.state.details
-
     def check(self, models: Models) -> None:
         """Refuse fewer models than clusters, and layers that the models do not have."""
         super().check(models)
@@ -130,31 +120,19 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train its model: in round 1 the first one, which they all start from."""
-        self.state.details = {}
-        if self.state.centres > 0:
-            self._place_newcomers(context)
+        if (centres := self.state.centres) > 0:
+            self.assignment.update(context.ask_lowest(context.newcomers(self.assignment), range(centres)))
             return replace(context.train_assigned(self.assignment), combine=self._combine)
         if context.models.count > 1:
             context = replace(context, participants=context.online)
         plan = context.train_assigned({client.key: 0 for client in context.participants})
         return replace(plan, combine=self._combine, participants=context.participants)
 
-    def _place_newcomers(self, context: Round) -> None:
-        """Give participants without a model the one with the lowest loss; one whose losses are lost sits out."""
-        new = [client for client in context.participants if client.key not in self.assignment]
-        if not new:
-            return
-        with context.meter.part("losses"):
-            replies = context.ask_losses(new, context.models)
-        for key, reply in replies.ok:
-            self.assignment[key] = int(np.argmin(reply.losses[: self.state.centres]))
-
     def _combine(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """E-step where it is due, then M-step."""
         context, state = self.context, self.state
         vectors = np.stack([update.vector for _, update in updates])
-        weights = np.array([update.num_examples for _, update in updates], dtype=np.float64)
-        trained = np.array([update.model for _, update in updates], dtype=np.int64)
+        weights, trained = Updates(updates).examples, Updates(updates).models
         assigned, is_first = trained, state.centres == 0
         if is_first or (context.server_round - 1) % self.settings.period == 0:
             with context.meter.part("cluster"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import svd
@@ -10,20 +10,18 @@ from scipy.linalg import svd
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import ModelAveraging, Models
-from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_into
 from florets.strategies.core.cluster import centroids, cluster, cosines, one_thread
 from florets.strategies.flexcfl.messages import LABELS, LabelCounts
-from florets.strategies.settings import Experiment, SharedLayers
+from florets.strategies.settings import Experiment, SharedLayers, Start
 from florets.strategies.shared.estimates import ask_estimates
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec
 from florets.task.wire.replies import Update
-
-MEASURES = ("edc", "madc")
 
 
 def group_updates(updates: FloatArray, num_groups: int, measure: str, rng: np.random.Generator) -> IntArray:
@@ -34,8 +32,6 @@ def group_updates(updates: FloatArray, num_groups: int, measure: str, rng: np.ra
     Source: Duan et al. 2022 (FlexCFL, arXiv 2108.09749) and 2020 (FedGroup, arXiv 2010.06870), clustering of the pre-
     trained clients.
     """
-    if measure not in MEASURES:
-        raise ValueError(f"measure {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
     if measure == "madc":
         return group_into(cosine_differences(updates), num_groups, "complete").clusters
     return cluster(decomposed_cosines(updates, num_groups), num_groups, "kmeans", rng)
@@ -92,12 +88,7 @@ def cosine_differences(updates: FloatArray) -> FloatArray:
 
 
 def nearest_direction(update: FloatArray, directions: FloatArray) -> int:
-    """Return the group whose direction has the largest cosine with one client's update; the first among equals.
-
-    Parameters
-    ----------
-    update : (D,) float64
-    directions : (C, D) float64
+    """Return the group whose direction (C, D) has the largest cosine with an update (D,); the first among equals.
 
     Source: FlexCFL, cold start of a newcomer: the group of least normalised cosine dissimilarity.
     """
@@ -135,12 +126,7 @@ def label_shift(before: IntArray, now: IntArray) -> float:
     """Return the earth mover's distance of two histograms of labels, as federated learning defines it.
 
     It is the sum over classes of the absolute difference of the two fractions: 0 for equal fractions, 2 where no
-    class is in both.
-
-    Parameters
-    ----------
-    before, now : (C,) int64
-        Samples of each class; a histogram without any samples has fractions of 0.
+    class is in both. A histogram (C,) without any samples has fractions of 0.
 
     Source: FlexCFL, client migration, whose threshold is on this scale.
     Deviation: the released code compares the counts as if they were samples of one variable, which cannot see two
@@ -177,10 +163,8 @@ class FlexCFLSettings(SharedLayers):
         note="null means never",
     )
 
-    @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
-        """How the first models are made: updates are comparable only where they start from one model."""
-        return "same"
+    # Updates are comparable only where they start from one model.
+    starts: ClassVar[Start] = "same"
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse migration where there are no labels to count."""
@@ -204,15 +188,12 @@ class FlexCFLState(State):
         Mean update of each group's clients at the cold start, (C, D); None before. Of trainable parameters.
     label_counts
         Samples of each class that a client had when it was last cold-started; empty without migration.
-    details
-        What the round tells in its report.
     """
 
     phase: str = "clustering"
     start: Models | None = None
     directions: FloatArray | None = None
     label_counts: dict[str, IntArray] = field(default_factory=dict)
-    details: dict[str, Detail] = field(default_factory=dict)
 
 
 class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
@@ -236,17 +217,16 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
     Settings = FlexCFLSettings
     State = FlexCFLState
 
-    def details(self) -> dict[str, Detail]:
-        """Return how many clients were cold-started, and how many of these because their labels had shifted."""
-        return self.state.details
-
     def plan(self, context: Round) -> Plan[Update]:
         """Form the groups, or place who is new in them or has shifted; then every client trains its group's model."""
         state = self.state
-        state.details = {}
         is_first = state.directions is None
         state.phase = "clustering" if is_first or self.settings.migration is not None else "stable"
-        founders = self._draw_founders(context) if is_first else []
+        founders = []
+        if is_first:
+            number = min(self.settings.cold_start_scale * context.models.count, len(context.online))
+            drawn = context.random(Purpose.FIRST_ROUND).choice(len(context.online), size=number, replace=False)
+            founders = [context.online[index] for index in np.sort(drawn)]
         counts = self._count_labels({client.key: client for client in (*founders, *context.participants)}, context)
         if is_first:
             context = replace(context, models=self._form_groups(founders, counts, context))
@@ -254,14 +234,8 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         shifted = self._shifted(counts)
         open_clients = [c for c in context.participants if c.key not in self.assignment or c.key in shifted]
         placed = self._place(open_clients, counts, context)
-        state.details = {
-            name: float(number)
-            for name, number in (
-                ("cold_started", formed + placed),
-                ("migrated", len(shifted)),
-            )
-            if number
-        }
+        counted = {"cold_started": formed + placed, "migrated": len(shifted)}
+        state.details = {name: float(number) for name, number in counted.items() if number}
         plan = context.train_assigned(self.assignment)
         return replace(plan, combine=self._combine, models=context.models)
 
@@ -272,12 +246,6 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         # Layers that are shared are equal already.
         mixed = models.layout.trained & ~models.shared
         return mix_groups(self.average(updates), len(directions), self.settings.inter_group_rate, mixed)
-
-    def _draw_founders(self, context: Round) -> list[Client]:
-        """Return the clients that form the groups."""
-        number = min(self.settings.cold_start_scale * context.models.count, len(context.online))
-        drawn = context.random(Purpose.FIRST_ROUND).choice(len(context.online), size=number, replace=False)
-        return [context.online[index] for index in np.sort(drawn)]
 
     def _form_groups(self, founders: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> Models:
         """Return the groups' first models: what their clients' cold starts came to, on average."""
@@ -304,10 +272,8 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
             return 0
         assert self.state.directions is not None
         replies = self._cold_start(clients, context)
-        found = {}
-        for key, update in replies.ok:
-            change = self._changes(update.vector[np.newaxis])[0]
-            found[key] = nearest_direction(change, self.state.directions)
+        changes = {key: self._changes(update.vector[np.newaxis])[0] for key, update in replies.ok}
+        found = {key: nearest_direction(change, self.state.directions) for key, change in changes.items()}
         self._note(found, counts)
         return len(found)
 
@@ -319,17 +285,12 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         """Let clients take local steps from the one initial model (one exchange)."""
         assert self.state.start is not None
         with context.meter.part("cold_start"):
-            # One newcomer alone is compared with those that formed the groups.
-            known = 0.0 if self.state.directions is None else self._largest_cold_start()
+            start, directions, known = self.state.start, self.state.directions, 0.0
+            if directions is not None:
+                # One newcomer alone is compared with the largest value in the mean cold starts of the groups.
+                known = float(np.abs(start.bank[0, start.layout.trained] + directions).max())
             steps = self.settings.cold_start_steps
-            return ask_estimates(clients, context, self.state.start, steps=steps, known=known)
-
-    def _largest_cold_start(self) -> float:
-        """Return the largest value in a group's mean cold start."""
-        assert self.state.start is not None
-        assert self.state.directions is not None
-        trained = self.state.start.layout.trained
-        return float(np.abs(self.state.start.bank[0, trained] + self.state.directions).max())
+            return ask_estimates(clients, context, start, steps=steps, known=known)
 
     def _changes(self, vectors: FloatArray) -> FloatArray:
         """Return what cold starts changed in the trainable parameters, (M, D)."""
@@ -342,23 +303,17 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
         """Ask clients for their samples of each class (one exchange), where clients migrate."""
         if self.settings.migration is None:
             return {}
-        requests = [
-            context.request_custom(LABELS, client, None, {}, category="query")
-            for _, client in sorted(clients.items())
-        ]
+        asked, num_classes = [client for _, client in sorted(clients.items())], self.num_outputs
         with context.meter.part("labels"):
-            replies = context.ask(requests, lambda _, content: codec.read(LabelCounts, content, C=self.num_outputs))
+            replies = context.ask_custom(LABELS, asked, lambda _, c: codec.read(LabelCounts, c, C=num_classes))
         return {key: reply.counts for key, reply in replies.ok}
 
     def _shifted(self, counts: Mapping[str, IntArray]) -> set[str]:
         """Return the clients whose labels have shifted since their cold start."""
-        before, shifted = self.state.label_counts, set()
-        for key in counts.keys() & self.assignment.keys():
+        # Without a migration nobody is asked for counts.
+        before, most = self.state.label_counts, self.settings.migration or 0.0
+        known = counts.keys() & self.assignment.keys()
+        for key in known:
             # Lost at its cold start: what it has now is what later ones are compared with.
             before.setdefault(key, counts[key])
-            if (
-                self.settings.migration is not None
-                and label_shift(before[key], counts[key]) > self.settings.migration
-            ):
-                shifted.add(key)
-        return shifted
+        return {key for key in known if label_shift(before[key], counts[key]) > most}

@@ -13,7 +13,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen, row_scale, scale_rows
-from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, centroids, cluster
@@ -85,12 +85,7 @@ def density_clusters(points: FloatArray, scale: float = 1.0) -> tuple[IntArray, 
     of its own. That is DBSCAN with at least two points (a point and one neighbour are enough), in which every point
     is a core point or an outlier.
 
-    Parameters
-    ----------
-    points : (M, D) float64
-        At least one.
-    scale : float
-        The radius is `knee` of the distances to the nearest neighbours times this.
+    `points` (M, D) are at least one; the radius is `knee` of the distances to the nearest neighbours times `scale`.
 
     Source: Fenoglio et al. 2025 (FLUX), adaptive DBSCAN; each outlier a cluster of its own as in the published code.
     """
@@ -145,14 +140,11 @@ class FLUXState(State):
         The common model and the groups; None before.
     limit
         Largest value that a descriptor may have; infinity where too few clients were there to say.
-    details
-        What the round tells in its report.
     """
 
     losses: list[float] = field(default_factory=list)
     frozen: Frozen | None = None
     limit: float = float("inf")
-    details: dict[str, Detail] = field(default_factory=dict)
 
 
 class FLUX(Strategy[FLUXSettings, FLUXState]):
@@ -180,10 +172,6 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
     Settings = FLUXSettings
     State = FLUXState
 
-    def details(self) -> dict[str, Detail]:
-        """Return the radius of DBSCAN, in the round that formed the groups."""
-        return self.state.details
-
     def frozen_clusters(self) -> Frozen | None:
         """Return the groups, and the model by which they were found."""
         return self.state.frozen
@@ -197,9 +185,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
 
     def plan(self, context: Round) -> Plan[Update]:
         """Train the common model until groups are due; form them, or place newcomers; train each group's model."""
-        state = self.state
-        state.details = {}
-        models = context.models
+        state, models = self.state, context.models
         if state.frozen is None and not self._is_due(context.server_round):
             state.phase = "training"
             return context.train_assigned({client.key: 0 for client in context.participants})
@@ -250,8 +236,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
     def _place(self, frozen: Frozen, context: Round) -> None:
         """Give participants without a model that of the nearest group; who does not answer sits this round out."""
         common = frozen.models or context.models
-        new = [client for client in context.participants if client.key not in self.assignment]
-        if new:
+        if new := context.newcomers(self.assignment):
             replies = self._without_outliers(self._ask(new, common, context), context)
             self.assignment.update({key: frozen.nearest_descriptor(reply.rows) for key, reply in replies.ok})
 
@@ -269,12 +254,8 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
         def read(_: str, content: RecordDict) -> Descriptor:
             return read_descriptor(content, classes, dimensions, own.noise_epsilon is not None)
 
-        model = common.one(0)
-        requests = [
-            context.request_custom(DESCRIPTOR, client, model, settings, category="query") for client in clients
-        ]
         with context.meter.part("describe"):
-            return context.ask(requests, read)
+            return context.ask_custom(DESCRIPTOR, clients, read, common.one(0), settings)
 
     def _without_outliers(self, replies: Replies[Descriptor], context: Round) -> Replies[Descriptor]:
         # One huge value would be the range of its row, in which all others are then equal.

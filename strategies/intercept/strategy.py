@@ -63,12 +63,7 @@ def shrunk(estimates: FloatArray, variances: FloatArray) -> FloatArray:
 def residual_variance(variances: FloatArray, counts: FloatArray) -> float:
     """Return the variance of a residual within clients, pooled over them; infinite where no client has two records.
 
-    Parameters
-    ----------
-    variances
-        Of each client's residuals around their mean (m,), with n - 1.
-    counts
-        Records n of each (m,).
+    `variances` (m,) are those of each client's residuals around their mean, with n - 1; `counts` (m,) its records n.
     """
     freedom = counts - 1
     return float(freedom @ variances / freedom.sum()) if freedom.sum() > 0 else np.inf

@@ -1,7 +1,6 @@
 """k-FED's clients: k-means on their own data."""
 
 import warnings
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,6 @@ def kmeans(client: Client) -> RecordDict:
     method = str(client.config.get(kinds.LOCAL_METHOD, "kmeans"))
     centres, sizes = local_centres(rows, most, client.random(Purpose.LOCAL_KMEANS), method)
     return pack(LocalCentres, sizes=sizes, centres=centres)
-
-
-def num_features(input_shape: tuple[int, ...], num_outputs: int, features: str) -> int:
-    """Return the length D of a client's feature rows, see `feature_rows`."""
-    return prod(input_shape) + (num_outputs if features == "inputs_and_targets" else 0)
 
 
 def feature_rows(x: Tensor, y: Tensor, num_outputs: int, features: str) -> Rows:
@@ -95,20 +89,10 @@ def in_leading_subspace(rows: Rows, count: int) -> Rows:
 
 
 def near_means(rows: Rows, coordinates: Rows, centres: Rows) -> Rows:
-    """Return for each centre the mean of the rows that are three times as near to it as to any other.
+    """Return for each centre the mean (k, D) of the rows that are three times as near to it as to any other.
 
-    Parameters
-    ----------
-    rows, coordinates
-        (n, D), and the same rows where the centres were found, (n, s).
-    centres
-        (k, s), at least two.
-
-    Returns
-    -------
-    ndarray
-        float64 (k, D). A centre that no row is so near to gets the mean of the rows whose nearest centre it is, or of
-        its one nearest row.
+    `coordinates` (n, s) are the rows (n, D) where the `centres` (k, s), at least two, were found. A centre that no
+    row is so near to gets the mean of the rows whose nearest centre it is, or of its one nearest row.
     """
     distances = np.linalg.norm(coordinates[:, np.newaxis] - centres, axis=2)
     nearest, means = distances.argmin(axis=1), np.empty((len(centres), rows.shape[1]))

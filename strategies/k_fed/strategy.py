@@ -56,17 +56,10 @@ def group_centres(
 
     One random client's centres are taken as they are; then, as long as there are too few, the centre that is farthest
     from all those taken is taken as well. Every centre then belongs to the nearest of those taken. Where there are
-    fewer distinct centres than `num_groups`, fewer groups are found; a client with more centres than groups is a
-    ValueError.
+    fewer distinct centres than `num_groups`, fewer groups are found. No client has more centres than groups.
 
     Source: Dennis et al. 2021 (k-FED), Alg. 2; the paper leaves open which client comes first.
     """
-    _, counts = np.unique(owners, return_counts=True)
-    if counts.max() > num_groups:
-        raise ValueError(
-            f"a client sent {counts.max()} centres for {num_groups} groups: it cannot hold more groups than there "
-            f"are; lower local_clusters, or raise k."
-        )
     first = rng.choice(np.unique(owners))
     taken: list[int] = []
     distances = np.full(len(centres), np.inf)
@@ -83,12 +76,7 @@ def group_centres(
 def main_group(groups: IntArray, sizes: IntArray) -> int:
     """Return the group that holds most of a client's samples; the lowest number among equals.
 
-    Parameters
-    ----------
-    groups : (N,) int64
-        Group of each of the client's centres.
-    sizes : (N,) int64
-        Samples behind each centre.
+    `groups` (N,) are those of the client's centres, `sizes` (N,) the samples behind each.
     """
     # Integers all the way: bincount's weights would be floats, and ties would hang on rounding.
     samples = np.zeros(int(groups.max()) + 1, dtype=np.int64)
@@ -139,9 +127,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
         def read(_: str, content: RecordDict) -> LocalCentres:
             return codec.read(LocalCentres, content, D=length, n=range(1, own.local_clusters + 1))
 
-        replies = context.ask(
-            [context.request_custom(KMEANS, client, None, settings, category="query") for client in clients], read
-        )
+        replies = context.ask_custom(KMEANS, clients, read, settings=settings)
         means = [np.average(found.centres, axis=0, weights=found.sizes) for _, found in replies.ok]
         context.note_vectors("means", [key for key, _ in replies.ok], means)
         return replies

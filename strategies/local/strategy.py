@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
@@ -57,17 +55,15 @@ class Local(Strategy[LocalSettings, LocalState]):
 
         def keep(updates: Sequence[tuple[str, Update]]) -> FloatArray:
             for key, update in updates:
-                models, only = own.of(key, context.models), np.zeros(1, dtype=np.int64)
-                weight = np.array([update.num_examples], dtype=np.float64)
-                own[key] = context.averaging.next_bank(models, update.vector[np.newaxis], only, weight)[0]
+                models, only = own.of(key, context.models), Updates([(key, update)])
+                own[key] = context.averaging.next_bank(models, only, only.models * 0, only.examples)[0]
             return context.models.bank
 
         return Plan(requests, lambda key, content: read_update(content, layout, self.assignment[key]), keep)
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester test its own model."""
-        testers = {client.key for client in context.testers} & self.assignment.keys()
-        return context.test({key: self.state.personal.of(key, context.models).one(0) for key in testers})
+        return self.state.personal.test(context, dict.fromkeys(self.assignment, 0))
 
     def final_models(self, models: Models) -> Models:
         """Return the clients' models, in the order of their numbers."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from flwr.app import RecordDict
 
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
@@ -14,13 +13,10 @@ from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import centroids, cluster, nearest_centroid
 from florets.strategies.settings import Experiment, ManyModels
-from florets.strategies.shared.estimates import first_rate
+from florets.strategies.shared.estimates import ask_estimates
 from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.training.settings import KEYS
-from florets.task.wire import kinds
-from florets.task.wire.replies import read_update
 
 
 @dataclass(frozen=True)
@@ -77,25 +73,15 @@ class OneShot(FixedClusters[OneShotSettings, OneShotState]):
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
         if self.state.start is None:
             self.state.start = context.models.replaced(context.models.bank[:1])
-        layout, first = context.models.layout, self.state.start.one(0)
+        own = self.settings
+        replies = ask_estimates(
+            clients, context, self.state.start, own.estimate_epochs, kind=own.estimate, is_judged=False
+        )
         # Counters and running statistics would outweigh the parameters.
-        compared = layout.trained
-
-        def read(_: str, content: RecordDict) -> FloatArray:
-            return read_update(content, layout, 0).vector[compared]
-
-        settings: dict[str, str | int] = {
-            **first_rate(context),
-            kinds.ESTIMATE: self.settings.estimate,
-            KEYS["local_epochs"]: self.settings.estimate_epochs,
-        }
-        if KEYS["local_steps"] in context.config:
-            # The run's steps are those of a round; an estimate takes its own epochs.
-            settings[KEYS["local_steps"]] = 0
-        requests = [context.request(kinds.TRAIN_ESTIMATE, client, first, settings) for client in clients]
-        replies = context.ask(requests, read)
-        context.note_vectors("estimates", [key for key, _ in replies.ok], [vector for _, vector in replies.ok])
-        return replies
+        compared = context.models.layout.trained
+        vectors = {key: update.vector[compared] for key, update in replies.ok}
+        context.note_vectors("estimates", list(vectors), list(vectors.values()))
+        return replies.of(vectors)
 
     def form(self, clients: Sequence[FloatArray], context: Round) -> tuple[IntArray, FloatArray]:
         """Group the estimates by k-means."""

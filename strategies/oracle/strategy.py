@@ -8,7 +8,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, Weighted
+from florets.strategies.settings import Experiment, Start, Weighted
 from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
@@ -27,7 +27,7 @@ class OracleSettings(Weighted):
     }
 
     @property
-    def start(self) -> Literal["different", "same", "orthonormal", "true"]:
+    def start(self) -> Start:
         """How the first models are made."""
         return "true" if self.mode == "true_start" else self.init
 

@@ -16,7 +16,10 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class PrincipalVectors:
-    """Reply to `PRINCIPAL_VECTORS`: directions (D, m) of a client's inputs, of length 1, and their places (m,)."""
+    """Reply to `PRINCIPAL_VECTORS`: directions (D, m) of a client's inputs, of length 1, and their places (m,).
+
+    A place is the class times p plus the rank in it; vectors of one place correspond in any two clients.
+    """
 
     places: Annotated[npt.NDArray[np.int64], Numbers("m", integer=True, least=0)]
     principal: Annotated[npt.NDArray[np.float64], Tensor("D", "m", double=True)]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from flwr.app import RecordDict
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import Client
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core import FloatArray
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVectors
 from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
 from florets.task.keys import setting
@@ -37,29 +37,11 @@ class PACFLSettings(TreeSettings):
     )
 
 
-MEASURES = ("smallest_pair", "smallest_principal", "sum_corresponding")
-
 _RANK = 1e-6
 """Singular values below this belong to no direction: vectors come in float32."""
 
 
-@dataclass(frozen=True)
-class Directions:
-    """Principal vectors of one client's data.
-
-    Attributes
-    ----------
-    vectors
-        (D, m) float64, of length 1.
-    places
-        (m,) int64, rising: class times p plus rank. Vectors of one place correspond in any two clients.
-    """
-
-    vectors: FloatArray
-    places: IntArray
-
-
-def angle_matrix(clients: Sequence[Directions], measure: str) -> FloatArray:
+def angle_matrix(clients: Sequence[PrincipalVectors], measure: str) -> FloatArray:
     """Return the angles (M, M) between any two clients' data, in degrees.
 
     A singular vector's sign means nothing: of a vector and its opposite the smaller angle counts, so that no angle of
@@ -72,10 +54,8 @@ def angle_matrix(clients: Sequence[Directions], measure: str) -> FloatArray:
     Deviation: the published code, and so ``"smallest_pair"``, compares single vectors, which gives no principal
     angle; those are ``"smallest_principal"``. The code takes vectors with the sign that the decomposition gave them.
     """
-    if measure not in MEASURES:
-        raise ValueError(f"angle {measure!r} is unknown: choose one of {', '.join(MEASURES)}.")
     if measure == "smallest_principal":
-        clients = [Directions(_basis(client.vectors), client.places) for client in clients]
+        clients = [replace(client, principal=_basis(client.principal)) for client in clients]
     angles = np.zeros((len(clients), len(clients)))
     for i, one in enumerate(clients):
         for j in range(i):
@@ -83,14 +63,14 @@ def angle_matrix(clients: Sequence[Directions], measure: str) -> FloatArray:
     return angles
 
 
-def _angle(one: Directions, other: Directions, measure: str) -> float:
+def _angle(one: PrincipalVectors, other: PrincipalVectors, measure: str) -> float:
     if measure == "sum_corresponding":
         _, mine, yours = np.intersect1d(one.places, other.places, assume_unique=True, return_indices=True)
-        cosines = np.einsum("dm,dm->m", one.vectors[:, mine], other.vectors[:, yours])
+        cosines = np.einsum("dm,dm->m", one.principal[:, mine], other.principal[:, yours])
         lacking = len(one.places) + len(other.places) - 2 * len(mine)
         return float(_degrees(np.abs(cosines)).sum()) + 90.0 * lacking
     # With an einsum in place of BLAS the products of two columns do not hang on how many others there are.
-    products = np.einsum("da,db->ab", one.vectors, other.vectors)
+    products = np.einsum("da,db->ab", one.principal, other.principal)
     largest = np.linalg.norm(products, 2) if measure == "smallest_principal" else np.abs(products).max()
     return float(_degrees(np.array(largest)))
 
@@ -127,22 +107,18 @@ class PACFL(LinkedClusters[PACFLSettings]):
 
     Settings = PACFLSettings
 
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[Directions]:
+    def describe(self, clients: Sequence[Client], context: Round) -> Replies[PrincipalVectors]:
         """Ask for the principal vectors of each client's inputs."""
         own = self.settings
         classes = self.num_outputs if own.vectors_of == "class" else 1
         most, length = own.vectors * classes, math.prod(self.input_shape)
         settings = {kinds.VECTORS: own.vectors, kinds.VECTORS_OF: own.vectors_of}
 
-        def read(_: str, content: RecordDict) -> Directions:
-            found = codec.read(PrincipalVectors, content, D=length, m=range(1, most + 1), most=most)
-            return Directions(found.principal, found.places)
+        def read(_: str, content: RecordDict) -> PrincipalVectors:
+            return codec.read(PrincipalVectors, content, D=length, m=range(1, most + 1), most=most)
 
-        requests = [
-            context.request_custom(PRINCIPAL_VECTORS, client, None, settings, category="query") for client in clients
-        ]
-        return context.ask(requests, read)
+        return context.ask_custom(PRINCIPAL_VECTORS, clients, read, settings=settings)
 
-    def distances(self, clients: Sequence[Directions]) -> FloatArray:
+    def distances(self, clients: Sequence[PrincipalVectors]) -> FloatArray:
         """Return the angles between the clients' vectors."""
         return angle_matrix(clients, self.settings.angle)

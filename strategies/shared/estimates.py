@@ -24,6 +24,8 @@ def ask_estimates(
     layers: Sequence[str] = (),
     steps: int | None = None,
     known: float = 0.0,
+    kind: str = kinds.ESTIMATE_TRAIN,
+    is_judged: bool = True,
 ) -> Replies[Update]:
     """Let clients train the first model of `start`, each alone; outliers among their replies are rejected.
 
@@ -39,9 +41,11 @@ def ask_estimates(
         Steps of the optimiser, in place of passes.
     known
         Largest value of earlier replies, see `usual_size` and `Round.reject_outliers`.
+    kind, is_judged
+        How they estimate the model, and whether outliers are rejected.
     """
     layout = sent_layout(start, layers)
-    settings: dict[str, object] = {kinds.ESTIMATE: kinds.ESTIMATE_TRAIN, **first_rate(context)}
+    settings: dict[str, object] = {kinds.ESTIMATE: kind, **first_rate(context)}
     if epochs is not None:
         settings[KEYS["local_epochs"]] = epochs
         if KEYS["local_steps"] in context.config:
@@ -53,7 +57,8 @@ def ask_estimates(
         settings[kinds.SENT_LAYERS] = list(layers)
     record = start.one(0)
     requests = [context.request(kinds.TRAIN_ESTIMATE, client, record, settings) for client in clients]
-    return context.reject_outliers(context.ask(requests, lambda _, content: read_update(content, layout, 0)), known)
+    replies = context.ask(requests, lambda _, content: read_update(content, layout, 0))
+    return context.reject_outliers(replies, known) if is_judged else replies
 
 
 def usual_size(vectors: Iterable[NDArray[np.floating]]) -> float:
@@ -98,10 +103,7 @@ _FACTOR = 100.0
 def without_outliers(replies: Replies[Losses], context: Round, losses: FloatArray | None = None) -> Replies[Losses]:
     """Return the replies without those whose losses no benign client has (`core.outliers`).
 
-    Parameters
-    ----------
-    losses : (M, C) float64, optional
-        What is looked at of each valid reply; None: the losses that it holds.
+    `losses` (M, C) are what is looked at of each valid reply; None: the losses that it holds.
     """
     if not replies.ok:
         return replies

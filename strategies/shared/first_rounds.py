@@ -1,15 +1,15 @@
 """First rounds of CLoVE, IFCA and CFL-GP: random models, those of clients far apart, or groups of updates."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging, Models, Updates
-from florets.strategies.base.report import Client, Detail, State
+from florets.strategies.base.report import Client
 from florets.strategies.base.strategy import Algorithm
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import finite_losses
@@ -53,6 +53,12 @@ def random_assignment(num_clients: int, num_models: int, rng: np.random.Generato
     return assignment
 
 
+def changes_of(context: Round, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+    """Return what training of model 0 changed in the trainable parameters, (P, R'); of gradients themselves."""
+    start = context.models.bank[0] if isinstance(context.averaging, ModelAveraging) else 0.0
+    return np.stack([(update.vector - start)[context.models.layout.trained] for _, update in updates])
+
+
 def group_models(
     context: Round, updates: Sequence[tuple[str, Update]], groups: Mapping[str, int], count: int
 ) -> FloatArray:
@@ -63,12 +69,7 @@ def group_models(
 
     def averaged(chosen: Sequence[tuple[str, Update]], models: IntArray, rows: int) -> FloatArray:
         start = context.models.replaced(np.repeat(context.models.bank[:1], rows, axis=0))
-        return context.averaging.next_bank(
-            start,
-            Updates(chosen),
-            models,
-            np.array([update.num_examples for _, update in chosen], dtype=np.float64),
-        )
+        return context.averaging.next_bank(start, Updates(chosen), models, Updates(chosen).examples)
 
     members = [(key, update) for key, update in updates if key in groups]
     everybody = averaged(updates, np.zeros(len(updates), dtype=np.int64), 1)
@@ -83,38 +84,19 @@ def group_models(
 Settle = Callable[[Mapping[str, int]], None]
 
 
-@dataclass
-class StartState(State):
-    """State of an algorithm that may start from updates.
-
-    Attributes
-    ----------
-    found
-        What round 1 tells of the groups that it looked for.
-    """
-
-    found: dict[str, Detail] = field(default_factory=dict)
-
-
-S = TypeVar("S", bound=StartState)
-
-
 def starts_from_updates(algorithm: Algorithm[Any, Any], context: Round) -> bool:
     """Return whether this is a round 1 that starts from updates."""
     return context.server_round == 1 and algorithm.first_round == "update"
 
 
-def start_from_updates(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> Plan[Update]:
+def start_from_updates(algorithm: Algorithm[Any, Any], context: Round, settle: Settle) -> Plan[Update]:
     """Plan round 1: all participants train model 0, and each group of them that is found starts from its mean.
 
     One model is sent, where a start by losses sends K, and groups differ as their data do, not as K random models do.
     K groups are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on
     folds of their data, which says how many groups there are (`strategies.discovery`); one, if none.
 
-    Parameters
-    ----------
-    settle
-        Called with the clients' groups.
+    `settle` is called with the clients' groups.
     """
     if algorithm.k == "auto":
         return _by_folds(algorithm, context, settle)
@@ -122,9 +104,7 @@ def start_from_updates(algorithm: Algorithm[Any, S], context: Round, settle: Set
     plan = context.train_assigned({client.key: 0 for client in context.participants})
 
     def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        start = context.models.bank[0] if isinstance(context.averaging, ModelAveraging) else 0.0
-        trained = context.models.layout.trained
-        changes = np.stack([(update.vector - start)[trained] for _, update in updates])
+        changes = changes_of(context, updates)
         context.note_vectors("updates", [key for key, _ in updates], changes)
         labels = update_groups(changes, count)
         groups = {key: int(group) for (key, _), group in zip(updates, labels, strict=True)}
@@ -135,7 +115,7 @@ def start_from_updates(algorithm: Algorithm[Any, S], context: Round, settle: Set
     return replace(plan, combine=combine)
 
 
-def _by_folds(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> Plan[Update]:
+def _by_folds(algorithm: Algorithm[Any, Any], context: Round, settle: Settle) -> Plan[Update]:
     folds = FoldRound.begin(context)
     requests, read = folds.train(context)
 
@@ -143,7 +123,7 @@ def _by_folds(algorithm: Algorithm[Any, S], context: Round, settle: Settle) -> P
         folds.take(updates)
         with context.meter.part("discover"):
             found = folds.decide(None, context)
-        algorithm.state.found = found.evidence.details()
+        algorithm.state.details |= found.evidence.details()
         algorithm.assignment.update(found.assignment)
         settle(found.assignment)
         return group_models(context, updates, found.assignment, found.count)

@@ -1,14 +1,15 @@
-"""Groups of clients that are found once, before training, and stay: what one-shot clustering and k-FED share."""
+"""Groups of clients that are found once, before training: what they share, and those that stay as they are."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies
+from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
@@ -17,29 +18,68 @@ from florets.task.wire.replies import Update
 
 
 @dataclass
-class FixedGroups(State):
-    """What is remembered of the groups: nothing before the first round, then their centroids for good.
+class OnceState(State):
+    """State of an algorithm that groups clients once.
 
     Attributes
     ----------
-    centroids
-        (C, D), None until the groups are there.
+    is_formed
+        The groups are there.
     """
 
     phase: str = "clustering"
-    centroids: FloatArray | None = None
+    is_formed: bool = False
 
 
 S = TypeVar("S", bound=Settings)
-G = TypeVar("G", bound=FixedGroups)
+Once = TypeVar("Once", bound=OnceState)
 
 
-class FixedClusters(Strategy[S, G]):
-    """Clients grouped once, before training; a subclass says how they are described and groups formed."""
+class GroupedOnce(Strategy[S, Once]):
+    """Clients grouped once, before training; a subclass says how they are described and admitted to groups."""
 
     @abstractmethod
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[Any]:
         """Ask clients to describe themselves (one exchange)."""
+
+    @abstractmethod
+    def admit(self, replies: Replies[Any], context: Round) -> Models:
+        """Give clients a group by their descriptions, at least one; return the models, one for each group."""
+
+    def plan(self, context: Round) -> Plan[Update]:
+        """Find the groups, or place later clients; then every participant trains its group's model.
+
+        First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
+        After that, participants without a model are asked when they take part, those whose description was lost or
+        invalid before among them.
+        """
+        state, models = self.state, context.models
+        state.phase = "stable" if state.is_formed else "clustering"
+        new = context.newcomers(self.assignment) if state.is_formed else context.online
+        if new:
+            with context.meter.part("describe"):
+                replies = self.describe(new, context)
+            if not state.is_formed:
+                context.require(replies, "description")
+            if replies.ok:
+                with context.meter.part("cluster"):
+                    models = self.admit(replies, context)
+                state.is_formed = True
+        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
+
+
+@dataclass
+class FixedGroups(OnceState):
+    """The groups' centroids (C, D); None before the first round."""
+
+    centroids: FloatArray | None = None
+
+
+G = TypeVar("G", bound=FixedGroups)
+
+
+class FixedClusters(GroupedOnce[S, G]):
+    """Clients grouped once, whom later clients join by the groups' centroids; a subclass says how both is done."""
 
     @abstractmethod
     def form(self, clients: Sequence[Any], context: Round) -> tuple[IntArray, FloatArray]:
@@ -49,33 +89,12 @@ class FixedClusters(Strategy[S, G]):
     def place(self, client: Any, centroids: FloatArray) -> int:
         """Return the group of one more client."""
 
-    def plan(self, context: Round) -> Plan[Update]:
-        """Find the groups, or place newcomers; then every participant trains its group's model."""
-        self.assignment.update(self._assign(context))
-        return context.train_assigned(self.assignment)
-
-    def _assign(self, context: Round) -> dict[str, int]:
-        """Return the model of each client that gets one in this round: group g trains model g.
-
-        First everybody online is asked, not only this round's participants: the clustering cannot be mended later.
-        After that, participants without a model are asked when they take part, those whose description was lost or
-        invalid before among them.
-        """
-        state = self.state
-        state.phase = "clustering" if state.centroids is None else "stable"
-        new = list(context.online)
-        if state.centroids is not None:
-            new = [client for client in context.participants if client.key not in self.assignment]
-        if not new:
-            return {}
-        with context.meter.part("describe"):
-            replies = self.describe(new, context)
-        if state.centroids is None:
-            context.require(replies, "description")
-        keys, descriptions = [key for key, _ in replies.ok], [description for _, description in replies.ok]
-        with context.meter.part("cluster"):
-            if state.centroids is None:
-                groups, state.centroids = self.form(descriptions, context)
-            else:
-                groups = np.array([self.place(one, state.centroids) for one in descriptions], dtype=np.int64)
-        return {key: int(group) for key, group in zip(keys, groups, strict=True)}
+    def admit(self, replies: Replies[Any], context: Round) -> Models:
+        """Form the groups, or place later clients: group g trains model g."""
+        descriptions, centroids = [description for _, description in replies.ok], self.state.centroids
+        if centroids is None:
+            groups, self.state.centroids = self.form(descriptions, context)
+        else:
+            groups = np.array([self.place(one, centroids) for one in descriptions], dtype=np.int64)
+        self.assignment.update({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)})
+        return context.models

@@ -106,10 +106,6 @@ class Evidence:
             p_far_apart=round(groups.p_far_apart, 6) if verdict == "too_few" else 0.0,
         )
 
-    def with_placed(self, small: int) -> "Evidence":
-        """Return it with the number of clients that were placed afterwards."""
-        return replace(self, small=small)
-
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
         told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
@@ -389,13 +385,15 @@ class FoldRound:
         """Return it without the rows: what later clients need."""
         return FoldRound(self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
 
-    def has_folds(self, client: Client) -> bool:
-        """Say whether a client has enough samples for folds."""
-        return self._size(client) > 0
+    def size_of(self, client: Client) -> int:
+        """Return the samples of each of a client's folds, see `FoldPlan.size_of`."""
+        return self.plan.size_of(_samples(client, self.held_out))
 
-    def has_whole_folds(self, client: Client) -> bool:
-        """Say whether a client has enough samples for folds as large as they are meant to be."""
-        return self._size(client) == self.plan.size
+    def _sizes(self, clients: Sequence[Client]) -> dict[str, int]:
+        """Return the samples of each client's folds, and note whose are smaller than the others'."""
+        sizes = {client.key: self.size_of(client) for client in clients}
+        self.short |= {key for key, size in sizes.items() if 0 < size < self.plan.size}
+        return sizes
 
     def train(self, context: Round) -> tuple[list[Request], Read[Update]]:
         """Return the requests of a round in which every participant trains the bank's first model.
@@ -405,8 +403,7 @@ class FoldRound:
         layout, model = context.models.layout, context.models.one(0)
         others = None if context.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
         extra = {} if others is None else {kinds.COMMON: others}
-        new = {client.key: self._size(client) for client in context.participants if client.key not in self}
-        self.short |= {key for key, size in new.items() if 0 < size < self.plan.size}
+        new = self._sizes([client for client in context.participants if client.key not in self])
         requests = []
         for client in context.participants:
             if client.key in new:
@@ -426,9 +423,7 @@ class FoldRound:
 
     def ask_again(self, context: Round) -> Replies[FoldRows]:
         """Ask all clients for their rows and nothing else (one exchange)."""
-        sizes = {client.key: self._size(client) for client in context.online}
-        self.short |= {key for key, size in sizes.items() if 0 < size < self.plan.size}
-        return self._ask(context.online, sizes, context)
+        return self._ask(context.online, self._sizes(context.online), context)
 
     def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: Round) -> Replies[FoldRows]:
         requests = [
@@ -452,14 +447,9 @@ class FoldRound:
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
     def decide(self, k: int | None, context: Round, level: float = 0.005, tolerance: float | None = None) -> Found:
-        """Say whether the clients fall into groups, how many and which; then place those with too few samples.
+        """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
 
-        Parameters
-        ----------
-        k
-            Number of groups; None: it is to be found.
-        level, tolerance
-            See `core.folds.discover`.
+        See `core.folds.discover` for `level` and `tolerance`; the others are clients with too few samples.
         """
         keys = sorted(self.rows)
         if len(keys) < 2:
@@ -482,7 +472,7 @@ class FoldRound:
         directions = centres(folds, groups.labels)
         frozen = self.frozen(directions)
         found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
-        evidence = evidence.with_placed(len(self.small))
+        evidence = replace(evidence, small=len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
 
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
@@ -491,8 +481,8 @@ class FoldRound:
         unfit: set[str] = set()
         frozen = self.frozen(groups)
         # Smaller folds are too noisy to say that no group fits: one row of all data then, for the nearest.
-        sizes = {client.key: self._size(client) for client in clients}
-        sizes = {key: size if size == self.plan.size else 0 for key, size in sizes.items()}
+        whole = self.plan.size
+        sizes = {client.key: whole if self.size_of(client) == whole else 0 for client in clients}
         for key, reply in self._ask(clients, sizes, context).ok:
             group = frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1
             if group < 0:
@@ -507,9 +497,6 @@ class FoldRound:
         training = FoldTraining(plan.folds, plan.size, plan.steps, plan.rate, self.form)
         placing = Frozen("folds", groups.directions, self.common, origin=groups.origin, scale=groups.usual)
         return replace(placing, seed=self.seed, training=training)
-
-    def _size(self, client: Client) -> int:
-        return self.plan.size_of(_samples(client, self.held_out))
 
     def _folds(self, size: int) -> int:
         return self.plan.folds if size > 0 else 1

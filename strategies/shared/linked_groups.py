@@ -2,21 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, State
-from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import Grouping, group_below, group_by_largest_gap, group_into
 from florets.strategies.settings import Compared, Experiment, Settings, idle
+from florets.strategies.shared.fixed_groups import GroupedOnce, OnceState
 from florets.task.keys import setting
-from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,8 @@ def extended(clusters: IntArray, previous: IntArray) -> IntArray:
 
 
 @dataclass
-class LinkedGroups(State):
-    """What is remembered of the groups: what every client told of itself, and where the tree was cut.
+class LinkedGroups(OnceState):
+    """What is remembered of the groups: how every client described itself, and where the tree was cut.
 
     Attributes
     ----------
@@ -111,7 +109,6 @@ class LinkedGroups(State):
         The model that every group starts from.
     """
 
-    phase: str = "clustering"
     descriptions: dict[str, Any] = field(default_factory=dict)
     threshold: float | None = None
     start: Models | None = None
@@ -120,60 +117,35 @@ class LinkedGroups(State):
 T = TypeVar("T", bound=TreeSettings)
 
 
-class LinkedClusters(Strategy[T, LinkedGroups]):
+class LinkedClusters(GroupedOnce[T, LinkedGroups]):
     """Clients grouped once by a tree of their distances; a subclass says how they are described and compared."""
 
     State = LinkedGroups
 
     @abstractmethod
-    def describe(self, clients: Sequence[Client], context: Round) -> Replies[Any]:
-        """Ask clients to describe themselves (one exchange)."""
-
-    @abstractmethod
     def distances(self, clients: Sequence[Any]) -> FloatArray:
         """Return the clients' distances (M, M)."""
 
-    def plan(self, context: Round) -> Plan[Update]:
-        """Find the groups, or place later clients; then every participant trains its group's model."""
-        models = self._assign(context)
-        return replace(replace(context, models=models).train_assigned(self.assignment), models=models)
-
-    def _assign(self, context: Round) -> Models:
+    def admit(self, replies: Replies[Any], context: Round) -> Models:
         """Find the groups, or place later clients; return the models, one for each group.
 
-        First everybody online is asked, not only this round's participants. After that, participants without a model
-        are asked when they take part, those whose description was lost or invalid before among them: the tree of all
-        clients is made anew and cut at the same distance, and a later client joins the model that most of its cluster
-        have. A cluster of later clients alone starts a model of its own. Nobody who has a model changes it.
+        For later clients the tree of all clients is made anew and cut at the same distance, and a later client joins
+        the model that most of its cluster have. A cluster of later clients alone starts a separate model. Nobody who
+        has a model changes it.
         """
         state = self.state
-        first = state.threshold is None
-        state.phase = "clustering" if first else "stable"
-        if state.start is None:
-            state.start = context.models.replaced(context.models.bank[:1])
-        new = list(context.online)
-        if not first:
-            new = [client for client in context.participants if client.key not in self.assignment]
-        if not new:
-            return context.models
-        with context.meter.part("describe"):
-            replies = self.describe(new, context)
-        if first:
-            context.require(replies, "description")
+        models = context.models if state.is_formed else context.models.replaced(context.models.bank[:1])
+        start = state.start = state.start or models
         state.descriptions.update(replies.ok)
-        if not replies.ok:
-            return context.models
-        with context.meter.part("cluster"):
-            keys = sorted(state.descriptions)
-            distances = self.distances([state.descriptions[key] for key in keys])
-            context.note_vectors("distances", keys, distances)
-            grouping = self._group(distances)
-            before = np.array([self.assignment.get(key, -1) for key in keys], dtype=np.int64)
-            placed = extended(grouping.clusters, before)
+        keys = sorted(state.descriptions)
+        distances = self.distances([state.descriptions[key] for key in keys])
+        context.note_vectors("distances", keys, distances)
+        grouping = self._group(distances)
+        before = np.array([self.assignment.get(key, -1) for key in keys], dtype=np.int64)
+        placed = extended(grouping.clusters, before)
         state.threshold = grouping.threshold
         self.assignment.update({key: int(model) for key, model in zip(keys, placed, strict=True)})
-        models = state.start if first else context.models
-        started = np.repeat(state.start.bank, int(placed.max()) + 1 - models.count, axis=0)
+        started = np.repeat(start.bank, int(placed.max()) + 1 - models.count, axis=0)
         return models.replaced(np.concatenate([models.bank, started])) if len(started) else models
 
     def _group(self, distances: FloatArray) -> Grouping:

@@ -66,12 +66,8 @@ class Outliers:
     def reject(self, reports: Sequence[tuple[str, FloatArray]], factor: float | None) -> dict[str, set[str]]:
         """Return the clients that are not to be clustered, by reason.
 
-        Parameters
-        ----------
-        reports
-            Key and loss vector (K,) of each client, infinite where a model diverged.
-        factor
-            An outlier's best loss is more than this many times the median client's worst; None rejects nobody.
+        `reports` are the key and loss vector (K,) of each client, infinite where a model diverged. An outlier's best
+        loss is more than `factor` times the median client's worst; None rejects nobody.
         """
         # With one model there is nothing to cluster, and nobody to be kept from it.
         if factor is None or not reports or len(reports[0][1]) == 1:

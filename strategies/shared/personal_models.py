@@ -78,9 +78,8 @@ class OneGroup(Strategy[S, M]):
             shared = updates if plan.keep is None else plan.keep(updates)
             if plan.combine is not None:
                 return plan.combine(shared)
-            weights = np.array([update.num_examples for _, update in shared], dtype=np.float64)
-            of_all = np.zeros(len(shared), dtype=np.int64)
-            return context.averaging.next_bank(context.models, Updates(shared), of_all, weights)
+            rows = Updates(shared)
+            return context.averaging.next_bank(context.models, rows, rows.models * 0, rows.examples)
 
         return Plan(plan.requests, read, combine)
 

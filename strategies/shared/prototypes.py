@@ -16,12 +16,8 @@ from florets.task.keys import setting
 def global_prototypes(prototypes: Sequence[FloatArray], counts: Sequence[IntArray]) -> tuple[FloatArray, IntArray]:
     """Return the prototypes (P, D) of the classes that some client has, and these classes (P,).
 
-    Parameters
-    ----------
-    prototypes
-        (C, D) of each client, in the order of their keys; rows of classes that it lacks are not read.
-    counts
-        (C,) samples of each class, which weigh the clients' prototypes.
+    `prototypes` are (C, D) of each client, in the order of their keys, where rows of classes that it lacks are not
+    read; they are weighted by `counts` (C,), the client's samples of each class.
 
     Source: Tan et al. 2022 (FedProto), Eq. 6.
     """

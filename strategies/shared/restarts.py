@@ -9,13 +9,12 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Detail
+from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Algorithm, Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.settings import Experiment, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers
 from florets.strategies.shared.first_rounds import (
-    StartState,
     draw_models,
     far_models,
     start_from_updates,
@@ -77,12 +76,7 @@ def shuffled(bank: FloatArray, layers: IntArray, rng: np.random.Generator) -> Fl
     Initial weights of a layer are independent draws from one distribution, and in another order they are another such
     draw. What holds between the models, that they are equal, or orthonormal, or equal in some layers, stays.
 
-    Parameters
-    ----------
-    bank : (K, R) float64
-        Initial models, not trained.
-    layers : (R,) int64
-        Layer of each entry, numbered from 0.
+    `bank` (K, R) are initial models, not trained, `layers` (R,) the layer of each entry.
     """
     order = np.arange(bank.shape[1])
     for layer in np.unique(layers):
@@ -98,11 +92,6 @@ def least_loss(losses: FloatArray) -> float:
 
 def least_share(losses: FloatArray) -> float:
     """Return the smallest fraction of the clients that a model has, where each takes the one with its lowest loss.
-
-    Parameters
-    ----------
-    losses : (M, K) float64
-        M at least 1.
 
     Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a share of clients.
     """
@@ -130,7 +119,7 @@ class Starts:
 
 
 @dataclass
-class RestartState(StartState):
+class RestartState(State):
     """State of an algorithm that may be started several times.
 
     Attributes
@@ -139,13 +128,10 @@ class RestartState(StartState):
         What is remembered of the starts.
     is_first
         Whether this is the first round of a start.
-    told
-        What the round tells of starts.
     """
 
     starts: Starts = field(default_factory=Starts)
     is_first: bool = True
-    told: dict[str, Detail] = field(default_factory=dict)
 
 
 def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
@@ -161,7 +147,6 @@ def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
     settings: Restarted = algorithm.settings
     number, step = divmod(context.server_round - 1, settings.restart_rounds)
     state: RestartState = algorithm.state
-    state.told = {}
     state.is_first = context.server_round == 1 or (step == 0 and number < settings.restarts)
     if settings.restarts == 1 or step != 0 or number > settings.restarts:
         return context
@@ -171,11 +156,11 @@ def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
     starts = _judged(algorithm, context)
     told: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
     if number < settings.restarts:
-        algorithm.state = algorithm.State(starts=starts, told=told)
+        algorithm.state = algorithm.State(starts=starts, details=told)
         return replace(context, models=_other_models(starts, context))
     assert starts.models is not None
     algorithm.state = replace(starts.state, starts=Starts(scores=starts.scores), is_first=False)
-    algorithm.state.told = {**told, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
+    algorithm.state.details = {**told, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
     return replace(context, models=starts.models)
 
 
@@ -191,7 +176,7 @@ def _judged(algorithm: Algorithm[Any, Any], context: Round) -> Starts:
     loss, share = -min(least_loss(losses), 1e300), least_share(losses)
     score = (loss, share) if algorithm.settings.keep_start == "loss" else (share, loss)
     if not starts.scores or score > max(starts.scores):
-        kept = replace(algorithm.state, starts=Starts(), told={})
+        kept = replace(algorithm.state, starts=Starts())
         return Starts(starts.initial, kept, context.models, [*starts.scores, score])
     return replace(starts, scores=[*starts.scores, score])
 
@@ -233,7 +218,3 @@ class Restarts(Strategy[S, M]):
         else:
             plan = self.plan_round(context)
         return replace(plan, models=context.models)
-
-    def details(self) -> dict[str, Detail]:
-        """Return what round 1 found, and the scores of starts."""
-        return {**(self.state.found if self.context.server_round == 1 else {}), **self.state.told}

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
@@ -20,7 +20,7 @@ from florets.strategies.core.agglomerative import (
     merge_tree,
 )
 from florets.strategies.core.aggregate import trimmed_means
-from florets.strategies.core.cluster import canonical, finite_losses
+from florets.strategies.core.cluster import canonical, finite_losses, group_means
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.strategies.shared.linked_groups import TreeSettings
 from florets.task.keys import setting
@@ -79,16 +79,6 @@ def farthest_neighbours(distances: FloatArray, grouping: Grouping) -> float:
     return float(heights[heights < grouping.threshold].max(initial=0.0))
 
 
-def by_cluster(rows: FloatArray, clusters: IntArray, num_clusters: int) -> FloatArray:
-    """Return the mean of the rows (M, D) of each cluster's clients (C, D); NaN for a cluster without any."""
-    sums, sizes = np.zeros((num_clusters, rows.shape[1])), np.bincount(clusters, minlength=num_clusters)
-    np.add.at(sums, clusters, rows)
-    means: FloatArray = np.divide(
-        sums, sizes[:, np.newaxis], out=np.full_like(sums, np.nan), where=sizes[:, np.newaxis] > 0
-    )
-    return means
-
-
 def distances_to_clusters(losses: FloatArray, cross: FloatArray) -> FloatArray:
     """Return the distance (M, C) of each client to each cluster.
 
@@ -98,20 +88,14 @@ def distances_to_clusters(losses: FloatArray, cross: FloatArray) -> FloatArray:
     Source: Vardhan et al. 2024 (SR-FCA), RECLUSTER. Deviation: what is not known is left out.
     """
     clean = finite_losses(losses)
-    known = np.isfinite(cross)
-    distances: FloatArray = np.where(known, (clean + np.where(known, cross, 0.0)) / 2, clean)
+    distances: FloatArray = (clean + np.where(np.isfinite(cross), cross, clean)) / 2
     return distances
 
 
 def nearest_of_large(distances: FloatArray, least_size: int) -> IntArray:
-    """Return the nearest cluster of each client (M,), after those with too few clients are dissolved.
+    """Return the nearest cluster of each client (M,) by `distances` (M, C), once those too small are dissolved.
 
     Who was in one of these goes to the nearest of the others. Where no cluster is large enough all stay.
-
-    Parameters
-    ----------
-    distances : (M, C) float64
-    least_size : int
     """
     nearest: IntArray = distances.argmin(axis=1)
     large = np.bincount(nearest, minlength=distances.shape[1]) >= least_size
@@ -180,13 +164,12 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             models = self._refine(context)
         else:
             state.phase = "training" if state.refined < own.refine_steps else "stable"
-            self._place(context)
+            self.assignment.update(context.ask_lowest(context.newcomers(self.assignment)))
 
         def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
-            vectors = np.stack([update.vector for _, update in updates])
-            assignment = np.array([update.model for _, update in updates], dtype=np.int64)
-            layout = models.layout
-            return trimmed_means(models.bank, vectors, assignment, own.trim, layout.integers, layout.untrained)
+            vectors, layout = np.stack([update.vector for _, update in updates]), models.layout
+            trained = Updates(updates).models
+            return trimmed_means(models.bank, vectors, trained, own.trim, layout.integers, layout.untrained)
 
         plan = replace(context, models=models).train_assigned(self.assignment)
         return replace(plan, models=models, combine=combine)
@@ -241,7 +224,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             )
             present = np.unique(assigned)
             clusters = np.searchsorted(present, assigned)
-            between = mutual(by_cluster(losses[:, present], clusters, len(present)))
+            between = mutual(group_means(losses[:, present], clusters))
             near = group_below(between, float(state.threshold or 0.0), "single").clusters
             looked_at = np.arange(len(present), dtype=np.int64)
             numbers, heirs = joined(looked_at, near, np.bincount(clusters), len(present))
@@ -258,21 +241,11 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         state = self.state
         found = np.full((len(keys), count), np.nan)
         members = [row for row, key in enumerate(state.keys) if key in self.assignment]
-        if not members:
-            return found
-        clusters: IntArray = np.array([self.assignment[state.keys[row]] for row in members], dtype=np.int64)
-        means = by_cluster(state.cross[members], clusters, count)
+        clusters = np.array([self.assignment[state.keys[row]] for row in members], dtype=np.int64)
+        means = dict(zip(state.keys, group_means(state.cross[members], clusters, count).T, strict=True))
         for row, key in enumerate(keys):
-            if key in state.keys:
-                found[row] = means[:, state.keys.index(key)]
+            found[row] = means.get(key, np.nan)
         return found
-
-    def _place(self, context: Round) -> None:
-        """Give participants without a model the one with the lowest loss on their data."""
-        new = [client for client in context.participants if client.key not in self.assignment]
-        if new:
-            replies = context.ask_losses(new, context.models)
-            self.assignment.update({key: int(np.argmin(reply.losses)) for key, reply in replies.ok})
 
     def _losses(self, clients: Sequence[Client], context: Round, models: Models) -> tuple[list[str], FloatArray]:
         """Ask for losses, without those that are outliers; return the keys and the losses (M, K)."""

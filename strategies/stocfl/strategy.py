@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
@@ -108,7 +108,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
     are those of the published code's example on CIFAR-10. Of two clusters that merge the one with more clients hands
     down its model, and a new cluster starts from the global model, as in that code. Deviation: a cluster's direction
     is the mean over all its clients, not only this round's participants; averages are weighted by examples, so that
-    tau = -1 with mu = 0 is FedAvg where all take part; merged clusters' cosines are taken anew (`core.similar`).
+    tau = -1 with mu = 0 is FedAvg where all take part; merged clusters' cosines are taken anew (`merge_similar`).
     """
 
     Settings = StoCFLSettings
@@ -119,8 +119,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
         state, layout = self.state, context.models.layout
         if state.anchor is None or state.shared is None:
             state.anchor = state.shared = context.models.replaced(context.models.bank[:1])
-        new = [client for client in context.participants if client.key not in self.assignment]
-        found = self._directions(new, context, state.anchor)
+        found = self._directions(context.newcomers(self.assignment), context, state.anchor)
         models = self._merge(found, context, state.shared)
         shared = {kinds.GLOBAL: state.shared.one(0)}
         settings = {**context.averaging.settings, kinds.GLOBAL_MU: self.settings.mu}
@@ -182,11 +181,9 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Average the global model over all participants."""
-        own = [update for _, update in updates if isinstance(update, BilevelUpdate)]
         if self.state.shared is None:
             raise RuntimeError("after_training was called before plan")
-        vectors = np.stack([update.shared for update in own])
-        weights = np.array([update.num_examples for update in own], dtype=np.float64)
-        everybody = np.zeros(len(own), dtype=np.int64)
-        averaged = self.context.averaging.next_bank(self.state.shared, vectors, everybody, weights)
+        vectors = np.stack([cast(BilevelUpdate, update).shared for _, update in updates])
+        rows = Updates(updates)
+        averaged = self.context.averaging.next_bank(self.state.shared, vectors, rows.models * 0, rows.examples)
         self.state.shared = self.state.shared.replaced(averaged)

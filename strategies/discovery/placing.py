@@ -1,0 +1,76 @@
+"""`Placing`: the groups of clients that come after a discovery, or had too few samples for folds."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from florets.strategies.base.context import Round
+from florets.strategies.base.placement import Frozen
+from florets.strategies.base.report import ADVICE
+from florets.strategies.base.strategy import Strategy
+from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
+from florets.strategies.shared.fold_round import no_group_fits
+from florets.task.randomness import Purpose
+
+_SETTLED = 5
+"""Rounds that the groups' models train before clients with few samples are placed by their losses."""
+
+
+class Placing(Strategy[DiscoverySettings, DiscoveryState]):
+    """How later clients find their group."""
+
+    def frozen_clusters(self) -> Frozen | None:
+        """Return the groups, and the model by which they were found."""
+        state = self.state
+        return None if state.folds is None or state.centres is None else state.folds.frozen(state.centres)
+
+    def place_newcomers(self, context: Round) -> None:
+        """Give participants without a model one; a client that no group fits, or whose rows were lost, sits out."""
+        state = self.state
+        new = context.newcomers(self.assignment.keys() | state.unfit)
+        if state.centres is None:
+            self.assignment.update({client.key: 0 for client in new})
+            return
+        if not new:
+            return
+        assert state.folds is not None
+        with context.meter.part("place"):
+            placed, unfit = state.folds.place(new, state.centres, context)
+        self.assignment.update(placed)
+        folds, whole = state.folds, state.folds.plan.size
+        self.note_unsure(one.key for one in new if one.key in placed and folds.size_of(one) < whole)
+        if unfit:
+            state.unfit |= unfit
+            state.details[ADVICE] = no_group_fits(sorted(unfit))
+
+    def note_unsure(self, keys: Iterable[str]) -> None:
+        """Note clients that are to be placed anew once the groups' models have trained."""
+        self.state.unsure |= dict.fromkeys(sorted(keys), self.context.server_round + _SETTLED)
+
+    def place_anew(self, context: Round) -> None:
+        """Place clients with few samples once more, by their losses of the groups' models.
+
+        One row of ten samples is mostly noise. The losses of models that have learned on the groups' data tell the
+        same ten samples apart, and the client's own part in these models is as small as its data.
+        """
+        unsure = self.state.unsure
+        due = [client for client in context.participants if unsure.get(client.key, math.inf) <= context.server_round]
+        if not due:
+            return
+        with context.meter.part("place"):
+            replies = context.ask_losses(due, context.models)
+        for key, reply in replies.ok:
+            if np.isfinite(reply.losses).any():
+                self.assignment[key] = int(np.argmin(reply.losses))
+            del unsure[key]
+
+    def with_somebody(self, context: Round) -> Round:
+        """Return the round with other participants, as many, where none of those drawn has a group to train with."""
+        able = [client for client in context.online if client.key in self.assignment]
+        if not able or any(client.key in self.assignment for client in context.participants):
+            return context
+        count = min(len(context.participants), len(able))
+        drawn = context.random(Purpose.PARTICIPATION).choice(len(able), size=count, replace=False)
+        return replace(context, participants=[able[index] for index in sorted(drawn)])

@@ -1,0 +1,101 @@
+"""Settings of discovery, and what it remembers."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from florets.strategies.base.report import State
+from florets.strategies.core import FloatArray
+from florets.strategies.core.placement import Centres
+from florets.strategies.settings import SharedLayers
+from florets.strategies.shared.fold_round import FoldRound
+from florets.task.keys import setting
+
+
+@dataclass(frozen=True)
+class DiscoverySettings(SharedLayers):
+    """Detects in round 1 whether there are groups, how many and which; then each group trains its own model."""
+
+    fold_upload: Literal["projection", "signs", "full"] = setting(
+        "projection", "how clients send what they learned on a fold: projected, as signs (128 bytes), or all of it"
+    )
+    fold_width: int | None = setting(
+        None,
+        "entries of what is sent of a fold; null: a fifth of the parameters, 256 to 1024 (signs: 1024)",
+        least=8,
+    )
+    level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
+    tolerance: float | None = setting(
+        None,
+        "a smaller number of groups is taken if it costs less than this share of the score; null: 0.01, and with at "
+        "most six clients 0.05",
+        least=0,
+        below=1,
+    )
+    clients_needed: int | None = setting(
+        None,
+        "clients that must have taken part before the search for groups, if rounds sample the clients; null: five "
+        "for each of k groups, or 40 (k=auto), but no more than three of four clients",
+        least=2,
+    )
+    first_look: int | None = setting(
+        None,
+        "round of the search for groups, with the model trained until then; null: 1, and in a regression as soon as "
+        "the model has learned what all clients share",
+        least=1,
+    )
+    second_look: int = setting(
+        0,
+        "round of a second search if the first one detected no groups (k=auto); 0: never",
+        least=0,
+        note="0 means never",
+    )
+    place_one_class: bool = setting(
+        False,
+        "clients whose training records are all of one class take no part in the search for groups, and are placed "
+        "afterwards: they differ from all others under any rule",
+    )
+    rediscover_every: int = setting(
+        0,
+        "rounds after which the search is repeated among all clients; 0: never",
+        least=0,
+        note="0 means never",
+    )
+
+    grows: ClassVar[bool] = True
+    finds_k: ClassVar[bool] = True
+
+
+@dataclass
+class DiscoveryState(State):
+    """What discovery remembers.
+
+    Attributes
+    ----------
+    folds
+        The common model and what clients learned of it on their folds; after the decision without those rows. None
+        before round 1.
+    decided
+        Groups have been looked for.
+    centres
+        By which later clients are placed; None where there is one model.
+    unfit
+        Clients that no group fits.
+    unsure
+        Clients that were placed by one row of few samples, and the round from which on they are placed anew.
+    looks
+        Rounds in which groups were looked for among the rows at hand.
+    move
+        Before groups are looked for, the mean of the last round's updates; see `moves_on`.
+    moves_on
+        It goes where that of the round before went.
+    """
+
+    phase: str = "discovery"
+    folds: FoldRound | None = None
+    decided: bool = False
+    centres: Centres | None = None
+    unfit: set[str] = field(default_factory=set)
+    unsure: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+    move: FloatArray | None = None
+    moves_on: bool = True

@@ -1,0 +1,91 @@
+"""`Waiting`: until a regression's model has learned what all share, and enough clients have taken part."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from florets.strategies.base.context import Round
+from florets.strategies.base.models import Updates
+from florets.strategies.core import FloatArray
+from florets.strategies.discovery.placing import Placing
+from florets.strategies.shared.first_rounds import changes_of
+from florets.strategies.shared.fold_round import FoldRound
+from florets.task.wire.replies import Update
+
+STILL = 0.05
+"""Share of the clients' own movement below which what two rounds have in common counts as none."""
+
+
+def common_move(changes: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the mean of the clients' updates, in units of their own length.
+
+    It is the mean over the root mean square of their lengths: (R,), of length 1 where all move alike, near 0 where
+    each moves in another direction, zeros where nobody moves. `changes` (M, R) are of at least one client, `weights`
+    (M,) those of the average, not all zero.
+    """
+    shares = weights / weights.sum()
+    length = np.sqrt(shares @ (changes**2).sum(axis=1))
+    mean = shares @ changes
+    unit: FloatArray = mean / length if length > 0.0 else np.zeros_like(mean)
+    return unit
+
+
+def moves_on(before: FloatArray, now: FloatArray) -> bool:
+    """Say whether the mean update of this round goes on where that of the round before went.
+
+    Both are from `common_move`. As long as the model is on its way to what all clients share, the mean updates of two
+    rounds point the same way. Once it is there, what is left of them is each client's own, which cancels in the mean,
+    and chance, which has another direction in each round: their inner product is then about zero, or below, as steps
+    too long go to and fro. The size of steps plays no part.
+
+    Source: Pflug, Non-asymptotic confidence bounds for stochastic approximation algorithms with constant step size,
+    1990, whose sign of successive gradients' inner product this is.
+    Deviation: a threshold slightly above zero, in units of the clients' own updates, because the full gradients of
+    many clients have little chance in them: their mean shrinks towards zero and stays on one side of it.
+    """
+    return bool(before @ now >= STILL)
+
+
+_PER_GROUP, _UNKNOWN = 5, 40
+"""Clients that a decision takes: for each group, and where nobody says how many there are."""
+_MOST_NEEDED = 0.75
+"""Of all clients with enough samples for folds: the last ones to be drawn may take many rounds."""
+REGRESSION = ("squared_error", "half_squared_error")
+"""Losses whose updates all clients share at first, whatever group they are of: those of a model that has to find its
+scale and the inputs that count. A classifier's groups show in what it learns first."""
+_LATEST = 40
+"""Round in which a regression's groups are looked for even if the one model still moves on."""
+_PATIENCE = 2
+"""Rounds in which the rows of clients whose replies were lost are waited for, where all take part."""
+
+
+class Waiting(Placing):
+    """What discovery waits for before it looks for groups."""
+
+    def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
+        """Note whether the one model still moves on, where groups wait for that."""
+        if self.settings.first_look is not None or not self.waits(self.context.server_round):
+            return
+        state = self.state
+        move = common_move(changes_of(self.context, updates), Updates(updates).examples)
+        state.moves_on = state.move is None or moves_on(state.move, move)
+        state.move = move if state.moves_on else None
+
+    def waits(self, server_round: int) -> bool:
+        """Return whether groups are not looked for yet, but one model is trained."""
+        if self.settings.first_look is not None:
+            return server_round < self.settings.first_look
+        return self.loss in REGRESSION and self.state.moves_on and server_round < _LATEST
+
+    def needed(self, folds: FoldRound, context: Round) -> int:
+        """Return how many clients' rows it takes to decide; those with too few samples for folds send none."""
+        able = sum(folds.size_of(client) > 0 for client in context.online)
+        most = max(2, math.ceil(_MOST_NEEDED * able))
+        if len(context.participants) == len(context.online):
+            # Nobody else is there to wait for; whose reply was lost is asked again, for some rounds.
+            return min(able, most if self.state.looks <= _PATIENCE else 2)
+        if self.settings.clients_needed is not None:
+            return self.settings.clients_needed
+        wanted = _PER_GROUP * self.k if isinstance(self.k, int) else _UNKNOWN
+        return min(wanted, most)
