@@ -222,7 +222,7 @@ class _UniqueKeysLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise yaml.constructor.ConstructorError(None, None, f"{twice} stands twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {twice}", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -247,7 +247,7 @@ def _read_file(path: Path, name: str, below: tuple[Path, ...] = ()) -> Item:
     if isinstance(values, Mapping) and "extends" in values:
         here, other = path.resolve(), str(values["extends"])
         if here in below:
-            raise ConfigError([f"{path}: extends: {other}: leads back to this file; name another item."])
+            raise ConfigError([f"{path}: extends: {other}: is circular; name another item."])
         try:
             base = _read_file(_path_of(other, path.parent), other, (*below, here))
         except ConfigError as error:

@@ -156,7 +156,7 @@ class Settings:
         "averaging": ("models", "gradients"),
         "personal": ("none", "intercept"),
     }
-    """Values that the algorithm can follow of run-level choices (`conf.follow.CHOICES`); the first is its default. A
+    """Values that the algorithm can follow of run-level choices (`conf.compose.CHOICES`); the first is its default. A
     key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""

@@ -118,7 +118,7 @@ def test_what_goes_once_inputs_are_standardised_is_a_matter_of_scale_and_of_no_o
             "fedavg",
             "No model predicts the records of e, not even one trained there (50.0 % alone, 9",
         ),
-        ((0.05, 0.95, 0.95), "discovery", "Another rule than at the others: e."),
+        ((0.05, 0.95, 0.95), "discovery", "A different rule from the other sites: e."),
         # Its own records show no other rule.
         ((0.95, 0.95, 0.95), "fedavg", "by one model for all as well as by a model trained there alone: e"),
     ],

@@ -1,1 +1,1 @@
-"""The handlers of the ClientApp, one file for each message kind."""
+"""Handlers of what every run asks clients: hello, descriptions, estimates, tests, and code by import path."""

@@ -116,7 +116,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
     It is the random-intercept model of multi-centre statistics, fitted by empirical Bayes; the fixed effects are the
     group's model. An evaluation takes one exchange more, of the model down and a few numbers up.
 
-    Source: DerSimonian and Kacker 2007 for the variance (`core.random_intercepts`); Breslow and Clayton 1993 for the
+    Source: DerSimonian and Kacker 2007 for the variance; Breslow and Clayton 1993 for the
     normal approximation of a client's likelihood, where there are classes.
     """
 

@@ -313,7 +313,7 @@ class Words:
         if self.advice.chosen == "fedavg":
             yield "One model serves them as well as one per group does."
         elif self.advice.chosen == "intercept":
-            yield f"An intercept per {self.site} says more than the groups do."
+            yield f"An intercept per {self.site} explains more than the groups do."
 
     @property
     def listed_groups(self) -> str:
@@ -393,7 +393,7 @@ class Words:
             if joined is not None and is_below(*joined, 0.5):
                 yield (
                     f"One model for all is wrong on most records of {self.named(group)} ({100 * joined[0]:.1f} % "
-                    "correct). This is how labels look that are coded the other way round: compare the codes."
+                    "correct). The labels may be coded the other way round: compare the codes."
                 )
 
     def _lone(self) -> Iterator[str]:
@@ -420,13 +420,13 @@ class Words:
             )
         if apart := [key for key in lone if key not in badly and self._needs_own_model(key)]:
             yield (
-                f"Another rule than at the others: {self.named(apart)}. Other codes, other patients, or mistakes in "
-                "the records: compare the definitions; until then a separate model is the way."
+                f"A different rule from the other sites: {self.named(apart)}. Other codes, other patients, or "
+                "mistakes in the records: compare the definitions; until then a separate model is the way."
             )
         if served := [key for key in lone if key not in (*scarce, *apart)]:
             yield (
                 f"Predicted by one model for all as well as by a model trained there alone: {self.named(served)}, "
-                "although training there takes another direction. No rule of another kind was shown."
+                "although its updates point elsewhere; no different rule was detected."
             )
 
     def _figures_at(self, outcome: Outcome, keys: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
-"""Losses, local training and tests of several clients' models at once, of each layer all clients' by one call.
+"""Losses, local training and tests of several clients' models at once, with one call per layer for all of them.
 
-A small network's work costs less in arithmetic than in calls: of n clients one call does the work of n. The steps are
-those of `florets.task.training.loop`, from the same draws; results agree to rounding with `loop` and `losses`. On a
-device all draws are moved there before the first step, and nothing is fetched before the last.
+For small networks call overhead dominates: one call does the work of n clients. The steps are those of
+`florets.task.training.loop`, from the same draws; results agree to rounding with `loop` and `losses`. On a device all
+draws are moved there before the first step, and nothing is fetched before the last.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

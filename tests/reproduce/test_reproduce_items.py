@@ -79,7 +79,7 @@ def test_a_wrong_word_is_named(
         ("measures: [right_k", "measures: [right_k, right_k", "measures: right_k: is given twice; keep one"),
         ("rows: [four]}", "rows: []}", "small.rows: none: leaves nothing to run; name some, or leave out rows"),
         ("rows: [four]}", "rows: [zzz]}", "small.rows: zzz: there is no such row. There are: four, two."),
-        ("  two: {label", "  four: {label", "cannot be read (four stands twice"),
+        ("  two: {label", "  four: {label", "cannot be read (duplicate key four"),
         ("measures: [right_k", "measures: [right_q", "right_q: there is no such measure"),
         ("accuracy - fedavg", "accuracy - local", "local: there is no such column"),
         ("leave_out: [fedavg]", "leave_out: [oracle]", "rows.two.leave_out: oracle: there is no such column"),
@@ -201,7 +201,7 @@ def test_what_cannot_be_taken_is_named(base: Path, old: str, new: str, message: 
 
 def test_items_that_lead_to_each_other_are_refused(base: Path) -> None:
     (base / "base.yaml").write_text("extends: item.yaml\n" + BASE)
-    with pytest.raises(ConfigError, match="leads back to this file"):
+    with pytest.raises(ConfigError, match="is circular"):
         item(base)
 
 
