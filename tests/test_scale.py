@@ -126,9 +126,14 @@ def test_freed_memory_goes_back_before_a_large_step_alone() -> None:
 
 
 def test_the_search_is_seldom_within_the_block_alone() -> None:
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with seldom_collected():
-        assert gc.get_threshold()[0] > before[0]
-        assert gc.get_freeze_count() > frozen
-    assert gc.get_threshold() == before
-    assert gc.get_freeze_count() == 0
+    found = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    gc.unfreeze()
+    try:
+        with seldom_collected():
+            assert gc.get_threshold()[0] > 700
+            assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() == (700, 10, 10)
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.set_threshold(*found)

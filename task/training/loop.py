@@ -56,8 +56,7 @@ class PlainOptimizer:
 
     def __init__(self, parameters: Sequence[Tensor], training: Training) -> None:
         self._parameters, self._training = parameters, training
-        # Fused kernels do the same arithmetic in one call a step; they exist for floats on CPU and CUDA.
-        self._fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+        self._fused = _fused(parameters)
         self._momentum: list[Tensor | None] = [None] * len(parameters)
         self._moments: list[tuple[Tensor, Tensor]] = []
         self._steps: list[Tensor] = []
@@ -95,6 +94,11 @@ class PlainOptimizer:
         self._parameters, sizes = parameters, list(map(len, parameters))
         self._momentum = [None if own is None else own[:n] for own, n in zip(self._momentum, sizes, strict=True)]
         self._moments = [(mean[:n], square[:n]) for (mean, square), n in zip(self._moments, sizes, strict=False)]
+
+
+def _fused(parameters: Sequence[Tensor]) -> bool:
+    """Return whether fused kernels exist for these; they do the same arithmetic in one call a step."""
+    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
 
 
 def _zeros_like(parameter: Tensor) -> Tensor:

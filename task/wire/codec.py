@@ -46,7 +46,7 @@ Sizes = dict[str, Any]
 
 LARGEST = float(np.finfo(np.float64).max)
 MAX_EXAMPLES = 10**9
-"""Guards sums of counts against overflow; what is plausible the other clients' counts say (`replies.check_examples`)."""
+"""Guards sums of counts against overflow; the other clients' counts say what is plausible (`check_examples`)."""
 LOSS_RULE = f"a loss is NaN, negative or larger than {kinds.DIVERGED:g}"
 _MAKERS: dict[type, Callable[[Mapping[str, Any]], Record]] = {
     ArrayRecord: array_record,
