@@ -31,17 +31,20 @@ class Advice(pages.Paged):
     @cached_property
     def values(self) -> dict[str, Any]:
         """All figures, as ``advice.json`` has them."""
-        return json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        values: dict[str, Any] = json.loads((self.folder / "advice.json").read_text(encoding="utf-8"))
+        return values
 
     @property
     def chosen(self) -> str | None:
         """The advised method, such as ``fedavg``, ``local`` or ``discovery``; None where none beats a constant."""
-        return self.values["chosen"]  # type: ignore[no-any-return]
+        chosen: str | None = self.values["chosen"]
+        return chosen
 
     @property
     def command(self) -> str | None:
         """The command that uses the advised method with the settings that were chosen; None without one."""
-        return self.values["command"]  # type: ignore[no-any-return]
+        command: str | None = self.values["command"]
+        return command
 
     @property
     def text(self) -> str:

@@ -71,7 +71,8 @@ class Groups:
     @property
     def p_value(self) -> float | None:
         """P value of the test that all clients are alike; None where nothing could be tested."""
-        return self.evidence["p_value"]  # type: ignore[no-any-return]
+        p_value: float | None = self.evidence["p_value"]
+        return p_value
 
     @cached_property
     def evidence(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.LOSSES: losses,
     **{f"{category}.{kinds.CUSTOM}": custom for category in ("train", "evaluate", "query")},
 }
-"""What every algorithm may ask; what one of them alone asks for its `client.py` answers, see `custom`."""
+"""Handlers that every algorithm may ask for; those of a single algorithm are in its `client.py`, see `custom`."""
 
 
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:

@@ -82,7 +82,10 @@ def test_the_wheel_holds_one_package_with_all_of_its_files(environment: Environm
     names = set(zipfile.ZipFile(environment.wheel).namelist())
     assert {name.split("/")[0] for name in names} == {"florets", f"florets-{VERSION}.dist-info"}
     files = [
-        path for folder in FOLDERS for end in ("py", "yaml", "txt", "jinja") for path in (ROOT / folder).rglob(f"*.{end}")
+        path
+        for folder in FOLDERS
+        for end in ("py", "yaml", "txt", "jinja")
+        for path in (ROOT / folder).rglob(f"*.{end}")
     ]
     inside = {f"florets/{path.relative_to(ROOT).as_posix()}" for path in files}
     assert {name for name in names if name.startswith("florets/")} == {

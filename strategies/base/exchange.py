@@ -48,7 +48,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Words with a slash or a digit: paths, lines, sizes.
 _OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
 _NOT_FINITE = ("no finite number", "NaN or infinite values")
-"""What `task.wire` says of a loss and of arrays that diverged."""
+"""Texts by which `task.wire.codec` refuses a loss and arrays that diverged."""
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25

@@ -186,8 +186,8 @@ FEW_CLIENTS = 6
 EIGHT_FOLDS = 40
 """Samples of a client that eight folds take."""
 ARRANGEMENTS = 600
-"""Where few clients with fewer samples are tested: ways in which one client beside the others can be arranged, at
-least. Three times what a p value of 0.5 % takes, so that chance does not decide. Each fold multiplies them by the
+"""Least number of arrangements of one client against the others, where few clients with fewer samples are tested.
+Three times what a p value of 0.5 % takes, so that chance does not decide. Each fold multiplies them by the
 number of clients."""
 LEAST_OF_TESTED = 16
 """Samples of a client that takes part in such a test: it has five to seven folds."""
@@ -207,7 +207,7 @@ the score falls more slowly beyond the right number of groups.
 """
 MOST_OF_EIGHT = 96
 MOST_FINE = 148
-"""The same of a regression's trained model, whose few small steps say little more than one does.
+"""As `MOST_OF_EIGHT`, for a regression's trained model, whose few small steps say little more than one does.
 
 With fewer of them on more samples a row costs the same and has less noise.
 """
@@ -221,7 +221,7 @@ RATE, FINE_RATE = 0.01, 0.001
 Groups may then be nearer to it than steps of 0.01, and such steps would pass them by.
 """
 LEAST_PASSES, MOST_PASSES = 150, 300
-"""The same where the client has few samples, which must be seen more often, and where it has many."""
+"""Passes of a client with few samples, which must be seen more often, and of one with many."""
 
 
 @dataclass(frozen=True)
