@@ -177,7 +177,9 @@ class Embeddings:
         """Join the parts into the file; a run that never compared clients has none."""
         if self._found():
             self._join(lambda _: True)
-            # Only now: a run that is killed before has its parts, and joins them again.
+        # Only now: a run that is killed before has its parts, and joins them again. Killed while it removes them, it
+        # has the folder without a part.
+        if self._parts.is_dir():
             shutil.rmtree(self._parts)
 
     def _found(self) -> list[Path]:
