@@ -155,7 +155,7 @@ def adapted(client: Client, state: State, alpha: float) -> Arrays:
     Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
     """
     # A use of the model and no training: on the data as they are, and by the whole gradient.
-    objective, whole = Objective(weights=sample_weights(client)), replace(client.training, clip_norm=None)
+    objective, whole = Objective(weights=sample_weights(client)), client.training.unclipped()
     gradients, _ = _gradient(client, state, objective, whole)
     values = client.names(kinds.UNTRAINED)
     return {

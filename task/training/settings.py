@@ -110,6 +110,10 @@ class Training:
             clip_norm=None if self.clip_norm is None else self.clip_norm / fraction,
         )
 
+    def unclipped(self) -> Self:
+        """Return the training by the whole gradient of each step."""
+        return replace(self, clip_norm=None)
+
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
