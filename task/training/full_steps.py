@@ -20,7 +20,7 @@ from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Dense
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import MOST_ROWS, LEAST_ROWS, MULTIPLICATIONS, Share, Trained, join, means_of
+from florets.task.training.vectorised import LEAST_ROWS, MOST_ROWS, MULTIPLICATIONS, Share, Trained, join, means_of
 
 _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications the plain one is as fast."""
