@@ -21,8 +21,6 @@ from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
 
 @dataclass(frozen=True)
 class FedALASettings(Settings):

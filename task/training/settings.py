@@ -1,7 +1,5 @@
 """`Training`: local training as it is configured, as it travels in messages, and as the client's loop takes it."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
