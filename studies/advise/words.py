@@ -333,8 +333,8 @@ class Words:
             )
             yield (
                 f"What sets {self.named(apart)} apart is the scale of the inputs: once each {self.site} "
-                f"standardises its own inputs the difference is gone ({p_words(after.p_value)}). Look for other units "
-                "or instruments, and declare them (scale in node.toml)."
+                f"standardises its own inputs the difference is gone ({p_words(after.p_value)}). Look for other "
+                "units or instruments, and declare them (scale in node.toml)."
             )
         for reason in advice.evidence.reasons:
             yield self._reason(reason)
