@@ -136,9 +136,6 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 
     What single clients are told (`_OWN`) must not count.
     """
-    # Some test a model of their own making, and not the one that is sent.
-    if kind == kinds.EVALUATE and (kinds.ADAPTATION_STEP in client.config or kinds.OWN in client.config):
-        return None
     if not takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
         return None
     like = (kind, client.config.get(kinds.TASK), str(client.device))

@@ -104,10 +104,11 @@ def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
-    return _gradient(client, state, as_asked(client, client.objective), client.training)
+    return gradient_of(client, state, as_asked(client, client.objective), client.training)
 
 
-def _gradient(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
+def gradient_of(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
+    """Return a model's gradient, as `local_gradient` does, of another objective or with another training."""
     load(client.module, state)
     return loop.gradient(
         client.module,
@@ -147,23 +148,6 @@ def as_asked(client: Client, objective: Objective) -> Objective:
     if weights is objective.weights and augment is None:
         return objective
     return replace(objective, weights=weights, augment=augment)
-
-
-def adapted(client: Client, state: State, alpha: float) -> Arrays:
-    """Return a model after one gradient step of size alpha on all of this client's training data.
-
-    Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
-    """
-    # A use of the model and no training: on the data as they are, and by the whole gradient.
-    objective, whole = Objective(weights=sample_weights(client)), replace(client.training, clip_norm=None)
-    gradients, _ = _gradient(client, state, objective, whole)
-    values = client.names(kinds.UNTRAINED)
-    return {
-        name: state[name].numpy() - step.dtype.type(alpha) * step
-        if step.dtype.kind == "f" and name not in values
-        else step
-        for name, step in gradients.items()
-    }
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,10 @@ class MalformedMessage(ValueError):
     """
 
 
+class NotFinite(MalformedMessage):
+    """A number or an array is not finite, as those of a model that diverged."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One named array of a model and its place in the flat vector."""
@@ -444,7 +448,7 @@ class Layout:
                 raise MalformedMessage(f"array {entry.name!r} is missing")
             parts.append(read_array(arrays[entry.name], entry))
         if not _are_finite(parts):
-            raise MalformedMessage("the arrays hold NaN or infinite values")
+            raise NotFinite("the arrays hold NaN or infinite values")
         return PackedVector(tuple(parts), self.size)
 
     def arrays(self, vector: Vector) -> dict[str, Array]:
