@@ -228,7 +228,7 @@ def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
     for row, asked in enumerate(block):
         record = asked.record
         if id(record) not in groups:
-            groups[id(record)] = [asked.client.near(state) for state in session.states(record)], []
+            groups[id(record)] = [asked.client.on_device(state) for state in session.states(record)], []
         groups[id(record)][1].append(row)
     return list(groups.values())
 

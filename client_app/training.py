@@ -55,7 +55,7 @@ def model_losses(client: Client) -> NDArray[np.float64]:
         return losses
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
-    return reported(loss_vector(client.module, map(client.near, client.states()), x, y, client.loss))
+    return reported(loss_vector(client.module, map(client.on_device, client.states()), x, y, client.loss))
 
 
 def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:
@@ -69,7 +69,7 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         return linear_test(models, *flat(x, y), client.loss)
     module = client.module
     if arrays is None:
-        load(module, client.near(client.states()[0]))
+        load(module, client.on_device(client.states()[0]))
     return evaluated(module, x, y, client.loss)
 
 
@@ -270,7 +270,7 @@ def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
 def _by_steps(client: Client, problem: _Problem) -> tuple[Arrays, float]:
     """Take the steps of the optimiser."""
     module, data, rng = client.module, client.data, client.random(problem.purpose)
-    load(module, client.near(problem.state))
+    load(module, client.on_device(problem.state))
     mean = loop.train(module, data.x_train, data.y_train, client.loss, problem.training, rng, problem.objective)
     return values_of(module), mean
 
