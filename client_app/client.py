@@ -330,7 +330,6 @@ class Client:
         self.content: RecordDict = message.content
         self.config = _config_of(message.content)
         self.context = context
-        self.message_id = message.metadata.message_id
         if has_owner(context):
             Limits(context.node_config).check_message(message.content, self.config)
         # What was computed for this message together with others, before its handler begins.
@@ -497,12 +496,12 @@ def _config_of(content: RecordDict) -> Config:
     return entries(config)
 
 
-_at_hand: dict[str, Client] = {}
+_at_hand: dict[int, Client] = {}
 
 
 @contextmanager
-def clients_at_hand(clients: Mapping[str, Client]) -> Iterator[None]:
-    """Keep a block's clients, by their messages' ids, while it is answered: what they have looked up stays."""
+def clients_at_hand(clients: Mapping[int, Client]) -> Iterator[None]:
+    """Keep a block's clients, by their messages' ``id``, while it is answered: what they have looked up stays."""
     _at_hand.update(clients)
     try:
         yield
@@ -512,4 +511,4 @@ def clients_at_hand(clients: Mapping[str, Client]) -> Iterator[None]:
 
 def client_of(message: Message, context: Context) -> Client:
     """Return the client that has been sent a message."""
-    return _at_hand.get(message.metadata.message_id) or Client(message, context)
+    return _at_hand.get(id(message)) or Client(message, context)

@@ -189,22 +189,17 @@ def trained(
     draws; `fraction` is a factor of the loss, without which the mean loss is returned; for an objective or a training
     that is None the message's is taken.
     """
+    # Computed together with other clients': only where the message asks for plain training, of which it has one.
+    done = client.prepared.trained
+    if done is not None and purpose == Purpose.LOCAL_TRAINING and (objective is None or objective.is_plain):
+        count(gradients=done.passes)
+        return dict(done.arrays), done.mean
     wanted = as_asked(client, client.objective if objective is None else objective)
     problem = _Problem(state, training or client.training, wanted, purpose, fraction)
-    for solve in (_together, _exactly, _by_full_steps):
+    for solve in (_exactly, _by_full_steps):
         if (solved := solve(client, problem)) is not None:
             return solved
     return _by_steps(client, problem.on_whole_loss())
-
-
-def _together(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
-    """Take what was computed together with other clients' training."""
-    done = client.prepared.trained
-    # A message that trains a model has one training under this name, and only on the plain loss is it prepared.
-    if done is None or problem.purpose != Purpose.LOCAL_TRAINING or not problem.objective.is_plain:
-        return None
-    count(gradients=done.passes)
-    return dict(done.arrays), done.mean
 
 
 def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
