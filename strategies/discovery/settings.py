@@ -27,7 +27,7 @@ class DiscoverySettings(SharedLayers):
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
     least_gain: float = setting(
         LEAST_GAIN,
-        "more groups are taken as long as each gains more than this share of what the groups so far gained on average",
+        "groups are added as long as each gains more than this share of the mean gain of the groups so far",
         least=0,
         below=1,
     )
