@@ -94,8 +94,7 @@ def own(number: int) -> tuple[tuple[Kind, int], ...]:
     return tuple((Kind(turns=k % 4, mirror=k % 8 >= 4, shift=3 * (k // 8)), 1) for k in range(number))
 
 
-NO_TWELVE_KINDS = tuple((Kind(turns=k % 4, mirror=k // 4 == 1, shift=3 * (k // 8)), 3) for k in range(12))
-GROUPS = {
+NO_GROUPS = {
     "8 clients x 60": Cell(alike(8)),
     "20 clients x 60": Cell(alike(20)),
     "60 clients x 30": Cell(alike(60), 30),
