@@ -1,7 +1,5 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

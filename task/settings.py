@@ -1,7 +1,5 @@
 """The keys of `task`: data, how they are spread over clients, model and loss."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise

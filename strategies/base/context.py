@@ -339,18 +339,22 @@ class Round:
         models: Mapping[str, ArrayRecord],
         settings: Mapping[str, float] | None = None,
         others: Mapping[str, Mapping[str, ArrayRecord]] | None = None,
+        handler: Handler | None = None,
     ) -> Plan[TestResult]:
         """Plan the evaluation in which each tester of `models` tests the model under its key.
 
-        `settings` and, for each tester, `others` say what it makes of the model first.
+        With a `handler` it tests what that handler makes of the model, of the `settings` and of its own `others`.
         """
         besides, records = self.evaluation, others or {}
         config = {**besides.settings, **(settings or {})}
-        requests = [
-            self.request(kinds.EVALUATE, client, models[client.key], config, records.get(client.key))
-            for client in self.testers
-            if client.key in models
-        ]
+
+        def request(client: Client) -> Request:
+            model, own = models[client.key], records.get(client.key)
+            if handler is None:
+                return self.request(kinds.EVALUATE, client, model, config, own)
+            return self.request_custom(handler, client, model, config, own, category="evaluate")
+
+        requests = [request(client) for client in self.testers if client.key in models]
         return Plan(requests, lambda _, content: besides.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:

@@ -11,9 +11,6 @@ from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import Layout, kinds
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
-
 Quantise = Literal["none", "round", "truncate"]
 
 _FEW = 6
