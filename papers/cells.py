@@ -13,13 +13,13 @@ from florets.conf.overrides import quote, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, beyond_defaults, results_folder
 from florets.conf.schema import Config
-from florets.engines import jobs
-from florets.engines.go_on import finished_run, plain, same_settings
 from florets.papers.items import BLOCK, Item, Line
 from florets.papers.measures import Values, values_of
 from florets.reports.folder import MARKER, write_whole
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume import CHANGEABLE
+from florets.studies import one_run
+from florets.studies.go_on import finished_run, plain, same_settings
 from florets.task.registry import reads_files
 
 RUNS = Path("reproduce") / "runs"
@@ -146,7 +146,7 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
             config: Config | None = None
             problem = ""
             try:
-                config = jobs.prepare(tuple(overrides.values()), caller)
+                config = one_run.prepare(tuple(overrides.values()), caller)
                 if reads_files(config.task.data) is False:
                     del overrides["data_dir"]
             except ConfigError as error:
