@@ -76,7 +76,7 @@ class CLoVESettings(LossVectorSettings):
     clustering: Literal["kmeans", "agglomerative", "finch"] = setting("kmeans", "how loss vectors are clustered")
     k_min_improvement: float = setting(
         0.0,
-        "least relative gain that a larger K must bring; negative: a loss that it may cost (k=auto)",
+        "least relative gain that a larger K must bring; negative: the loss that is tolerated (k=auto)",
         above=-1,
         note="0 takes any gain",
     )

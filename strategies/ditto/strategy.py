@@ -1,4 +1,4 @@
-"""Ditto: a global model by FedAvg, and for each client a personal one that is held near it."""
+"""Ditto: a global model by FedAvg, and for each client a personal one that is pulled towards it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -339,14 +339,12 @@ class LossVectorSettings(Restarted):
     )
     watch: float | None = setting(
         None,
-        "after the freeze: robust z-score from which a client's training loss departs from its cluster's, so that "
-        "it is asked for a loss vector again; 8 is a good value, null: no watch",
+        "after the freeze: robust z-score of a client's training loss within its cluster from which the client is "
+        "asked for a loss vector again; 8 is a good value, null: no watch",
         above=0,
         note="null: no watch",
     )
-    probes: int = setting(
-        0, "random models in addition to the K that loss vectors are also taken on, and that nobody trains", least=0
-    )
+    probes: int = setting(0, "additional random models, never trained, on which loss vectors are also taken", least=0)
 
     @property
     def extra_models(self) -> int:

@@ -1,4 +1,4 @@
-"""StoCFL: clusters merge as their clients are sampled, and train models that are held near a global one."""
+"""StoCFL: clusters merge as their clients are sampled, and train models that are pulled towards a global one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class StoCFLSettings(Settings):
-    """Similar clusters merge as their clients are sampled; each trains a model near a global one."""
+    """Similar clusters merge as their clients are sampled; each trains a model pulled towards a global one."""
 
     tau: float = setting(
         0.65, "least cosine at which two clusters merge; -1 merges all, above 1 none", least=-1, most=2
