@@ -21,7 +21,8 @@ from florets.strategies.core.cluster import (
     match_overlap,
 )
 from florets.strategies.settings import Experiment, idle
-from florets.strategies.shared.loss_vectors import LossVectors, LossVectorSettings, LossVectorState, Watch
+from florets.strategies.shared.loss_vectors import LossVectors, LossVectorSettings, LossVectorState
+from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable

@@ -120,7 +120,7 @@ class FedProtoState(FedProtoKept, State):
 
 
 class FedProto(OneGroup[FedProtoSettings, FedProtoState]):
-    """Train a model for each client alone, whose features are pulled towards those of their class in all clients' models.
+    """Train a model for each client alone, its features pulled towards those of their class in all clients' models.
 
     Personal is the whole model; nothing of it is averaged. What clients share are prototypes, the mean input of the
     head for each of C classes, of D entries. Models are kept by the server, 4 R bytes for each client, and
