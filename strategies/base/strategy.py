@@ -14,14 +14,11 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from florets.strategies.base.context import (
-    EvaluationSettings,
     Plan,
     Round,
-    confusions_of,
-    evaluation_of,
     handler_paths,
-    mean_results,
 )
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
