@@ -161,7 +161,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
 
     asked_of = PageTables(folder, given, caller)
     pictures, described = PagePictures(folder), set[str]()
-    text, told = made_page(
+    text, lines = made_page(
         text,
         {
             "reproduce": lambda block: item_block(block, asked_of, pictures, described),
@@ -170,7 +170,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
         },
     )
     write_whole(path, text)
-    for line in told:
+    for line in lines:
         say(line)
     say(f"Page: {path}")
     if not folder.is_dir():
@@ -333,7 +333,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
 
     A block begins with ``<!-- <kind> <words> -->`` on a line of its own, and ends with ``<!-- end of <kind> -->``.
     """
-    told: list[str] = []
+    lines: list[str] = []
     if wrong := _unpaired(text):
         raise ConfigError(wrong)
 
@@ -344,10 +344,10 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
             line = text.count("\n", 0, found.start()) + 1
             at = f"line {line}, {found['begin'].strip()}"
             raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from error
-        told.append(f"{found['words'].strip() or found['kind']}: {said}")
+        lines.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
-    return _BLOCK.sub(block, text), told
+    return _BLOCK.sub(block, text), lines
 
 
 def _unpaired(text: str) -> list[str]:

@@ -76,10 +76,10 @@ def metrics_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float |
     for evaluation in evaluations:
         for name, value in scores_of(evaluation).items():
             found.setdefault(name, []).append((value, evaluation.num_examples))
-    return {name: _told(found[name], better) for name, better in HIGHER_IS_BETTER.items() if name in found}
+    return {name: _figures_of(found[name], better) for name, better in HIGHER_IS_BETTER.items() if name in found}
 
 
-def _told(clients: Sequence[tuple[float, int]], higher_is_better: bool) -> dict[str, float | None]:
+def _figures_of(clients: Sequence[tuple[float, int]], higher_is_better: bool) -> dict[str, float | None]:
     values = np.array([value for value, _ in clients], dtype=np.float64)
     if not np.isfinite(values).all():
         return {"clients": len(values), **dict.fromkeys(FIGURES)}

@@ -55,11 +55,11 @@ def describe_sites(
     )
     found: dict[str, Description] = {}
     # Of two nodes with one key the one that is registered under it holds it, else the one with the lower node id.
-    for name, (told, description) in sorted(
+    for name, (claimed, description) in sorted(
         replies.ok, key=lambda one: (not names[node_of[one[0]]], node_of[one[0]])
     ):
         info = infos.get(node_of[name])
-        key = client_key(node_of[name], told, names[node_of[name]], getattr(info, "public_key", b""))
+        key = client_key(node_of[name], claimed, names[node_of[name]], getattr(info, "public_key", b""))
         found.setdefault(key, description)
     if not found:
         raise FederationError(f"no client could start: {replies.failures()}")

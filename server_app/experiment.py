@@ -55,7 +55,7 @@ def run_experiment(
     resume
         Go on with the interrupted run in `folder`; where it has come to its end, change nothing.
     by_flower
-        Started with `flwr run`: then this is the command that a failed run is told to go on by.
+        Started with `flwr run`: then this is the command that a failed run names to go on.
     trackers
         Called as the run goes on, besides those that the key `tracker` names.
 

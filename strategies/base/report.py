@@ -21,13 +21,13 @@ FIRST_PHASE = "moment_descent"
 """The phase in which only some of those asked, the anchors, are given a model."""
 
 STABLE_FROM = "stable_from"
-"""The detail that a round tells whose clustering is frozen: the next one."""
+"""The detail of a round whose clustering is frozen from then on: the next round."""
 
 ADVICE = "advice"
-"""The detail that the user is warned of: a text that says what is wrong and what to do."""
+"""The detail that is shown to the user as a warning: what is wrong and what to do."""
 
 EVIDENCE = "discovery"
-"""The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
+"""The detail of a round that looked for groups: the verdict and its reasons, with `text` and `advice` in plain words."""
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -181,12 +181,12 @@ class RoundReport:
     evaluations
         By client key; empty in a round without evaluation.
     confusions
-        Of the clients of each model together, by model, where clients tell it: a label, what was predicted for it,
+        Of the clients of each model together, by model, where clients send it: a label, what was predicted for it,
         how often; the next label, in one sequence.
     work
         What the algorithm's own messages cost the clients, all together; test evaluation is not counted.
     details
-        What only this algorithm has to tell, e.g. the K that it found; values for JSON.
+        What only this algorithm reports, e.g. the K that it chose; values for JSON.
     tries
         How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
     clients

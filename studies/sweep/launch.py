@@ -127,9 +127,9 @@ def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
-    told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
+    note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
     with part_of(sweep.folder):
-        return go_on(config, overrides, folder, sweep.engine)[0], told
+        return go_on(config, overrides, folder, sweep.engine)[0], note
 
 
 def _record(sweep: Sweep, number: int, job: JobResult) -> None:
