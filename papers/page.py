@@ -201,7 +201,7 @@ def _stored_sweep(folder: Path, name: str) -> Path:
 
 
 _OF_FOLDERS = ("features", "singular_values")
-"""Plots of more than is stored beside a page."""
+"""Plots of more than is stored with a page."""
 _RUNS = "finished runs"
 """Name of the text in a picture's file that says of how many runs it is."""
 
@@ -273,7 +273,7 @@ class PagePictures:
         if reason:
             return f"its plot is the previous one, because {reason}"
         drawn = list(pictures(table, lines_of))
-        # Pictures of other rows than are shown now would stand beside the new ones.
+        # Pictures of other rows than are shown now would be left next to the new ones.
         for path in self._folder.glob(f"{name}*.png"):
             if path.stem == name or path.stem.startswith(f"{name}-"):
                 path.unlink()
@@ -283,7 +283,7 @@ class PagePictures:
         return counted(len(drawn), "picture")
 
     def _curves(self, table: Table, name: str) -> CurveStore:
-        """Store the curves of the runs that are here beside those of before; return them as the file has them."""
+        """Store the curves of the runs that are here, along with earlier ones; return them as the file has them."""
         from florets.papers.plot import run_lines
 
         store = CurveStore(self._folder / f"{name}_curves.csv")

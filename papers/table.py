@@ -380,7 +380,7 @@ def compared_grid(table: Table) -> list[list[str]]:
 
 
 def verdict_words(table: Table) -> str:
-    """Return how many of our values stand beside a published one, and how they compare; empty where none does."""
+    """Return how many of our values have a published one, and how they compare; empty where none does."""
     compared = [_verdict(entry) for _, entry in table.comparisons()]
     if not compared:
         return ""

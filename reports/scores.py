@@ -66,7 +66,7 @@ def scores_of(evaluation: Evaluation) -> dict[str, float]:
 
 
 def metrics_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float | None]]:
-    """Return what the clients' scores come to, by score: how many `clients` have it, and `FIGURES`.
+    """Return the figures of each score over the clients: how many `clients` have it, and `FIGURES`.
 
     ``weighted`` is the mean weighted by test samples, ``worst`` the worst client's, ``worst_tenth`` the mean of the
     worst tenth of the clients (rounded up, so at least one), the quantiles are interpolated. All are None where one

@@ -256,7 +256,7 @@ class Checkpointing:
         checkpoints.drop_after(self._saved)
 
     def after(self, server_round: int, models: ArrayRecord) -> None:
-        """Note a round that has come to its end; write its checkpoint where one is due."""
+        """Note a round that has ended; write its checkpoint where one is due."""
         self._last = (server_round, models)
         if self._every and server_round % self._every == 0:
             self._save(server_round, models)

@@ -141,7 +141,7 @@ class Settings:
     one_model: ClassVar[bool] = False
     """All clients share one model, or each has its own: `k` is not used."""
     has_groups: ClassVar[bool] = True
-    """Ends with clients in groups, known or found, which an ARI can be taken of."""
+    """Ends with clients in groups, known or estimated, of which an ARI can be taken."""
     grows: ClassVar[bool] = False
     """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
@@ -172,7 +172,7 @@ class Settings:
 
     @property
     def extra_models(self) -> int:
-        """First models that the algorithm needs beside the K that are trained."""
+        """First models that the algorithm needs in addition to the K that are trained."""
         return 0
 
     def conflicts(self) -> list[str]:

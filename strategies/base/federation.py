@@ -127,7 +127,7 @@ _AT_ONCE = 10_000
 
 
 class FederationError(RuntimeError):
-    """The federation that was found cannot run this experiment; the text says why and what to do."""
+    """The federation cannot run this experiment; the text says why and what to do."""
 
 
 class RoundFailed(FederationError):

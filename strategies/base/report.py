@@ -27,7 +27,7 @@ ADVICE = "advice"
 """The detail that is shown to the user as a warning: what is wrong and what to do."""
 
 EVIDENCE = "discovery"
-"""The detail of a round that looked for groups: the verdict and its reasons, with `text` and `advice` in plain words."""
+"""The detail of a round that looked for groups: the verdict, with `text` and `advice` in plain words."""
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -66,9 +66,9 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `scores` are those beside loss and accuracy, by name, of this test alone. `validation` is the
+    `scores` are those other than loss and accuracy, by name, of this test alone. `validation` is the
     same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
-    none. `sums` are those of this test, and `train` those of the training targets beside the plain test
+    none. `sums` are those of this test, and `train` those of the training targets with the plain test
     (`task.wire.evaluation`); None where the client sends none.
     """
 

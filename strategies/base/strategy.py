@@ -154,7 +154,7 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Learn from the round's valid updates, beside their average; by default nothing.
+        """Learn from the round's valid updates, in addition to averaging them; by default nothing.
 
         Called once a round, after the updates were checked and before they are averaged. It may change the state,
         and `assignment`, which is then overwritten by the updates' own models; not the updates, nor the models.
@@ -169,7 +169,7 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def own_models(self, models: Models) -> dict[str, FloatArray] | None:
-        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        """Return the model (R,) of each client that has one besides the final `models`; None where none can have."""
         return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:

@@ -124,7 +124,7 @@ class LossVectorSettings(Restarted):
 
     @property
     def extra_models(self) -> int:
-        """First models that the algorithm needs beside the K that are trained."""
+        """First models that the algorithm needs in addition to the K that are trained."""
         return self.probes
 
     def conflicts(self) -> list[str]:

@@ -68,8 +68,8 @@ class Watch:
     """What the training losses of frozen clusters' clients usually are, and who has departed from that.
 
     A client's change is the logarithm of its loss less the median of its last ones; its cluster's change is the
-    median of its members'. What is left of a client's change without its cluster's is compared with what that usually
-    comes to, by all clients' median absolute deviation. A cluster that as a whole changes unlike the others is no
+    median of its members'. What is left of a client's change without its cluster's is compared with its usual
+    values, by all clients' median absolute deviation. A cluster that as a whole changes unlike the others is no
     reference for its members: they are compared with the other clusters, and where most clients change as never
     before, with the usual change of all.
 

@@ -310,7 +310,7 @@ def means(
 ) -> ResultTable:
     """Return the table of means.
 
-    `names`: columns beside the strategy, in their order; none: all of which some run has a value. `titles`: whether
+    `names`: columns next to the strategy, in their order; none: all of which some run has a value. `titles`: whether
     strategies have the names that papers give them. `marks`: whether the best of each column is marked.
     """
     shown = [group for group in groups if len(group.jobs.runs)]
