@@ -161,12 +161,11 @@ def _act(arguments: Arguments) -> int:
         print(f"florets {version()}")
         return 0
     if arguments.help:
-        from florets.server_app.command_help import help_text
+        from florets.server_app.command_help import help_text, strategy_help
 
-        own = next(
-            (text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")), None
-        )
-        print(help_text(min(max(shutil.get_terminal_size().columns, 80), 120), own))
+        width = min(max(shutil.get_terminal_size().columns, 80), 120)
+        named = [text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")]
+        print(strategy_help(named[-1], width) if named else help_text(width))
         return 0
     if arguments.keep and not arguments.sweep:
         raise ConfigError("--continue: goes on with a sweep and needs -m; a single run goes on with resume=<folder>.")

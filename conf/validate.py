@@ -410,8 +410,9 @@ def _personal(config: Config) -> Iterator[str]:
         return
     yield from range_problems(settings, "personal_options.")
     for line in (*settings.conflicts(), *settings.problems(config)):
-        # The method's own words, for a strategy of its own.
-        yield line.replace("strategy.", "personal_options.").replace("another strategy", "personal=none")
+        # A method that is a strategy as well names its keys as that strategy's.
+        rest = line.removeprefix("strategy.")
+        yield line if rest == line else f"personal_options.{rest}"
     if config.averaging == "gradients":
         yield (
             f"averaging=gradients: clients of personal={config.personal} send models; use averaging=models, or "

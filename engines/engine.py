@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _LOADED = [
     "florets.client_app.app",
     "florets.client_app.batching",
-    "florets.commands.main",
     "florets.engines.processes",
+    __name__,
 ]
-"""Modules of the process that worker processes are copies of: it loads the ClientApp once, and computes nothing."""
+"""Modules of the process that worker processes are copies of: it loads them once, and computes nothing."""
 
 _running = threading.Lock()
 """Held while a run goes on in this process."""

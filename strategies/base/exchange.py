@@ -14,9 +14,9 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
-from florets.task.wire import MalformedMessage, kinds, payload_bytes
+from florets.task.wire import MalformedMessage, payload_bytes
 from florets.task.wire.records import NotFinite
-from florets.task.wire.replies import Update, Work, read_work, total_work
+from florets.task.wire.replies import Update, Work, take_work, total_work
 
 _SECONDS = 60.0
 
@@ -285,10 +285,8 @@ def sort_replies(
             waiting.discard(message_id)
             content = reply.content
             try:
-                cost = read_work(content)
-                # Readers hold a reply to its records, and this one is beside them all.
-                if kinds.WORK in content:
-                    del content[kinds.WORK]
+                # Readers hold a reply to its records, of which this is none.
+                cost = take_work(content)
                 ok[key] = read(key, content)
                 work[key] = cost
             except MalformedMessage as problem:
@@ -404,7 +402,9 @@ class Meter:
             part.train_loss, part.samples = update.train_loss, update.num_examples
 
     def _part(self, key: str) -> ClientRound:
-        return self.clients.setdefault(key, ClientRound())
+        if (part := self.clients.get(key)) is None:
+            part = self.clients[key] = ClientRound()
+        return part
 
     def finish(self) -> None:
         """Close the round: its whole wall time becomes the part "total"."""

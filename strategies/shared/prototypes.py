@@ -58,7 +58,7 @@ class PrototypeSettings(Settings):
             return []
         return [
             f"task.loss={run.task.loss}: {self.features}, so the task must have some; use "
-            "task.loss=cross_entropy, or another strategy."
+            "task.loss=cross_entropy, or another method."
         ]
 
 
