@@ -82,7 +82,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Request:
-    """A message and the key of the client that it goes to; `models` are its records that are sent narrow, as they were."""
+    """A message and the key of its client; `models` are the records that it holds in fewer bits, as they were."""
 
     key: str
     message: Message

@@ -71,7 +71,7 @@ class CFLGPSettings(SharedLayers):
         lines += [*self._personal(run), *self._never_clustered(run)]
         if self.quantise != "none" and run.wire != "float32":
             lines.append(
-                f"strategy.quantise={self.quantise}: decimals are dropped from float32; leave it or wire={run.wire} out."
+                f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
             )
         if run.k == "auto" and run.choose_k != "folds":
             return [*lines, *self._never_finds_k(run)]

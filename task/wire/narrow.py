@@ -36,8 +36,8 @@ Values = npt.NDArray[np.float32]
 def narrow(values: npt.NDArray[Any], wire: str, rng: np.random.Generator | None = None) -> Array:
     """Serialise float32 values in 16 or 8 bits; others, and int8 of what is not finite, as they are.
 
-    For int8 the largest absolute value is 127 steps. Values are rounded to the nearest step or, with `rng`, up or down
-    at random so that their expectation is kept.
+    For int8 the largest absolute value is 127 steps. Values are rounded to the nearest step or, with `rng`, up or
+    down at random so that their expectation is kept.
 
     Source: Alistarh et al. 2017 (QSGD), the unbiased rounding, with the maximum for the norm.
     """
@@ -65,7 +65,7 @@ def is_narrow(array: Array) -> bool:
 
 
 def widened(array: Array) -> Values:
-    """Return the values of a narrow array from anywhere, which cannot be written to; MalformedMessage if it is not one.
+    """Return the values of a narrow array that may come from anywhere; MalformedMessage if it is not one.
 
     No value is read before the length fits the shape.
     """
