@@ -44,6 +44,7 @@ _WORDS = (
     "discover",
     "export",
     "extend",
+    "leaderboard",
     "new",
     "plan",
     "predict",
