@@ -47,7 +47,7 @@ def rows_of(ask: Ask, folds: int = 3, form: RowForm = FULL, **settings: object) 
 def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
     """Two steps of Adam on each fold, by PyTorch's own; rare classes weigh more."""
     data = TASK.client(0)
-    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
+    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))[0]
     rows = []
     for fold in folds:
         module = TASK.build_model()
@@ -110,11 +110,11 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
 
 def test_folds_are_disjoint_of_one_size_and_drawn_anew_by_seed() -> None:
     x = torch.arange(40.0).reshape(20, 2)
-    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))
+    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
     assert [len(fold) for fold in folds] == [5, 5, 5]
     assert len(set(np.concatenate(folds).tolist())) == 15
-    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))
-    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))
+    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
+    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))[0]
     assert np.array_equal(folds, again)
     assert not np.array_equal(folds, other)
 
@@ -123,7 +123,7 @@ def test_equal_records_are_in_one_fold() -> None:
     # Six different records, each there five times.
     x = torch.arange(6.0).repeat(5).reshape(30, 1)
     for seed in range(20):
-        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))
+        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))[0]
         inside = [set(x[torch.from_numpy(fold)].flatten().tolist()) for fold in folds]
         assert sum(map(len, inside)) == len(set().union(*inside)) == 6
         assert [len(fold) for fold in folds] == [10, 10, 10]
