@@ -43,6 +43,7 @@ _WORDS = (
     "discover",
     "export",
     "extend",
+    "leaderboard",
     "new",
     "plan",
     "predict",
