@@ -1,24 +1,24 @@
-"""What lies within and between the groups of a discovery: whether they are sharp, and groups within groups.
+"""Sharpness of the groups of a discovery, and groups within groups.
 
-Both are permutation tests of clients that change places within a fold, among the members of a group alone: if a group
-is one distribution, all such permutations are equally likely.
+Both are permutation tests in which clients change places within a fold, among the members of one group. If a group is
+one distribution, all such permutations are equally likely.
 
 **Sharp groups or a continuum.** Clients that differ by degrees, such as images turned by any angle, are divided into
-some groups all the same. Members then lie on the way from their group's centre to its neighbours', one nearer to them
-than the other, and do so in every fold. ``t_f(i)`` is the coordinate of x_f(i), less its group's centre, on the
-direction to a neighbouring group's centre; the statistic is the sum of t_f(i) t_g(i) over clients and pairs of folds
-f != g. The centres are means over the members, which no permutation within groups changes: the test is exact given the
-groups. What members have of their own in other directions, such as their labels' shares, plays no part.
+some groups all the same. Some members then lie nearer to the next group than others, and do so in every fold.
+``t_f(i)`` is the coordinate of x_f(i), less its group's centre, on the direction to a neighbouring group's centre; the
+statistic is the sum of t_f(i) t_g(i) over clients and pairs of folds f != g. Centres are means over the members, which
+no permutation within groups changes: the test is exact given the groups. What members have of their own in other
+directions, such as their shares of labels, plays no part.
 
 **A tested tree.** Each group is searched for groups among its own members, again and again. A group of n of all M
-clients is tested at n / M times the level. Of groups that hold no further groups none is part of another, so that their
-levels sum to at most the whole one, and what lies below is tested only after a rejection: the level holds over the
-tree (Meinshausen 2008). Above the groups the tree is that of their centres; a node there that is not rejected at its
-level, or nearly as high as the one above, is no level of its own.
+clients is tested at n / M times the level. Groups without common members thus share one level, and what lies below a
+group is tested only after a rejection: the level holds over the tree (Meinshausen 2008). Above the groups found first
+the tree is that of their centres. A node there that is not rejected at its level, or nearly as high as the one above,
+is left out.
 
 Source: Meinshausen, Hierarchical testing of variable importance, 2008, for the levels of a tree of hypotheses.
-Deviation: the tree is that of the same data; a group whose members were selected by all folds is none of these tests'
-null hypotheses exactly. Simulated levels stay below the nominal one.
+Deviation: the groups are selected by the same data, so that they are not the fixed hypotheses of the theory; simulated
+levels stay below the nominal one.
 """
 
 import math
@@ -34,24 +34,24 @@ from florets.strategies.core.folds import centred_rows, discover, gram_of, permu
 
 CONTINUUM_LEVEL = 0.01
 LEAST_SPREAD = 0.01
-"""Spread on the way to a neighbour, as a share of the squared distance to it, below which groups are sharp all the same.
+"""Spread towards a neighbour, as a share of the squared distance to it, below which groups are sharp all the same.
 
-Clients uniform on a line have 1/12. Where the line bends between many dimensions as updates do, 0.01 to 0.05 were
-measured for angles, and at most 0.008 for sharp groups with effects of their clients.
+Clients uniform on a straight line have 1/12. For angles, whose updates lie on a curve in many dimensions, 0.01 to 0.05
+were measured; for sharp groups, with and without effects of their clients, at most 0.009.
 """
 _ORDERS = 199
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far members lie on the way to the neighbouring groups: see the head of this file.
+    """Spread of members towards the neighbouring groups: see the head of this file.
 
     Attributes
     ----------
     p_value
         That members of a group are alike.
     share
-        Variance of members on the way, over the median squared distance of neighbouring centres; noise is taken off
+        Variance of members in that direction, over the median squared distance of neighbouring centres; noise is taken off
         both. NaN where nobody has company.
     """
 
@@ -150,15 +150,15 @@ def tree_of(
     labels: IntArray,
     p_value: float,
     level: float,
-    tolerance: float | None,
+    least_gain: float,
     rng: np.random.Generator,
     tested: BoolArray,
 ) -> Node:
     """Return the tree of groups `labels` (M,), K at least 2, that were found in rows `folds` (M, m, D) at `level`.
 
-    `p_value` is that of all clients, `tested` (M,) the clients of tests; `tolerance` as in `folds.discover`.
+    `p_value` is that of all clients, `tested` (M,) the clients of tests; `least_gain` as in `folds.discover`.
     """
-    search = _Search(folds, level, tolerance, rng, tested)
+    search = _Search(folds, level, least_gain, rng, tested)
     return replace(search.above(np.arange(len(folds)), labels), p_value=p_value)
 
 
@@ -166,7 +166,7 @@ def tree_of(
 class _Search:
     folds: FloatArray
     level: float
-    tolerance: float | None
+    least_gain: float
     rng: np.random.Generator
     tested: BoolArray
 
@@ -204,7 +204,13 @@ class _Search:
             return Node(members)
         level, rows = self._level(members), self.folds[members]
         found = discover(
-            rows, None, level=level, tolerance=self.tolerance, permutations=_most(level), rng=self.rng, tested=tested
+            rows,
+            None,
+            level=level,
+            least_gain=self.least_gain,
+            permutations=_most(level),
+            rng=self.rng,
+            tested=tested,
         )
         if found.verdict != "groups" or not spread(centred_rows(rows), found.labels, self.rng).is_sharp:
             return Node(members, found.p_value)

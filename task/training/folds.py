@@ -79,10 +79,9 @@ def near_duplicates(records: NDArray[Any], least: int = 2) -> IntArray | None:
 
     Notes
     -----
-    Records of one subject or device, or augmented copies, are nearer to each other than any are by chance. The lengths
-    of the links of a minimum spanning tree then have a gap: a quarter or more are short, and the others, between units,
-    are at least twice as long. Such pairs in different folds agree with each other, which makes each client look like
-    a group of its own.
+    Records of one subject or device, or augmented copies, are nearer to each other than any are by chance. The links
+    of a minimum spanning tree then have a gap: a quarter or more are short, and the others, between units, are at
+    least twice as long. Such records in different folds agree, and each client looks like a group by itself.
     """
     points = records.reshape(len(records), -1).astype(np.float64)
     points -= points.mean(axis=0)
@@ -106,7 +105,7 @@ def near_duplicates(records: NDArray[Any], least: int = 2) -> IntArray | None:
 
 
 def _spanning_tree(squares: NDArray[np.float64]) -> tuple[IntArray, NDArray[np.float64]]:
-    """Return records in the order in which Prim's algorithm reaches them (n,), and the links' squared lengths (n - 1,).
+    """Return records in the order of Prim's algorithm (n,), and the squared lengths of its links (n - 1,).
 
     All that short links join is reached before a longer link is taken, so that units are runs in this order.
     """
