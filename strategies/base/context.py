@@ -19,7 +19,8 @@ from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
 from florets.task.wire.evaluation import TestResult, read_evaluation
-from florets.task.wire.records import Record, filled, new_message, record_dict
+from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
+from florets.task.wire.records import entries, filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     Losses,
@@ -238,6 +239,8 @@ class Round:
         The algorithm's own client handlers.
     personal
         What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
+    narrowing
+        How models are sent in 16 or 8 bits; None: as they are.
     """
 
     server_round: int
@@ -256,6 +259,7 @@ class Round:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
+    narrowing: Narrowing | None = None
 
     @property
     def patience(self) -> Patience:
@@ -402,12 +406,19 @@ class Round:
         """
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
-        records: dict[str, Record] = {kinds.CONFIG: filled(self.config.copy(), own), **(others or {})}
+        sent: dict[str, ArrayRecord] = {**(others or {})}
         if arrays is not None:
-            records[kinds.ARRAYS] = arrays
-        content = record_dict(records)
+            sent[kinds.ARRAYS] = arrays
+        models = {}
+        if self.narrowing is not None:
+            own[kinds.WIRE] = self.narrowing.wire
+            models = {name: sent[name] for name in MODEL_RECORDS if name in sent}
+            sent |= {name: self.narrowing.record(record) for name, record in models.items()}
+            if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
+                models[kinds.ARRAYS] = self.models.one(int(str(kept)))
+        content = record_dict({kinds.CONFIG: filled(self.config.copy(), own), **sent})
         message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
-        return Request(client.key, message)
+        return Request(client.key, message, models)
 
     def query(
         self,
@@ -498,7 +509,13 @@ class Round:
         if any(request.key not in introduced for request in requests):
             introduced = {client.key: client.num_examples for client in self.online} | introduced
 
+        asked = {request.key: request for request in requests} if self.narrowing is not None else {}
+
         def checked(key: str, content: RecordDict) -> T:
+            if (request := asked.get(key)) is not None:
+                sent = request.message
+                config = entries(sent.content[kinds.CONFIG])
+                content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))
             return reading
