@@ -5,20 +5,20 @@ one distribution, all such permutations are equally likely.
 
 **Sharp groups or a continuum.** Clients that differ by degrees, such as images turned by any angle, are divided into
 some groups all the same. Some members then lie nearer to the next group than others, and do so in every fold.
-``t_f(i)`` is the coordinate of x_f(i), less its group's centre, on the direction to a neighbouring group's centre; the
-statistic is the sum of t_f(i) t_g(i) over clients and pairs of folds f != g. Centres are means over the members, which
-no permutation within groups changes: the test is exact given the groups. What members have of their own in other
-directions, such as their shares of labels, plays no part.
+``t_f(i)`` is the coordinate of x_f(i), less its group's centre, on the direction to a neighbouring group's centre;
+the statistic is the sum of t_f(i) t_g(i) over clients and pairs of folds f != g. Centres are means over the members,
+which no permutation within groups changes: the test is exact given the groups. What members have of their own in
+other directions, such as their shares of labels, plays no part.
 
 **A tested tree.** Each group is searched for groups among its own members, again and again. A group of n of all M
 clients is tested at n / M times the level. Groups without common members thus share one level, and what lies below a
-group is tested only after a rejection: the level holds over the tree (Meinshausen 2008). Above the groups found first
-the tree is that of their centres. A node there that is not rejected at its level, or nearly as high as the one above,
-is left out.
+group is tested only after a rejection: the level holds over the tree (Meinshausen 2008). Above the groups found
+first the tree is that of their centres. A node there that is not rejected at its level, or nearly as high as the one
+above, is left out.
 
 Source: Meinshausen, Hierarchical testing of variable importance, 2008, for the levels of a tree of hypotheses.
-Deviation: the groups are selected by the same data, so that they are not the fixed hypotheses of the theory; simulated
-levels stay below the nominal one.
+Deviation: the groups are selected by the same data, so that they are not the fixed hypotheses of the theory;
+simulated levels stay below the nominal one.
 """
 
 import math
@@ -36,8 +36,8 @@ CONTINUUM_LEVEL = 0.01
 LEAST_SPREAD = 0.01
 """Spread towards a neighbour, as a share of the squared distance to it, below which groups are sharp all the same.
 
-Clients uniform on a straight line have 1/12. For angles, whose updates lie on a curve in many dimensions, 0.01 to 0.05
-were measured; for sharp groups, with and without effects of their clients, at most 0.009.
+Clients uniform on a straight line have 1/12. For angles, whose updates lie on a curve in many dimensions, 0.01 to
+0.05 were measured; for sharp groups, with and without effects of their clients, at most 0.009.
 """
 _ORDERS = 199
 
@@ -51,8 +51,8 @@ class Spread:
     p_value
         That members of a group are alike.
     share
-        Variance of members in that direction, over the median squared distance of neighbouring centres; noise is taken off
-        both. NaN where nobody has company.
+        Variance of members in that direction, over the median squared distance of neighbouring centres; noise is
+        taken off both. NaN where nobody has company.
     """
 
     p_value: float
