@@ -239,7 +239,8 @@ def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
     one client beside three, 125 for one beside four. Where that is above the level, groups are found by chance only.
     """
     ways = sum(
-        math.lgamma(sum(row) + 1) - sum(math.lgamma(size + 1) for size in row) for row in np.atleast_2d(sizes).tolist()
+        math.lgamma(sum(row) + 1) - sum(math.lgamma(size + 1) for size in row)
+        for row in np.atleast_2d(sizes).tolist()
     )
     return math.exp(-(num_folds - 1) * ways)
 
@@ -259,8 +260,8 @@ def permutation_p_value(
     value stays exact. What differs between classes alone is not seen.
 
     **It is not exact** where folds share records (repeated random splits of the same data are dependent, the test
-    then rejects too often), or where clients of a class differ in what is no group: folds of unequal size or number of
-    steps, duplicated records in two folds of one client.
+    then rejects too often), or where clients of a class differ in what is no group: folds of unequal size or
+    number of steps, duplicated records in two folds of one client.
 
     **Early stopping** keeps it exact: the permutations end at the ``h``-th that reaches the observed score, with p =
     h / (number drawn), and otherwise after all of them, with p = (reached + 1) / (permutations + 1). ``h`` is 10, or

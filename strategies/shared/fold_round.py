@@ -331,8 +331,8 @@ class FoldPlan:
 
         The test for groups is exact only among folds of one size. The largest size is that of the smallest client
         near the median, as many as it can fill; where few clients have enough samples, that of three of four of those
-        that have a few. Clients with fewer come in up to two further classes, each as large as its smallest client can
-        fill.
+        that have a few. Clients with fewer come in up to two further classes, each as large as its smallest
+        client can fill.
         """
         rate = FINE_RATE if fine else RATE
         counts = sorted(counts)
