@@ -14,7 +14,7 @@ from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
 
 FIT, FIT_ONE = 0.5, 0.1
-"""Share of a group's usual cosine below which the group does not fit a client; the one row of a client with few
+"""Fraction of a group's usual cosine below which the group does not fit a client; the one row of a client with few
 samples is noisier."""
 UNLABELLED = 2
 """Rows of a descriptor that need no labels: mean and spread of all samples. They come first."""
