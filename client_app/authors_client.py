@@ -173,7 +173,7 @@ class Client:
             arrays, loss = local_gradient(self._received, start)
         else:
             module = self.module
-            load(module, self._received.near(start))
+            load(module, self._received.on_device(start))
             weights = sample_weights(self._received, y)
             arrays, loss = gradient(
                 module,

@@ -6,7 +6,7 @@ cannot be computed together, or fails, is left to them.
 
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
@@ -74,7 +74,7 @@ def in_blocks(sent: Sequence[tuple[Message, Context]], size: int) -> Iterator[li
     for block in blocks:
         for asked, prepared in zip(block, _prepared(block), strict=True):
             asked.client.prepared = prepared
-        with clients_at_hand({asked.client.message_id: asked.client for asked in block}):
+        with clients_at_hand({id(sent[asked.place][0]): asked.client for asked in block}):
             yield [asked.place for asked in block]
         # Clients outlast their block, and its models are as large as all replies.
         for asked in block:
@@ -136,9 +136,6 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 
     What single clients are told (`_OWN`) must not count.
     """
-    # Some test a model of their own making, and not the one that is sent.
-    if kind == kinds.EVALUATE and (kinds.ADAPTATION_STEP in client.config or kinds.OWN in client.config):
-        return None
     if not takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
         return None
     like = (kind, client.config.get(kinds.TASK), str(client.device))
@@ -168,12 +165,12 @@ def _prepared(block: Sequence[_Asked]) -> list[Prepared]:
         log.debug("%d messages could not be answered together", len(block), exc_info=True)
         return nothing
     seconds, samples = perf_counter() - start, sum(asked.samples for asked in block)
-    return [
-        replace(own, seconds=seconds * asked.samples / samples) for asked, own in zip(block, results, strict=True)
-    ]
+    return [Prepared(*own, seconds * asked.samples / samples) for asked, own in zip(block, results, strict=True)]
 
 
-def _computed(block: Sequence[_Asked]) -> list[Prepared]:
+def _computed(
+    block: Sequence[_Asked],
+) -> list[tuple[NDArray[np.float64] | None, Trained | None, Evaluated | None]]:
     """Return losses, training and test of each message of a block, as far as its kind has them."""
     kind, first = block[0].kind, block[0].client
     module, loss = first.module, first.loss
@@ -219,7 +216,7 @@ def _computed(block: Sequence[_Asked]) -> list[Prepared]:
         if row in starts
     ]
     trained = _trained(block, network, shares) if shares else []
-    return [Prepared(losses.get(row), trained[row] if trained else None, tests.get(row)) for row in range(len(block))]
+    return [(losses.get(row), trained[row] if trained else None, tests.get(row)) for row in range(len(block))]
 
 
 def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
@@ -231,7 +228,7 @@ def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
     for row, asked in enumerate(block):
         record = asked.record
         if id(record) not in groups:
-            groups[id(record)] = [asked.client.near(state) for state in session.states(record)], []
+            groups[id(record)] = [asked.client.on_device(state) for state in session.states(record)], []
         groups[id(record)][1].append(row)
     return list(groups.values())
 

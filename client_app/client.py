@@ -33,7 +33,8 @@ from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
-from florets.task.wire.records import entries, view_array
+from florets.task.wire.narrow import values_of
+from florets.task.wire.records import entries
 
 Config = Mapping[str, ConfigRecordValues]
 """A message's settings."""
@@ -55,7 +56,7 @@ class Session:
     _modules: dict[str, Module] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
-    _near: dict[tuple[int, str], State] = field(default_factory=dict)
+    _on_device: dict[tuple[int, str], State] = field(default_factory=dict)
     _arrays: list[tuple[ArrayRecord, dict[str, NDArray[np.float32]]]] = field(default_factory=list)
     _linear: LinearNames | None = None
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
@@ -105,7 +106,7 @@ class Session:
     def _forget(self) -> None:
         self._tasks, self._modules, self._moved = {}, {}, {}
         self._unpacked = self._stacked = self._linear = self._kept = None
-        self._near = {}
+        self._on_device = {}
 
     def client(self, config: Config, context: Context, server_round: int) -> ClientData:
         """Return this node's data of a round on the device that it computes on; moved there once."""
@@ -153,20 +154,20 @@ class Session:
     def states(self, record: ArrayRecord) -> list[State]:
         """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""
         if self._unpacked is None or self._unpacked[0] is not record:
-            self._unpacked, self._near = (record, list(_states(record))), {}
+            self._unpacked, self._on_device = (record, list(_states(record))), {}
         return self._unpacked[1]
 
-    def near(self, state: State, device: torch.device) -> State:
+    def on_device(self, state: State, device: torch.device) -> State:
         """Return a model's entries on a device; a model of the record that was unpacked last is moved there once."""
         if device.type == "cpu":
             return state
         place = (id(state), str(device))
-        if (found := self._near.get(place)) is not None:
+        if (found := self._on_device.get(place)) is not None:
             return found
         moved = {name: value.to(device) for name, value in state.items()}
         # Others may go, and their place be another's.
         if self._unpacked is not None and any(state is own for own in self._unpacked[1]):
-            self._near[place] = moved
+            self._on_device[place] = moved
         return moved
 
     def arrays(self, record: ArrayRecord) -> dict[str, NDArray[np.float32]]:
@@ -174,7 +175,7 @@ class Session:
         for known, arrays in self._arrays:
             if known is record:
                 return arrays
-        read = {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
+        read = {name: values_of(array).astype(np.float32, copy=False) for name, array in record.items()}
         self._arrays = [*self._arrays[-1:], (record, read)]
         return read
 
@@ -188,7 +189,7 @@ class Session:
     def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
         """Return a record's linear models; unpacked once, as in `states`."""
         if self._stacked is None or self._stacked[0] is not record:
-            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
+            values = [{name: values_of(array) for name, array in model.items()} for model in bank.models(record)]
             self._stacked = (record, LinearModels.of(values, names))
         return self._stacked[1]
 
@@ -298,7 +299,7 @@ def device_of(config: Config, context: Context) -> torch.device:
 
 def _states(record: ArrayRecord) -> Iterator[State]:
     for arrays in bank.models(record):
-        yield {name: torch.from_numpy(view_array(array).copy()) for name, array in arrays.items()}
+        yield {name: torch.from_numpy(values_of(array).copy()) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -330,7 +331,6 @@ class Client:
         self.content: RecordDict = message.content
         self.config = _config_of(message.content)
         self.context = context
-        self.message_id = message.metadata.message_id
         if has_owner(context):
             Limits(context.node_config).check_message(message.content, self.config)
         # What was computed for this message together with others, before its handler begins.
@@ -448,9 +448,9 @@ class Client:
         """Where this client computes."""
         return device_of(self.config, self.context)
 
-    def near(self, state: State) -> State:
+    def on_device(self, state: State) -> State:
         """Return a model on this client's device; do not change it. Those of `states` are moved once."""
-        return session.near(state, self.device)
+        return session.on_device(state, self.device)
 
     def linear_models(self, linear: LinearNames) -> LinearModels:
         """Return the message's models where they are linear."""
@@ -497,12 +497,12 @@ def _config_of(content: RecordDict) -> Config:
     return entries(config)
 
 
-_at_hand: dict[str, Client] = {}
+_at_hand: dict[int, Client] = {}
 
 
 @contextmanager
-def clients_at_hand(clients: Mapping[str, Client]) -> Iterator[None]:
-    """Keep a block's clients, by their messages' ids, while it is answered: what they have looked up stays."""
+def clients_at_hand(clients: Mapping[int, Client]) -> Iterator[None]:
+    """Keep a block's clients, by their messages' ``id``, while it is answered: what they have looked up stays."""
     _at_hand.update(clients)
     try:
         yield
@@ -512,4 +512,4 @@ def clients_at_hand(clients: Mapping[str, Client]) -> Iterator[None]:
 
 def client_of(message: Message, context: Context) -> Client:
     """Return the client that has been sent a message."""
-    return _at_hand.get(message.metadata.message_id) or Client(message, context)
+    return _at_hand.get(id(message)) or Client(message, context)

@@ -55,7 +55,7 @@ def model_losses(client: Client) -> NDArray[np.float64]:
         return losses
     if linear := client.linear:
         return reported(linear_losses(client.linear_models(linear), *flat(x, y), client.loss))
-    return reported(loss_vector(client.module, map(client.near, client.states()), x, y, client.loss))
+    return reported(loss_vector(client.module, map(client.on_device, client.states()), x, y, client.loss))
 
 
 def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]] | None = None) -> Evaluated:
@@ -69,7 +69,7 @@ def result_on(client: Client, part: TestedOn, arrays: Mapping[str, NDArray[Any]]
         return linear_test(models, *flat(x, y), client.loss)
     module = client.module
     if arrays is None:
-        load(module, client.near(client.states()[0]))
+        load(module, client.on_device(client.states()[0]))
     return evaluated(module, x, y, client.loss)
 
 
@@ -104,10 +104,11 @@ def local_gradient(client: Client, state: State) -> tuple[Arrays, float]:
 
     Of the entries that no gradient moves the values after the pass are returned, where the message names them.
     """
-    return _gradient(client, state, as_asked(client, client.objective), client.training)
+    return gradient_of(client, state, as_asked(client, client.objective), client.training)
 
 
-def _gradient(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
+def gradient_of(client: Client, state: State, objective: Objective, training: Training) -> tuple[Arrays, float]:
+    """Return a model's gradient, as `local_gradient` does, of another objective or with another training."""
     load(client.module, state)
     return loop.gradient(
         client.module,
@@ -149,23 +150,6 @@ def as_asked(client: Client, objective: Objective) -> Objective:
     return replace(objective, weights=weights, augment=augment)
 
 
-def adapted(client: Client, state: State, alpha: float) -> Arrays:
-    """Return a model after one gradient step of size alpha on all of this client's training data.
-
-    Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
-    """
-    # A use of the model and no training: on the data as they are, and by the whole gradient.
-    objective, whole = Objective(weights=sample_weights(client)), replace(client.training, clip_norm=None)
-    gradients, _ = _gradient(client, state, objective, whole)
-    values = client.names(kinds.UNTRAINED)
-    return {
-        name: state[name].numpy() - step.dtype.type(alpha) * step
-        if step.dtype.kind == "f" and name not in values
-        else step
-        for name, step in gradients.items()
-    }
-
-
 @dataclass(frozen=True)
 class _Problem:
     """One local training: the start, how and on what objective, and the factor of the loss."""
@@ -205,22 +189,17 @@ def trained(
     draws; `fraction` is a factor of the loss, without which the mean loss is returned; for an objective or a training
     that is None the message's is taken.
     """
+    # Computed together with other clients': only where the message asks for plain training, of which it has one.
+    done = client.prepared.trained
+    if done is not None and purpose == Purpose.LOCAL_TRAINING and (objective is None or objective.is_plain):
+        count(gradients=done.passes)
+        return dict(done.arrays), done.mean
     wanted = as_asked(client, client.objective if objective is None else objective)
     problem = _Problem(state, training or client.training, wanted, purpose, fraction)
-    for solve in (_together, _exactly, _by_full_steps):
+    for solve in (_exactly, _by_full_steps):
         if (solved := solve(client, problem)) is not None:
             return solved
     return _by_steps(client, problem.on_whole_loss())
-
-
-def _together(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
-    """Take what was computed together with other clients' training."""
-    done = client.prepared.trained
-    # A message that trains a model has one training under this name, and only on the plain loss is it prepared.
-    if done is None or problem.purpose != Purpose.LOCAL_TRAINING or not problem.objective.is_plain:
-        return None
-    count(gradients=done.passes)
-    return dict(done.arrays), done.mean
 
 
 def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
@@ -291,7 +270,7 @@ def quantise(values: NDArray[Any], how: str, digits: int) -> NDArray[Any]:
 def _by_steps(client: Client, problem: _Problem) -> tuple[Arrays, float]:
     """Take the steps of the optimiser."""
     module, data, rng = client.module, client.data, client.random(problem.purpose)
-    load(module, client.near(problem.state))
+    load(module, client.on_device(problem.state))
     mean = loop.train(module, data.x_train, data.y_train, client.loss, problem.training, rng, problem.objective)
     return values_of(module), mean
 

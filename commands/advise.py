@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from florets.api.advise import advise_overrides
+from florets.commands.given_keys import key_texts
 from florets.reports.console import say
-from florets.server_app.given_keys import key_texts
 
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and which method fits? Searches for groups, then compares FedAvg (plain, with

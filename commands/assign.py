@@ -14,10 +14,10 @@ from florets.api.new_data import (
     refuse_one_model,
     trained_on,
 )
+from florets.commands.given_keys import read_keys
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import write_arrays
-from florets.server_app.given_keys import read_keys
 from florets.server_app.run_models import RunModels, load_run
 from florets.task.imported import import_from
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.engines.go_on import Engine
 from florets.papers.command import list_items, run_item
 from florets.papers.page import remake
+from florets.studies.go_on import Engine
 from florets.task.imported import import_from
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]

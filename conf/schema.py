@@ -4,8 +4,6 @@ These dataclasses, and the `Settings` of each strategy, are the only place where
 declared. `florets --help` prints the texts; typed.py holds values to types, validate.py to ranges.
 """
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass

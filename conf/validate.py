@@ -26,7 +26,7 @@ BUILT_IN_TRACKERS = ("tensorboard", "mlflow", "wandb")
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
-_REGRESSIONS = ("linear", "lines")
+_REGRESSIONS = ("linear", "lines", "parkinsons", "schools")
 _OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
 _OF_VALUES = ("r2", "mae", "rmse")
 _OF_SUMS = ("balanced_accuracy", "auc", "macro_f1", "r2", "mae", "rmse")
@@ -410,8 +410,9 @@ def _personal(config: Config) -> Iterator[str]:
         return
     yield from range_problems(settings, "personal_options.")
     for line in (*settings.conflicts(), *settings.problems(config)):
-        # The method's own words, for a strategy of its own.
-        yield line.replace("strategy.", "personal_options.").replace("another strategy", "personal=none")
+        # A method that is a strategy as well names its keys as that strategy's.
+        rest = line.removeprefix("strategy.")
+        yield line if rest == line else f"personal_options.{rest}"
     if config.averaging == "gradients":
         yield (
             f"averaging=gradients: clients of personal={config.personal} send models; use averaging=models, or "

@@ -13,8 +13,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines.jobs import num_workers
 from florets.engines.ray_cluster import check_address
+from florets.engines.worker_count import num_workers
 from florets.reports.console import counted, say
 from florets.reports.summary import RunSummary
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _LOADED = [
     "florets.client_app.app",
     "florets.client_app.batching",
-    "florets.commands.main",
     "florets.engines.processes",
+    __name__,
 ]
-"""Modules of the process that worker processes are copies of: it loads the ClientApp once, and computes nothing."""
+"""Modules of the process that worker processes are copies of: it loads them once, and computes nothing."""
 
 _running = threading.Lock()
 """Held while a run goes on in this process."""

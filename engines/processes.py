@@ -52,10 +52,7 @@ def work(
         if number := getattr(signal, name, None):
             signal.signal(number, signal.SIG_IGN)
     end_with_parent()
-    as_flowers_process()
-    given.adopt(files)
-    side, reader = load(), MessageReader(file.read)
-    one_thread_for_good()
+    side, reader = started_side(load, files), MessageReader(file.read)
     if clients is not None:
         side.adopt(SharedTask(pickle.loads(file.read(clients)), file))
     # Closed, or its other end's process gone: there is nothing left to do.
@@ -65,6 +62,14 @@ def work(
             order: Order = pipe.recv()
             sent = reader.unpickled(order.exchange, file.read(order.place))
             pipe.send_bytes(answered_unit(side, sent, order.block))
+
+
+def started_side(load: LoadClientSide, files: Mapping[str, bytes]) -> ClientSide:
+    """Return the ClientApp of a worker that has just started; `files` as for `work`."""
+    one_thread_for_good()
+    as_flowers_process()
+    given.adopt(files)
+    return load()
 
 
 def answered_unit(side: ClientSide, sent: Sent, block: int) -> bytes:

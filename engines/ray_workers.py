@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 from flwr.app import Message
 
-from florets.engines.local_grid import as_flowers_process
 from florets.engines.messages import MessageReader, MessageWriter
 from florets.engines.pool import READY, Backend, ClientSide, LoadClientSide, Unit, Worker
-from florets.engines.processes import answered_unit
-from florets.task import given
-from florets.task.device import one_thread_for_good, seldom_collected
+from florets.engines.processes import answered_unit, started_side
+from florets.task.device import seldom_collected
 from florets.task.shared_file import Place
 from florets.task.task import Task, TaskSpec
 
@@ -49,10 +47,7 @@ class RayActor:
         which must be on this machine too. `files` are objects that were given in Python, see `florets.task.given`.
         """
         where = f"{platform.node()}, process {os.getpid()}"
-        one_thread_for_good()
-        as_flowers_process()
-        given.adopt(files)
-        self._side = load()
+        self._side = started_side(load, files)
         if missing := [folder for folder in folders if not Path(folder).is_dir()]:
             return Started(where, f"the folder {missing[0]} does not exist there")
         if task:

@@ -12,14 +12,16 @@ from urllib.parse import quote
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
-from florets.papers.cells import Place, Progress, in_order, places, progress_of
+from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.items import Line, find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.store import CurveStore, LinesOf, Store, stored_cells
 from florets.papers.table import (
     Table,
+    chosen_text,
     code_words,
     compared_grid,
+    rank_text,
     reason_letters,
     result_table,
     state_words,
@@ -57,17 +59,22 @@ class PageTables:
         return Asked(self._whole[name].narrowed(request.chosen, request.seeds), request.asked, name)
 
     def _table(self, request: Request, path: Path, of_folder: bool) -> Table:
-        all_places = list(places(request.item, request.given, self._caller))
-        if all(place.config is None for place in all_places):
-            raise ConfigError(list(dict.fromkeys(place.problem for place in all_places)))
         # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
         store, others = Store(path), {} if of_folder else self._stored
-        for cell in in_order(all_places):
+
+        def kept(cell: Cell) -> Progress:
             place, seed = cell.place, cell.seed
             store.put(place, seed, progress_of(cell))
             if store.get(place, seed).state != "finished":
                 store.put(place, seed, others.get((place.settings, seed), Progress("not run")))
-        store.write(all_places)
+            return store.get(place, seed)
+
+        all_places = list(places(request.item, request.given, self._caller, kept))
+        if all(place.config is None for place in all_places):
+            raise ConfigError(list(dict.fromkeys(place.problem for place in all_places)))
+        for cell in in_order(all_places):
+            kept(cell)
+        store.write([one for place in all_places for one in (*place.candidates, place)])
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
         store = Store(path)
         return table_of(request.item, all_places, lambda cell: store.get(cell.place, cell.seed))
@@ -412,8 +419,12 @@ def _tables(table: Table, command: str, about: str, turned: bool) -> str:
     parts.append(table.item.cut and f"Small scale: {table.item.cut}.")
     letters = reason_letters(table)
     for matrix in (matrix for matrix in table.matrices() if matrix.rows):
+        if matrix.name == table.item.ranked:
+            parts += [f"{matrix.label}:", rank_text(table, matrix.name)]
+            continue
         cells = result_table(table, matrix, letters).turned if turned else result_table(table, matrix)
         parts += [f"{matrix.label}:", markdown_table(cells.texts)]
+    parts.append(chosen_text(table))
     if turned and (words := verdict_words(table)):
         parts.append(f"In brackets what is published, with `off` where ours is not near it. {words}.")
         if letters:

@@ -1,7 +1,8 @@
 """One experiment on one grid: check, build, run the rounds, record the results."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -105,27 +106,55 @@ def _run(
         config, block_line = _prepared(grid, config, task)
     total = strategy.first_rounds + config.num_rounds
     if checkpoint is not None:
-        if checkpoint.server_round > total:
-            done = checkpoint.server_round - strategy.first_rounds
-            raise ConfigError(
-                f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
-            )
-        if type(checkpoint.state) is not strategy.State:
-            raise CheckpointError(
-                f"the checkpoint in {folder} holds a {type(checkpoint.state).__name__}, not the "
-                f"{strategy.State.__name__} of strategy {config.strategy.name}; run the experiment again"
-            )
-        strategy.state = checkpoint.state
+        _take_up(checkpoint, strategy, config, folder)
     # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
     strategy.federation.refresh(grid, settings)
     strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
     done_rounds = checkpoint.server_round if checkpoint is not None else 0
     parent = read_parent(folder) if checkpoint is not None else None
-    # Rounds on a parent's data end no run: neither their patience nor their ARI is the extended run's.
-    before = 0 if parent is None else parent.rounds
     first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
+    recorder = _open_folder(config, folder, total, done_rounds, lock)
+    with recorder, Tracking(trackers, recorder) as tracking:
+        own.save(recorder.folder)
+        run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower)
+        changed = record_code(recorder.folder, config, checkpoint is not None)
+        for warning in filter(None, (changed, too_few_models(config))):
+            recorder.warn(warning)
+        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint, parent))):
+            recorder.note(line)
+        tracking.start(config, total, done_rounds)
+        with run.explained_failures():
+            strategy.start(
+                grid,
+                models.record if checkpoint is None else checkpoint.models,
+                num_rounds=config.num_rounds,
+                train_config=settings,
+                on_round=run.on_round,
+                earlier=run.earlier(),
+            )
+            tracking.summary = run.finish()
+        return tracking.summary
+
+
+def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:
+    """Give a strategy the state of a checkpoint; refuse one of another strategy, or beyond the run's end."""
+    if checkpoint.server_round > strategy.first_rounds + config.num_rounds:
+        done = checkpoint.server_round - strategy.first_rounds
+        raise ConfigError(
+            f"num_rounds={config.num_rounds}: the run has done {counted(done, 'round')} already; give more."
+        )
+    if type(checkpoint.state) is not strategy.State:
+        raise CheckpointError(
+            f"the checkpoint in {folder} holds a {type(checkpoint.state).__name__}, not the "
+            f"{strategy.State.__name__} of strategy {config.strategy.name}; run the experiment again"
+        )
+    strategy.state = checkpoint.state
+
+
+def _open_folder(config: Config, folder: Path, total: int, done_rounds: int, lock: FolderLock | None) -> Recorder:
+    """Return the recorder of a new run or, with its folder's lock, of one that goes on after some rounds."""
     try:
-        recorder = Recorder(
+        return Recorder(
             folder=folder,
             config_yaml=yaml.safe_dump(as_plain(config), sort_keys=False),
             experiment=config.experiment,
@@ -144,103 +173,127 @@ def _run(
             raise
         command = resume_command(folder, bool(imported_functions(config)))
         raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
-    with recorder, Tracking(trackers, recorder) as tracking:
-        own.save(recorder.folder)
-        truth = Truth(task, config.cluster_test)
-        outputs = task.num_outputs
+
+
+class _Run:
+    """A run whose folder is open: what it records after each round and at its end, and when it ends."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        strategy: Strategy[Any, Any],
+        recorder: Recorder,
+        tracking: Tracking,
+        checkpoint: Checkpoint | None,
+        parent: Parent | None,
+        by_flower: bool,
+    ) -> None:
+        self._config, self._task, self._strategy = config, task, strategy
+        self._recorder, self._tracking, self._checkpoint = recorder, tracking, checkpoint
+        self._by_flower = by_flower
+        # Rounds on a parent's data end no run: neither their patience nor their ARI is the extended run's.
+        self._before = 0 if parent is None else parent.rounds
+        self._truth = Truth(task, config.cluster_test)
         checkpoints = Checkpoints(recorder.folder, config.checkpoint_keep)
-        checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
-        patience = Patience(config, recorder.lines[before:], None if checkpoint is None else checkpoint.best)
-        recorder.clients(list(strategy.federation.clients.values()))
+        self._checkpointing = Checkpointing(checkpoints, config, strategy, checkpoint, by_flower)
+        best = None if checkpoint is None else checkpoint.best
+        self._patience = Patience(config, recorder.lines[self._before :], best)
+        self._note_clients()
         recorder.names = task.client_names
-        changed = record_code(recorder.folder, config, checkpoint is not None)
-        for warning in filter(None, (changed, too_few_models(config))):
+
+    def earlier(self) -> Earlier:
+        """Return what the strategy must know of the rounds that the run has done."""
+        if self._checkpoint is None:
+            return NOTHING
+        lines = self._recorder.lines
+        stopped = len(lines) > self._before and _is_reached(self._config, lines[-1])
+        return Earlier(self._checkpoint.server_round, self._patience.is_over or stopped)
+
+    def on_round(self, report: RoundReport, arrays: ArrayRecord) -> bool:
+        """Record a round that has come to its end; return whether the run ends with it."""
+        config, strategy, recorder, now = self._config, self._strategy, self._recorder, report.server_round
+        self._note_clients()
+        figures = self._truth.figures(
+            lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
+        )
+        validation = validation_figure(report.evaluations, config.measure)
+        line = recorder.round(report, figures, self._truth.data_changed(now), validation)
+        # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
+        froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
+        if froze and (warning := self._chance_level(recorder.lines)):
+            recorder.note(f"warning: {warning}")
+        if advice := line["details"].get(ADVICE):
+            recorder.warn(advice)
+        self._tracking.round(line, report)
+        # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
+        self._patience.after(line, arrays, strategy)
+        self._checkpointing.best = self._patience.best
+        self._checkpointing.after(now, arrays)
+        return self._patience.is_over or _is_reached(config, line)
+
+    def finish(self) -> RunSummary:
+        """Write the results of a run after its last round, of its best round where it has `patience`."""
+        config, strategy, recorder = self._config, self._strategy, self._recorder
+        best_round = self._patience.restore(strategy)
+        final = strategy.final_models(strategy.context.models)
+        arrays = {
+            f"{index}/{name}": array.numpy()
+            for index, model in enumerate(bank.models(final.record))
+            for name, array in model.items()
+        }
+        save_clusters(recorder.folder, strategy, self._task)
+        save_own_models(recorder.folder, strategy, final)
+        losses = None
+        if config.loss_matrix:
+            serial = config.engine == "local" and not self._by_flower
+            losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
+        if words := self._patience.words(len(recorder.lines)):
+            recorder.note(words)
+        for warning in self._diagnoses(recorder.lines[:best_round]):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint, parent))):
-            recorder.note(line)
-        tracking.start(config, total, done_rounds)
+        # A run that was resumed after its last round has had no round since.
+        self._note_clients()
+        return recorder.finish(
+            arrays,
+            strategy.evaluations,
+            strategy.assignment,
+            losses,
+            strategy.federation.left_out,
+            config.pictures,
+            strategy.state.confusions,
+            self._truth.changes(strategy.context.server_round),
+            strategy.mixtures,
+            best_round,
+        )
 
-        def on_round(report: RoundReport, arrays: ArrayRecord) -> bool:
-            recorder.clients(list(strategy.federation.clients.values()))
-            now = report.server_round
-            figures = truth.figures(
-                lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
-            )
-            validation = validation_figure(report.evaluations, config.measure)
-            line = recorder.round(report, figures, truth.data_changed(now), validation)
-            # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
-            froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
-            if froze and (warning := chance_level(config.task.loss, outputs, recorder.lines)):
-                recorder.note(f"warning: {warning}")
-            if advice := line["details"].get(ADVICE):
-                recorder.warn(advice)
-            tracking.round(line, report)
-            # The line first: a run that goes on takes back the lines of rounds without a checkpoint.
-            patience.after(line, arrays, strategy)
-            checkpointing.best = patience.best
-            checkpointing.after(report.server_round, arrays)
-            return patience.is_over or _is_reached(config, line)
-
-        earlier = NOTHING
-        if checkpoint is not None:
-            stopped = len(recorder.lines) > before and _is_reached(config, recorder.lines[-1])
-            earlier = Earlier(checkpoint.server_round, patience.is_over or stopped)
+    @contextmanager
+    def explained_failures(self) -> Iterator[None]:
+        """Add to the failures that end a run what can be done about them."""
         try:
-            strategy.start(
-                grid,
-                models.record if checkpoint is None else checkpoint.models,
-                num_rounds=config.num_rounds,
-                train_config=settings,
-                on_round=on_round,
-                earlier=earlier,
-            )
-            best_round = patience.restore(strategy)
-            final = strategy.final_models(strategy.context.models)
-            arrays = {
-                f"{index}/{name}": array.numpy()
-                for index, model in enumerate(bank.models(final.record))
-                for name, array in model.items()
-            }
-            save_clusters(folder, strategy, task)
-            save_own_models(folder, strategy, final)
-            losses = None
-            if config.loss_matrix:
-                serial = config.engine == "local" and not by_flower
-                losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
-            if words := patience.words(len(recorder.lines)):
-                recorder.note(words)
-            ended = recorder.lines[:best_round]
-            end = (
-                divergence(config.task.loss, ended)
-                or worse_than_constant(strategy.evaluations)
-                or chance_level(config.task.loss, outputs, ended),
-                *refusals(recorder.lines),
-            )
-            for warning in filter(None, end):
-                recorder.warn(warning)
-            federation = strategy.federation
-            # A run that was resumed after its last round has had no round since.
-            recorder.clients(list(federation.clients.values()))
-            tracking.summary = recorder.finish(
-                arrays,
-                strategy.evaluations,
-                strategy.assignment,
-                losses,
-                federation.left_out,
-                config.pictures,
-                strategy.state.confusions,
-                truth.changes(strategy.context.server_round),
-                strategy.mixtures,
-                best_round,
-            )
-            return tracking.summary
+            yield
         except TrainingDiverged as error:
             # Nothing to go on from: the last checkpoint's models are about to diverge.
-            raise TrainingDiverged(f"{error}. {_other_rate(config)}") from error
+            raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from error
         except FederationError as error:
-            raise FederationError(f"{error}. {checkpointing.last()}") from error
+            raise FederationError(f"{error}. {self._checkpointing.last()}") from error
         except WriteFailed as error:
-            raise WriteFailed(f"{error}. {checkpointing.how_to_go_on()}") from error
+            raise WriteFailed(f"{error}. {self._checkpointing.how_to_go_on()}") from error
+
+    def _note_clients(self) -> None:
+        self._recorder.clients(list(self._strategy.federation.clients.values()))
+
+    def _chance_level(self, lines: Sequence[RoundLine]) -> str:
+        return chance_level(self._config.task.loss, self._task.num_outputs, lines)
+
+    def _diagnoses(self, lines: Sequence[RoundLine]) -> Iterator[str]:
+        """Yield what may be wrong with the results of a run that ended with these lines."""
+        end = (
+            divergence(self._config.task.loss, lines)
+            or worse_than_constant(self._strategy.evaluations)
+            or self._chance_level(lines)
+        )
+        yield from filter(None, (end, *refusals(self._recorder.lines)))
 
 
 @runtime_checkable

@@ -1,7 +1,5 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ FirstRound = Literal["random", "evaluate", "update", "farthest"]
 Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
+Wire = Literal["float32", "float16", "int8"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
@@ -51,6 +50,11 @@ class RunKeys:
         None,
         "rule that finds K (k=auto); silhouette_lone: few participants a cluster; folds: discovery in round 1, which "
         "may find no groups, and first_round=update; null: the strategy's own",
+    )
+    wire: Wire = setting(
+        "float32",
+        "bits in which models travel: down as they are, up as changes; float16 halves and int8 (a scale for each "
+        "array, rounded at random without bias) quarters the bytes. The server's models stay float32",
     )
     loss_data: LossData | None = setting(
         None,

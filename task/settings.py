@@ -1,7 +1,5 @@
 """The keys of `task`: data, how they are spread over clients, model and loss."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -132,8 +130,8 @@ class TaskConfig:
     data: str = setting(
         "digits",
         "digits, mnist, fashion_mnist, mnist_and_fashion, emnist, femnist, cifar10, cifar100, svhn, tiny_imagenet, "
-        "ag_news, amazon_reviews, cost2100, linear, lines or own (your files), hf:<folder or name> (a Hugging Face "
-        "data set), or a function as package.module:function",
+        "ag_news, amazon_reviews, cost2100, heart_disease, landmine, parkinsons, schools, linear, lines or own (your "
+        "files), hf:<folder or name> (a Hugging Face data set), or a function as package.module:function",
     )
     partition: str = setting(
         "rotation",

@@ -374,9 +374,9 @@ def test_losses_tell_what_training_begins_with(most: int, monkeypatch: pytest.Mo
     assert isinstance(network, Dense)
     assert network.first is not None
     # Clients in groups of their own, of several, and all in one; one pass of a large client's is divided.
-    monkeypatch.setattr("florets.task.training.full_steps._LEAST_ROWS", most)
-    monkeypatch.setattr("florets.task.training.full_steps._MULTIPLICATIONS", 0)
-    monkeypatch.setattr("florets.task.training.full_steps._CHUNK", 30)
+    monkeypatch.setattr("florets.task.training.full_steps.LEAST_ROWS", most)
+    monkeypatch.setattr("florets.task.training.full_steps.MULTIPLICATIONS", 0)
+    monkeypatch.setattr("florets.task.training.full_steps.MOST_ROWS", 30)
     losses, firsts = losses_and_first_outputs(
         network, states, parts, "cross_entropy", lambda own: int(np.argmin(own))
     )

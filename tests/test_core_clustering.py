@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.cluster.hierarchy import fcluster
 from scipy.spatial.distance import pdist, squareform
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from florets.strategies.base.models import orthonormal_rows
@@ -41,6 +42,7 @@ from florets.strategies.core.cluster import (
     ward_tree,
     within_sums,
 )
+from florets.strategies.core.kmeans import kmeans
 from florets.strategies.core.metrics import adjusted_rand_index, model_error
 from florets.strategies.shared.first_rounds import random_assignment
 from florets.strategies.shared.linked_groups import extended
@@ -59,6 +61,16 @@ def blobs(seed: int, num_clusters: int = 4, size: int = 6) -> tuple[FloatArray, 
     truth = np.repeat(np.arange(num_clusters), size)
     vectors = 2.0 - np.eye(num_clusters)[truth] + 0.05 * rng(seed).standard_normal((len(truth), num_clusters))
     return vectors, truth
+
+
+def test_kmeans_is_that_of_scikit_learn() -> None:
+    draws = rng(1)
+    for seed in range(12):
+        rows = draws.normal(size=(30 + seed, 3)) + 2 * draws.integers(0, 3, size=(30 + seed, 1))
+        weights = draws.uniform(1, 9, size=len(rows)) if seed % 2 else None
+        theirs = KMeans(2 + seed % 6, n_init=10, random_state=seed).fit_predict(rows, sample_weight=weights)
+        own = kmeans(rows, 2 + seed % 6, seed, weights)
+        assert np.array_equal(canonical(own), canonical(theirs.astype(np.int64)))
 
 
 @pytest.mark.parametrize("method", ["kmeans", "agglomerative", "finch"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from florets.client_app.mixing import WINDOW, learned_weights, mixture
+from florets.strategies.fedala.client import WINDOW, learned_weights, mixture
 from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.task.training.losses import counted
 from florets.task.training.settings import Training

@@ -26,7 +26,7 @@ from florets.task.training.scores import class_scores, value_scores
 from florets.task.training.settings import Training
 from florets.task.wire import MalformedMessage, kinds
 from florets.task.wire.evaluation import read_evaluation
-from florets.task.wire.replies import read_work
+from florets.task.wire.replies import take_work
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 5, 150]), st.integers(1, 40))
@@ -161,4 +161,4 @@ def test_scores_and_counts_that_cannot_be_are_refused(changes, message):
 )
 def test_work_that_cannot_be_is_refused(record):
     with pytest.raises(MalformedMessage, match="record 'work'"):
-        read_work(RecordDict({kinds.WORK: record}))
+        take_work(RecordDict({kinds.WORK: record}))

@@ -5,13 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client, State
-from florets.client_app.mixing import mixed
-from florets.client_app.training import Number, adapted, reply, reported, result_on, trained
+from florets.client_app.training import Number, reply, reported, result_on, trained
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
 from florets.task.training.figures import resampling, sums_of, target_sums
@@ -22,22 +20,8 @@ from florets.task.wire.evaluation import MIN_RECORDS, PartSums, pack_scores, pac
 from florets.task.wire.records import put
 
 
-def evaluate(client: Client) -> RecordDict:
-    """Test the model that came on this client's test set, and where the message asks for it a fine-tuned copy too.
-
-    Asked to, the client first makes a model of its own of it: by a gradient step on its training data, or mixed with
-    its own upper layers.
-    """
-    if kinds.OWN in client.content:
-        return answered(client, mixed(client)[0])
-    if alpha := client.number(kinds.ADAPTATION_STEP, 0):
-        own = adapted(client, client.states()[0], alpha)
-        return answered(client, {name: torch.from_numpy(values) for name, values in own.items()})
-    return answered(client)
-
-
-def answered(client: Client, own: State | None = None) -> RecordDict:
-    """Return the reply to a test of the model that came, or of this client's `own`."""
+def evaluate(client: Client, own: State | None = None) -> RecordDict:
+    """Test the model that came, or `own`, which this client made of it; on request a fine-tuned copy as well."""
     results, tuned = _tests(client, None if own is None else _loaded(client, own)), None
     if epochs := client.number(kinds.FINE_TUNE_EPOCHS, 0):
         tuning = replace(client.training, local_epochs=epochs, local_steps=None)
@@ -51,11 +35,11 @@ def answer_tests(
     client: Client, results: Mapping[TestedOn, Evaluated], tuned: Mapping[TestedOn, Evaluated] | None
 ) -> RecordDict:
     """Return the reply of a test, by the part of the data, and of the same after fine-tuning where that was asked."""
-    metrics = _told(client, results)
+    metrics = _metrics(client, results)
     if tuned is not None:
-        told = {kinds.TUNED + name: value for name, value in _told(client, tuned).items()}
-        # Both are tested on the same samples, whose number is told already.
-        metrics |= {name: value for name, value in told.items() if not name.endswith(kinds.NUM_EXAMPLES)}
+        tuned_metrics = {kinds.TUNED + name: value for name, value in _metrics(client, tuned).items()}
+        # Both are tested on the same samples, whose number is among the metrics already.
+        metrics |= {name: value for name, value in tuned_metrics.items() if not name.endswith(kinds.NUM_EXAMPLES)}
     content = reply(None, metrics)
     scores = results["test"].scores
     # The counts tell how many samples of each class a client has: a real node's owner decides on that.
@@ -99,7 +83,7 @@ def _in_unit(client: Client, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _tests(client: Client, arrays: Mapping[str, NDArray[Any]] | None = None) -> dict[TestedOn, Evaluated]:
-    """Return what a model comes to on the test set and, where the message asks for it, on the validation data."""
+    """Return the results of a model on the test set and, where the message asks for it, on the validation data."""
     return {part: result_on(client, part, arrays) for part in tested_parts(client)}
 
 
@@ -114,8 +98,8 @@ def _loaded(client: Client, own: State) -> dict[str, NDArray[Any]]:
     return {name: value.cpu().numpy() for name, value in own.items()}
 
 
-def _told(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, Number]:
-    """Return the metrics that a reply tells of one model."""
+def _metrics(client: Client, results: Mapping[TestedOn, Evaluated]) -> dict[str, Number]:
+    """Return a reply's metrics of one model."""
     metrics: dict[str, Number] = {}
     for part, found in results.items():
         prefix = kinds.VALIDATED if part == "validation" else ""

@@ -19,7 +19,8 @@ from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
 from florets.task.wire.evaluation import TestResult, read_evaluation
-from florets.task.wire.records import Record, filled, new_message, record_dict
+from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
+from florets.task.wire.records import entries, filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     Losses,
@@ -238,6 +239,8 @@ class Round:
         The algorithm's own client handlers.
     personal
         What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
+    narrowing
+        How models are sent in 16 or 8 bits; None: as they are.
     """
 
     server_round: int
@@ -256,6 +259,7 @@ class Round:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
+    narrowing: Narrowing | None = None
 
     @property
     def patience(self) -> Patience:
@@ -339,18 +343,22 @@ class Round:
         models: Mapping[str, ArrayRecord],
         settings: Mapping[str, float] | None = None,
         others: Mapping[str, Mapping[str, ArrayRecord]] | None = None,
+        handler: Handler | None = None,
     ) -> Plan[TestResult]:
         """Plan the evaluation in which each tester of `models` tests the model under its key.
 
-        `settings` and, for each tester, `others` say what it makes of the model first.
+        With a `handler` it tests what that handler makes of the model, of the `settings` and of its own `others`.
         """
         besides, records = self.evaluation, others or {}
         config = {**besides.settings, **(settings or {})}
-        requests = [
-            self.request(kinds.EVALUATE, client, models[client.key], config, records.get(client.key))
-            for client in self.testers
-            if client.key in models
-        ]
+
+        def request(client: Client) -> Request:
+            model, own = models[client.key], records.get(client.key)
+            if handler is None:
+                return self.request(kinds.EVALUATE, client, model, config, own)
+            return self.request_custom(handler, client, model, config, own, category="evaluate")
+
+        requests = [request(client) for client in self.testers if client.key in models]
         return Plan(requests, lambda _, content: besides.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
@@ -398,12 +406,19 @@ class Round:
         """
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
-        records: dict[str, Record] = {kinds.CONFIG: filled(self.config.copy(), own), **(others or {})}
+        sent: dict[str, ArrayRecord] = {**(others or {})}
         if arrays is not None:
-            records[kinds.ARRAYS] = arrays
-        content = record_dict(records)
+            sent[kinds.ARRAYS] = arrays
+        models = {}
+        if self.narrowing is not None:
+            own[kinds.WIRE] = self.narrowing.wire
+            models = {name: sent[name] for name in MODEL_RECORDS if name in sent}
+            sent |= {name: self.narrowing.record(record) for name, record in models.items()}
+            if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
+                models[kinds.ARRAYS] = self.models.one(int(str(kept)))
+        content = record_dict({kinds.CONFIG: filled(self.config.copy(), own), **sent})
         message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
-        return Request(client.key, message)
+        return Request(client.key, message, models)
 
     def query(
         self,
@@ -494,7 +509,13 @@ class Round:
         if any(request.key not in introduced for request in requests):
             introduced = {client.key: client.num_examples for client in self.online} | introduced
 
+        asked = {request.key: request for request in requests} if self.narrowing is not None else {}
+
         def checked(key: str, content: RecordDict) -> T:
+            if (request := asked.get(key)) is not None:
+                sent = request.message
+                config = entries(sent.content[kinds.CONFIG])
+                content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))
             return reading

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
-from florets.task.wire import MalformedMessage, kinds, payload_bytes
-from florets.task.wire.replies import Update, Work, read_work, total_work
+from florets.task.wire import MalformedMessage, payload_bytes
+from florets.task.wire.records import NotFinite
+from florets.task.wire.replies import Update, Work, take_work, total_work
 
 _SECONDS = 60.0
 
@@ -47,8 +48,6 @@ log = logging.getLogger("florets")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Words with a slash or a digit: paths, lines, sizes.
 _OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
-_NOT_FINITE = ("no finite number", "NaN or infinite values")
-"""Texts by which `task.wire.codec` refuses a loss and arrays that diverged."""
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
@@ -83,10 +82,11 @@ class Patience:
 
 @dataclass(frozen=True)
 class Request:
-    """A message and the key of the client that it goes to."""
+    """A message and the key of its client; `models` are the records that it holds in fewer bits, as they were."""
 
     key: str
     message: Message
+    models: Mapping[str, ArrayRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,12 @@ class Replies(Generic[T]):
     invalid
         Rule that the reply broke, by key.
     surplus
-        Rule that a reply broke beside those: a client's second one, by its key, or a stranger's, by its node.
+        Rule that a reply broke which is none of these: a client's second one, by its key, or a stranger's, by its
+        node.
     work
         What each valid reply cost its client, by key.
+    not_finite
+        Keys of the clients whose reply is invalid because it holds losses or arrays that are not finite.
     """
 
     ok: tuple[tuple[str, T], ...]
@@ -115,6 +118,7 @@ class Replies(Generic[T]):
     invalid: dict[str, str]
     surplus: dict[str, str] = field(default_factory=dict)
     work: Mapping[str, Work] = field(default_factory=dict)
+    not_finite: frozenset[str] = frozenset()
 
     @property
     def asked(self) -> int:
@@ -128,7 +132,8 @@ class Replies(Generic[T]):
 
     def of(self, contents: Mapping[str, U]) -> "Replies[U]":
         """Return the replies with what was made of the valid ones, by key."""
-        return Replies(tuple(contents.items()), self.error, self.missing, self.invalid, self.surplus, self.work)
+        ok = tuple(contents.items())
+        return Replies(ok, self.error, self.missing, self.invalid, self.surplus, self.work, self.not_finite)
 
     def rejected(self, keys: Container[str], reason: str) -> "Replies[T]":
         """Return the replies with those of `keys` made invalid, for a reason that only all of them together show."""
@@ -156,8 +161,7 @@ class Replies(Generic[T]):
     @property
     def has_diverged(self) -> bool:
         """Whether most of the replies that are lacking hold losses or arrays that are not finite."""
-        diverged = sum(any(words in reason for words in _NOT_FINITE) for reason in self.invalid.values())
-        return 2 * diverged > len(self.invalid) + len(self.error) + len(self.missing)
+        return 2 * len(self.not_finite) > len(self.invalid) + len(self.error) + len(self.missing)
 
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
@@ -204,6 +208,7 @@ def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
         invalid={key: reason for part in parts for key, reason in part.invalid.items()},
         surplus={key: reason for part in parts for key, reason in part.surplus.items()},
         work={key: cost for part in parts for key, cost in part.work.items()},
+        not_finite=frozenset().union(*(part.not_finite for part in parts)),
     )
 
 
@@ -262,6 +267,7 @@ def sort_replies(
     invalid: dict[str, str] = {}
     surplus: dict[str, str] = {}
     work: dict[str, Work] = {}
+    not_finite = set()
     for reply in replies:
         message_id = reply.metadata.reply_to_message_id
         key = keys.get(message_id)
@@ -279,18 +285,18 @@ def sort_replies(
             waiting.discard(message_id)
             content = reply.content
             try:
-                cost = read_work(content)
-                # Readers hold a reply to its records, and this one is beside them all.
-                if kinds.WORK in content:
-                    del content[kinds.WORK]
+                # Readers hold a reply to its records, of which this is none.
+                cost = take_work(content)
                 ok[key] = read(key, content)
                 work[key] = cost
             except MalformedMessage as problem:
                 invalid[key] = clean_reason(str(problem))
+                if isinstance(problem, NotFinite):
+                    not_finite.add(key)
     # By key and not by message id: a message that the network refused has none.
     missing = tuple(sorted({request.key for request in requests} - ok.keys() - error.keys() - invalid.keys()))
     in_order = tuple(sorted(ok.items(), key=lambda item: item[0]))
-    sorted_replies = Replies(in_order, error, missing, invalid, surplus, work)
+    sorted_replies = Replies(in_order, error, missing, invalid, surplus, work, frozenset(not_finite))
     if warn:
         sorted_replies.warn()
     return sorted_replies
@@ -396,7 +402,9 @@ class Meter:
             part.train_loss, part.samples = update.train_loss, update.num_examples
 
     def _part(self, key: str) -> ClientRound:
-        return self.clients.setdefault(key, ClientRound())
+        if (part := self.clients.get(key)) is None:
+            part = self.clients[key] = ClientRound()
+        return part
 
     def finish(self) -> None:
         """Close the round: its whole wall time becomes the part "total"."""

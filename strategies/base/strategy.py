@@ -45,6 +45,7 @@ from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
@@ -323,6 +324,10 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.federation.refresh(grid, config)
         self.federation.begin_round(server_round)
         unchanged = self._context is not None and arrays is self._context.models.record
+        models = self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config))
+        narrowing = self.context.narrowing if unchanged else None
+        if narrowing is None and self.run.wire != "float32":
+            narrowing = Narrowing(self.run.wire, [entry.name for entry in models.layout.entries if entry.is_trained])
         self._context = Round(
             server_round=server_round,
             seed=self.seed,
@@ -332,7 +337,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             participants=self.federation.sample(
                 self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
             ),
-            models=self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config)),
+            models=models,
             averaging=self.averaging.in_round(config, server_round),
             timeout=self.round_timeout,
             quorum=self.run.quorum,
@@ -341,6 +346,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,
             personal=self.personal,
+            narrowing=narrowing,
         )
 
     def aggregate_train(
@@ -361,7 +367,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in shared})
             combine = self._plan.combine or self.average
-            self._context = replace(context, models=context.models.replaced(combine(shared)))
+            models = context.models.replaced(combine(shared))
+            narrowing = None if context.narrowing is None else context.narrowing.fresh()
+            self._context = replace(context, models=models, narrowing=narrowing)
         weights = [update.num_examples for _, update in updates.ok]
         loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates.ok], weights=weights))
         return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})

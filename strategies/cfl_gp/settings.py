@@ -11,9 +11,6 @@ from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import Layout, kinds
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
-
 Quantise = Literal["none", "round", "truncate"]
 
 _FEW = 6
@@ -72,6 +69,10 @@ class CFLGPSettings(SharedLayers):
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
         lines += [*self._personal(run), *self._never_clustered(run)]
+        if self.quantise != "none" and run.wire != "float32":
+            lines.append(
+                f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
+            )
         if run.k == "auto" and run.choose_k != "folds":
             return [*lines, *self._never_finds_k(run)]
         needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"

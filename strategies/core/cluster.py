@@ -1,7 +1,6 @@
 """Clusters of the clients' vectors: k-means, Ward, FINCH, cosines; their centroids, numbering and match to models."""
 
 import sys
-import warnings
 from functools import cache
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.spatial.distance import cdist, pdist
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it ships no types
 
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.kmeans import kmeans
 
 # Imported for what it loads: a controller knows the libraries that are there when it is made.
 
@@ -203,7 +203,9 @@ def cluster(
         return of_cohort(rows, num_clusters, MOST_MERGED, rng)
     if method == "finch":
         return canonical(finch(rows, own, num_clusters))
-    return canonical(_kmeans(rows, num_clusters, int(rng.integers(2**31 - 1)), weights))
+    # Sums depend on the number of threads in their last bits.
+    with one_thread():
+        return canonical(kmeans(rows, num_clusters, int(rng.integers(2**31 - 1)), weights))
 
 
 def ward(rows: FloatArray, num_clusters: int) -> IntArray:
@@ -259,23 +261,6 @@ def nearest_centroid(vectors: FloatArray, centroids: FloatArray) -> IntArray:
     distances: FloatArray = cdist(finite_losses(vectors), centroids)
     nearest: IntArray = np.argmin(distances, axis=1).astype(np.int64)
     return nearest
-
-
-def _kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray | None) -> IntArray:
-    # Here, for its import takes a second, and most strategies never come here. Before the limit on threads.
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    model = KMeans(n_clusters=num_clusters, init="k-means++", n_init=10, random_state=seed)
-    # k-means adds up chunks of 256 rows in the order in which its threads finish: with one thread, equal
-    # seeds give equal sums to the last bit.
-    with one_thread(), warnings.catch_warnings():
-        # Rows that differ only in their last bits can fall together when k-means centres them: fewer
-        # clusters then come out, which is this module's documented outcome for rows that cannot be told
-        # apart.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        labels: IntArray = model.fit_predict(rows, sample_weight=weights).astype(np.int64)
-    return labels
 
 
 def ward_tree(vectors: FloatArray) -> FloatArray:

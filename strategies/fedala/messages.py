@@ -11,6 +11,7 @@ from florets.task.wire.records import Entry, Layout, MalformedMessage, Vector
 from florets.task.wire.replies import Update
 
 TRAIN_MIXED = "florets.strategies.fedala.client:train_mixed"
+EVALUATE_MIXED = "florets.strategies.fedala.client:evaluate_mixed"
 
 
 def mix_layout(layers: Layout) -> Layout:

@@ -12,7 +12,7 @@ from florets.strategies.base.method import PersonalMethod
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import State
 from florets.strategies.core import BoolArray, FloatArray
-from florets.strategies.fedala.messages import TRAIN_MIXED, MixedUpdate, mix_layout
+from florets.strategies.fedala.messages import EVALUATE_MIXED, TRAIN_MIXED, MixedUpdate, mix_layout
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import last_layer, sent_layout
 from florets.strategies.shared.personal_models import OneGroup, PersonalModels
@@ -20,8 +20,6 @@ from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
-
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,7 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
             {key: models.one(groups[key]) for key in keys},
             self._settings(),
             {key: self._own(key, models) for key in keys},
+            EVALUATE_MIXED,
         )
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
@@ -176,7 +175,7 @@ class FedALA(OneGroup[FedALASettings, FedALAState]):
 
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, batches of 10, 80 % of the data and the last
     layer are the released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no
-    weights in that round; passes are capped; see `florets.client_app.mixing`.
+    weights in that round; passes are capped; see `florets.strategies.fedala.client`.
     """
 
     Settings = FedALASettings

@@ -1,7 +1,5 @@
 """FedClust: clients are grouped once, by the last layer of models that they trained alone, then FedAvg in each."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -18,8 +18,6 @@ from florets.task.randomness import Purpose
 from florets.task.wire import Layout
 from florets.task.wire.replies import Update
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
 
 @dataclass(frozen=True)
 class FeSEMSettings(SharedLayers):

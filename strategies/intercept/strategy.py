@@ -78,8 +78,8 @@ class InterceptSettings(Settings):
         if run.task.loss != "reconstruction":
             return []
         return [
-            "personal=intercept: shifts logits or one value, and task.loss=reconstruction has neither; use another "
-            "strategy."
+            "personal=intercept: shifts logits or one value, and task.loss=reconstruction has neither; use "
+            "personal=none."
         ]
 
 

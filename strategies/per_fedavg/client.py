@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import Module, Parameter
 
-from florets.client_app.client import Client
-from florets.client_app.training import augmentation, sample_weights, trained
+from florets.client_app.client import Client, State
+from florets.client_app.handlers.evaluate import evaluate
+from florets.client_app.training import augmentation, gradient_of, sample_weights, trained
 from florets.task.randomness import Purpose
 from florets.task.training.losses import Objective, Term, count, per_sample_losses, targets_of
 from florets.task.training.modules import outputs_of, torch_random
@@ -131,3 +132,28 @@ def train_adapted(client: Client) -> RecordDict:
     )
     arrays, loss = trained(client, client.states()[0], objective=Objective((term,), weights, augment=augment))
     return pack(Update, values=arrays, train_loss=loss, num_examples=client.num_examples)
+
+
+def evaluate_adapted(client: Client) -> RecordDict:
+    """Test the model that came after a gradient step on this client's training data; with a step of 0 as it is."""
+    alpha = client.number(kinds.ADAPTATION_STEP)
+    return evaluate(client, adapted(client, client.states()[0], alpha) if alpha else None)
+
+
+def adapted(client: Client, state: State, alpha: float) -> dict[str, Tensor]:
+    """Return a model after one gradient step of size alpha on all of this client's training data.
+
+    Source: Fallah et al. 2020 (Per-FedAvg): what a client does with the common model before it uses it.
+    """
+    # A use of the model and no training: on the data as they are, and by the whole gradient.
+    objective, whole = Objective(weights=sample_weights(client)), client.training.unclipped()
+    gradients, _ = gradient_of(client, state, objective, whole)
+    values = client.names(kinds.UNTRAINED)
+    return {
+        name: torch.from_numpy(
+            state[name].numpy() - step.dtype.type(alpha) * step
+            if step.dtype.kind == "f" and name not in values
+            else step
+        )
+        for name, step in gradients.items()
+    }

@@ -14,6 +14,7 @@ from florets.task.wire.evaluation import TestResult
 from florets.task.wire.replies import Update, read_update
 
 TRAIN_ADAPTED = "florets.strategies.per_fedavg.client:train_adapted"
+EVALUATE_ADAPTED = "florets.strategies.per_fedavg.client:evaluate_adapted"
 
 
 @dataclass(frozen=True)
@@ -78,4 +79,5 @@ class PerFedAvg(Strategy[PerFedAvgSettings, State]):
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has taken part adapt the model, and test what comes of it."""
         alpha = self.settings.alpha if self.settings.test_alpha is None else self.settings.test_alpha
-        return context.test(dict.fromkeys(self.assignment, context.models.one(0)), {kinds.ADAPTATION_STEP: alpha})
+        models = dict.fromkeys(self.assignment, context.models.one(0))
+        return context.test(models, {kinds.ADAPTATION_STEP: alpha}, handler=EVALUATE_ADAPTED)

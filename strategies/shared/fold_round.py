@@ -14,7 +14,7 @@ from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
-from florets.strategies.core.folds import Groups, discover
+from florets.strategies.core.folds import LEAST_GAIN, Groups, discover
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
@@ -446,10 +446,10 @@ class FoldRound:
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(self, k: int | None, context: Round, level: float = 0.005, tolerance: float | None = None) -> Found:
+    def decide(self, k: int | None, context: Round, level: float = 0.005, least_gain: float = LEAST_GAIN) -> Found:
         """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
 
-        See `core.folds.discover` for `level` and `tolerance`; the others are clients with too few samples.
+        See `core.folds.discover` for `level` and `least_gain`; the others are clients with too few samples.
         """
         keys = sorted(self.rows)
         if len(keys) < 2:
@@ -463,7 +463,7 @@ class FoldRound:
         permutations = math.ceil(2 / level - 1e-9) - 1
         tested = np.array([key not in self.short for key in keys])
         groups = discover(
-            folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng, tested=tested
+            folds, wanted, level=level, least_gain=least_gain, permutations=permutations, rng=rng, tested=tested
         )
         evidence = Evidence.of(groups, keys, k is not None, level)
         if groups.verdict != "groups":

@@ -30,9 +30,6 @@ def global_prototypes(prototypes: Sequence[FloatArray], counts: Sequence[IntArra
     return sums / total[classes, np.newaxis], classes
 
 
-# ruff: noqa: RUF009 - `key` is dataclasses.field with a help text, safe as a default
-
-
 @dataclass(frozen=True)
 class PrototypeSettings(Settings):
     """The head's layer, whose inputs are the features, and what features of classes need."""
@@ -61,7 +58,7 @@ class PrototypeSettings(Settings):
             return []
         return [
             f"task.loss={run.task.loss}: {self.features}, so the task must have some; use "
-            "task.loss=cross_entropy, or another strategy."
+            "task.loss=cross_entropy, or another method."
         ]
 
 

@@ -130,7 +130,7 @@ class Words:
     @property
     def p(self) -> str:
         """The p value of the search for groups, in words."""
-        return p_text(self.advice.finding.p_value)
+        return p_words(self.advice.finding.p_value)
 
     @property
     def verdict(self) -> tuple[str, str]:
@@ -333,8 +333,8 @@ class Words:
             )
             yield (
                 f"What sets {self.named(apart)} apart is the scale of the inputs: once each {self.site} "
-                f"standardises its own inputs the difference is gone ({p_text(after.p_value)}). Look for other units "
-                "or instruments, and declare them (scale in node.toml)."
+                f"standardises its own inputs the difference is gone ({p_words(after.p_value)}). Look for other "
+                "units or instruments, and declare them (scale in node.toml)."
             )
         for reason in advice.evidence.reasons:
             yield self._reason(reason)
@@ -496,6 +496,6 @@ def listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def p_text(p_value: float | None) -> str:
-    """Return a p value as it is written."""
+def p_words(p_value: float | None) -> str:
+    """Return the p value of a test in a sentence."""
     return "no test" if p_value is None else f"p = {p_value:.2g}"

@@ -20,7 +20,7 @@ from florets.task.training.loop import PlainOptimizer
 from florets.task.training.losses import per_sample_losses, targets_of
 from florets.task.training.networks import Dense
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import _CHUNK, _LEAST_ROWS, _MULTIPLICATIONS, Share, Trained, join, means_of
+from florets.task.training.vectorised import LEAST_ROWS, MOST_ROWS, MULTIPLICATIONS, Share, Trained, join, means_of
 
 _LEAST_GAIN = 1.5
 """Below that ratio of the two ways' multiplications the plain one is as fast."""
@@ -119,14 +119,14 @@ def losses_and_first_outputs(
     """
     assert network.first is not None
     stacks = {name: torch.stack([state[name] for state in states]) for name in network.names}
-    most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // stacks[network.first.weight].numel()))
+    most = max(LEAST_ROWS, min(MOST_ROWS, MULTIPLICATIONS // stacks[network.first.weight].numel()))
     losses, firsts = np.empty((len(parts), len(states))), []
     for begin, end in _groups(parts, most):
         x, y = join(parts[begin:end])
         layers, each = [], []
         with torch.no_grad():
-            for start in range(0, len(x), _CHUNK):
-                x_part, y_part = x[start : start + _CHUNK], y[start : start + _CHUNK]
+            for start in range(0, len(x), MOST_ROWS):
+                x_part, y_part = x[start : start + MOST_ROWS], y[start : start + MOST_ROWS]
                 targets = targets_of(x_part, y_part, loss)
                 layers.append(network.first_outputs(stacks, x_part.flatten(1)))
                 outputs = network.after_first(stacks, layers[-1])

@@ -1,7 +1,5 @@
 """`Training`: local training as it is configured, as it travels in messages, and as the client's loop takes it."""
 
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with a help text, safe as a default
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -109,6 +107,10 @@ class Training:
             weight_decay=self.weight_decay / fraction,
             clip_norm=None if self.clip_norm is None else self.clip_norm / fraction,
         )
+
+    def unclipped(self) -> Self:
+        """Return the training by the whole gradient of each step."""
+        return replace(self, clip_norm=None)
 
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""

@@ -23,9 +23,9 @@ from florets.task.training.networks import Convolutions, Dense, Mapped, Network,
 from florets.task.training.scores import Scores, scores_of
 from florets.task.training.settings import Training
 
-# Samples of one forward pass on a CPU, where what a pass returns should stay in the cache.
-_CHUNK = 2000
-_MULTIPLICATIONS, _LEAST_ROWS = 5 * 10**7, 64
+MOST_ROWS = 2000
+"""Samples of one forward pass of dense layers on a CPU, whose outputs should stay in the cache."""
+MULTIPLICATIONS, LEAST_ROWS = 5 * 10**7, 64
 """Of one product of dense layers: enough to hide what a call costs. Fewer samples than these make a slow product."""
 _CHUNK_OF_CONVOLUTIONS = 100
 
@@ -234,7 +234,7 @@ def joined_losses(
     most = _CHUNK_OF_CONVOLUTIONS
     if isinstance(network, Dense):
         widest = 1 if network.first is None else stacks[network.first.weight].numel()
-        most = max(_LEAST_ROWS, min(_CHUNK, _MULTIPLICATIONS // widest))
+        most = max(LEAST_ROWS, min(MOST_ROWS, MULTIPLICATIONS // widest))
     losses = []
     with torch.inference_mode():
         for x, y in _passes(parts, _samples_at_once(module, len(states), parts, most)):
@@ -322,7 +322,7 @@ def _passed(
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of all samples, and each one's loss, of a module that `state` has been loaded into."""
     set_mode(module, False)
-    chunk = CHUNK if isinstance(network, Convolutions) else _CHUNK
+    chunk = CHUNK if isinstance(network, Convolutions) else MOST_ROWS
     outputs, losses = [], []
     with torch.inference_mode():
         for x_part, y_part in _passes(parts, _samples_at_once(module, 1, parts, chunk)):

@@ -30,6 +30,7 @@ from florets.task.wire.records import (
     Entry,
     Layout,
     MalformedMessage,
+    NotFinite,
     Record,
     array_record,
     config_record,
@@ -99,7 +100,7 @@ class Number(Item):
             return value
         # Of an integer beyond every float `isfinite` itself would raise OverflowError.
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
-            raise MalformedMessage(f"{name} is no finite number")
+            raise NotFinite(f"{name} is not a finite number")
         if not self.least <= value <= self.most:
             raise MalformedMessage(f"{name} is {_shown(value)}, not from {self.least:g} to {self.most:g}")
         return float(value)
@@ -127,7 +128,7 @@ class Flag(Item):
 
 @dataclass(frozen=True)
 class Text(Item):
-    """A text; `problem` returns why a text is refused, or None."""
+    """Text; `problem` returns why it is refused, or None."""
 
     name: str = ""
     problem: Callable[[str], str | None] = lambda _: None
@@ -136,7 +137,7 @@ class Text(Item):
     def checked(self, name: str, value: Any, sizes: Sizes) -> str:
         """Return the text."""
         if not isinstance(value, str):
-            raise MalformedMessage(f"{name} is a {type(value).__name__} and must be a text")
+            raise MalformedMessage(f"{name} is a {type(value).__name__} and must be text")
         if problem := self.problem(value):
             raise MalformedMessage(f"{name}={value[:60]!r} {problem}")
         return value
@@ -244,7 +245,7 @@ class Tensor(Item):
                 raise MalformedMessage(f"array {name!r} is {value.dtype}{list(sent)}, {size} for {dim}, not {wanted}")
         values = read_array(value, Entry(name, sent, self.dtype, 0))
         if self.dtype.startswith("float") and np.count_nonzero(np.isfinite(values)) != values.size:
-            raise MalformedMessage(f"array {name!r} holds NaN or infinite values")
+            raise NotFinite(f"array {name!r} holds NaN or infinite values")
         if self.most is not None and np.abs(values).max(initial=0) > self.most:
             raise MalformedMessage(f"array {name!r} holds a value beyond {self.most:g}")
         return values.astype(np.float64) if self.double else values

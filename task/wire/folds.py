@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from florets.task.wire.records import MalformedMessage
+from florets.task.wire.records import NotFinite
 
 Upload = Literal["projection", "signs", "full"]
 Float32 = npt.NDArray[np.float32]
@@ -112,7 +112,7 @@ class RowForm:
             return signs.astype(np.float32)
         rows = sent.astype(np.float32)
         if not np.isfinite(rows).all():
-            raise MalformedMessage("the rows of the folds hold NaN or infinite values")
+            raise NotFinite("the rows of the folds hold NaN or infinite values")
         return rows
 
 

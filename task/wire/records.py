@@ -80,6 +80,12 @@ def record_dict(records: Mapping[str, Record]) -> RecordDict:
     return content
 
 
+def taken(content: RecordDict, name: str) -> Record | None:
+    """Take a record out of a message's content and return it; None where it has none of this name."""
+    record: Record | None = content.__dict__[_DATA].pop(name, None)
+    return record
+
+
 def put(content: RecordDict, records: Mapping[str, Record]) -> None:
     """Put records into a message's content, under names that it does not have yet."""
     data = content.__dict__[_DATA]
@@ -107,10 +113,10 @@ def _empty(kind: type[_Any]) -> _Any:
     return restored(kind, {})
 
 
-def array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
-    """Return ``Array(dtype, shape, "numpy.ndarray", data)``, without its search for how it was called."""
+def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
+    """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
     made = Array.__new__(Array)
-    made.__dict__.update(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
+    made.__dict__.update(dtype=dtype, shape=shape, stype=stype, data=data)
     return made
 
 
@@ -192,14 +198,15 @@ def payload_bytes(content: RecordDict) -> int:
     for name, record in entries(content).items():
         if name == kinds.WORK:
             continue
+        values = entries(record)
         if isinstance(record, ArrayRecord):
-            total += sum(len(array.data) for array in entries(record).values())
-        elif isinstance(record, (MetricRecord, ConfigRecord)):  # a union costs more than all the rest
-            values = entries(record).values()
-            others = [value for value in values if type(value) not in _NUMBERS]
-            total += _NUMBER_BYTES * (len(values) - len(others)) + sum(map(_value_bytes, others))
-            if kinds.HANDLER in record:
-                total -= _value_bytes(record[kinds.HANDLER])
+            for array in values.values():
+                total += len(array.data)
+            continue
+        for value in values.values():
+            total += _NUMBER_BYTES if type(value) in _NUMBERS else _value_bytes(value)
+        if kinds.HANDLER in values:
+            total -= _value_bytes(values[kinds.HANDLER])
     return total
 
 
@@ -233,6 +240,10 @@ class MalformedMessage(ValueError):
 
     All that reads messages raises it: `read` and `read_*` in this folder and in the algorithms' `messages`.
     """
+
+
+class NotFinite(MalformedMessage):
+    """A number or an array is not finite, as those of a model that diverged."""
 
 
 @dataclass(frozen=True)
@@ -437,7 +448,7 @@ class Layout:
                 raise MalformedMessage(f"array {entry.name!r} is missing")
             parts.append(read_array(arrays[entry.name], entry))
         if not _are_finite(parts):
-            raise MalformedMessage("the arrays hold NaN or infinite values")
+            raise NotFinite("the arrays hold NaN or infinite values")
         return PackedVector(tuple(parts), self.size)
 
     def arrays(self, vector: Vector) -> dict[str, Array]:

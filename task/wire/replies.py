@@ -18,6 +18,7 @@ from florets.task.wire.records import (
     Vector,
     entries,
     largest_values,
+    taken,
 )
 
 Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
@@ -182,10 +183,10 @@ class Work:
 
 def total_work(parts: Iterable[Work]) -> Work:
     """Return the cost of several replies together."""
-    total = Work()
+    seconds, gradients, losses = 0.0, 0, 0
     for part in parts:
-        total = Work(total.seconds + part.seconds, total.gradients + part.gradients, total.losses + part.losses)
-    return total
+        seconds, gradients, losses = seconds + part.seconds, gradients + part.gradients, losses + part.losses
+    return Work(seconds, gradients, losses)
 
 
 MOST_PASSES = 10**15
@@ -193,9 +194,9 @@ MOST_SECONDS = 1e8
 _COST = {"seconds", "gradients", "losses"}
 
 
-def read_work(content: RecordDict) -> Work:
-    """Return what a reply says of its cost; nothing where it does not."""
-    record = entries(content).get(kinds.WORK)
+def take_work(content: RecordDict) -> Work:
+    """Take out of a reply what it says of its cost and return it; nothing where it says nothing."""
+    record = taken(content, kinds.WORK)
     if record is None:
         return Work()
     sent = entries(record) if isinstance(record, ConfigRecord) else {}

@@ -32,6 +32,7 @@ Usage
                                                 and which method fits
   florets reproduce <item>                      a table of many runs;
                                                 --list names all
+  florets leaderboard data_dir=<folder>         every method on nine federations
   florets resume=<folder>                       continue an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the
@@ -54,10 +55,10 @@ Options
                   jobs whose code was edited are run again
   --debug         show Python's traceback on errors
   --version       print the version and exit
-  -h, --help      this text; with strategy=<module>:<Class> also its keys;
+  -h, --help      this text; with strategy=<name> that strategy and its keys;
                   after advise, assign, check, discover, export, extend,
-                  new, plan, predict, reproduce, show-partition, tune or
-                  watch: help on that command
+                  leaderboard, new, plan, predict, reproduce,
+                  show-partition, tune or watch: help on that command
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
@@ -70,14 +71,11 @@ Exit code: 0 success; 1 a run or a job of a sweep failed; 2 the
 configuration was refused before training."""
 
 
-def help_text(width: int = 110, own: str | None = None) -> str:
-    """Return the whole text, wrapped to `width` columns.
-
-    The strategy `own`, a `package.module:Class`, is listed with the installed ones; ConfigError where there is none.
-    """
+def help_text(width: int = 110) -> str:
+    """Return the whole text, wrapped to `width` columns."""
     presets = [(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
     parts = [_USAGE, _section("Presets (experiment=...)", presets, width)]
-    settings, broken = _strategies(own)
+    settings, broken = _strategies()
     strategies = [(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
     strategies.append(("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
     parts.append(_section("Strategies (strategy=...)", strategies + broken, width))
@@ -90,6 +88,22 @@ def help_text(width: int = 110, own: str | None = None) -> str:
     parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train."), width))
     parts.append(_section("Keys of strategies", _strategy_keys(settings), width))
     return "\n\n".join(parts)
+
+
+def strategy_help(strategy: str, width: int = 110) -> str:
+    """Return what one strategy is and the keys that it has; `strategy` is a name or a `package.module:Class`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such strategy.
+    """
+    problems: list[str] = []
+    if (settings := read_strategy(strategy, problems)) is None:
+        raise ConfigError(problems)
+    head = "\n".join(wrap(f"{find_strategy(strategy).id}: {str(settings.__doc__).splitlines()[0]}", width))
+    keys = _section("Its keys, with their defaults", _keys(settings, "strategy."), width)
+    return f"{head}\n\n{keys}\n\nflorets --help lists the keys that every strategy shares."
 
 
 def _comment(group: str, name: str) -> list[str]:
@@ -113,7 +127,7 @@ def _values(kind: type, field: "Field[Any]") -> str:
     return " | ".join([default, *(word for word in words if word != default)])
 
 
-def _strategies(own: str | None) -> tuple[dict[str, type[Settings]], list[tuple[str, str]]]:
+def _strategies() -> tuple[dict[str, type[Settings]], list[tuple[str, str]]]:
     """Return the settings of all strategies by name, and why one that a package offers cannot be used."""
     found: dict[str, type[Settings]] = {}
     broken: list[tuple[str, str]] = []
@@ -123,11 +137,6 @@ def _strategies(own: str | None) -> tuple[dict[str, type[Settings]], list[tuple[
         except UnknownStrategy as error:
             # Another package's fault must not take the help away.
             broken.append((name, f"cannot be used: {error}"))
-    if own is not None:
-        problems: list[str] = []
-        if (settings := read_strategy(own, problems)) is None:
-            raise ConfigError(problems)
-        found.setdefault(find_strategy(own).id, settings)
     return found, broken
 
 
