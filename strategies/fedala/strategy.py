@@ -32,7 +32,7 @@ class FedALASettings(Settings):
         10, "samples of a step of the weights; null: those of a step of training (train.batch_size)", least=1
     )
     sample_fraction: float = setting(
-        0.8, "part of a client's training data that weights are learned on", above=0, most=1
+        0.8, "fraction of a client's training data on which weights are learned", above=0, most=1
     )
     tolerance: float = setting(
         0.01, "first weights have converged once 10 passes' losses have a smaller standard deviation", least=0
