@@ -40,7 +40,7 @@ _ONE_CLASS = (
 
 
 class Groups:
-    """Groups of clients, as a discovery found them.
+    """Groups of clients, as a discovery returned them.
 
     Parameters
     ----------

@@ -135,7 +135,7 @@ class Session:
     def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
         """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
 
-        Only where all messages of a node come to one process: elsewhere (a deployed node starts a process for each
+        Only where all messages of a node reach one process: elsewhere (a deployed node starts a process for each
         message, Ray's are drawn from a pool) the next message would not find them.
         """
         token = config.get(kinds.BANK)

@@ -8,8 +8,8 @@ from florets.reports.console import say
 
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and which method fits? Searches for groups, then compares FedAvg (plain, with
-  fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with the answer that ignores its
-  input. Each method is tried with three learning rates and trained until it no longer improves on validation records.
+  fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with a constant prediction.
+  Each method is tried with three learning rates and trained until it no longer improves on validation records.
   Keys are those of an experiment, without a strategy and k; a given train.learning_rate or num_rounds is kept:
 
     florets advise                                           the quickstart's clients

@@ -134,7 +134,7 @@ def lines(plan: Plan) -> list[str]:
     table = [["each time", "times", "messages", "down", "up"]]
     table += [[p.name, str(p.times), str(p.messages), size(p.down), size(p.up)] for p in plan.parts]
     table.append(["total", "", str(plan.total("messages")), size(plan.total("down")), size(plan.total("up"))])
-    told = [
+    lines = [
         f"{plan.experiment}, {plan.strategy}, seed {plan.seed}: {counted(plan.clients, 'client')}, "
         f"{counted(plan.models, 'model')} of {number(plan.parameters)} parameters ({size(plan.model_bytes)} each), "
         f"{counted(plan.rounds, 'round')}",
@@ -143,15 +143,15 @@ def lines(plan: Plan) -> list[str]:
         "",
     ]
     if plan.models > 1:
-        told.append(
+        lines.append(
             f"If all {plan.models} models went to every participant in each round, the total would be "
             f"{size(plan.most_down)} down."
         )
-    told.append(
+    lines.append(
         f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "
         f"{size(plan.memory['server'])} the server alone, {size(plan.memory['client'])} a client of its own."
     )
-    return told
+    return lines
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Messages and contexts as bytes for another process, without what Flower's objects hold beside their values.
+"""Messages and contexts as bytes for another process, without what else Flower's objects hold.
 
 Pickled as it is, a message takes twice as long: each record brings its two checking functions, and each object is
 asked how it wants to be pickled. What is read was written by this process, or by one that it has started.
@@ -76,7 +76,7 @@ def _arrays_apart(record: ArrayRecord) -> _Reduced:
     arrays = entries(record).items()
     if any(type(values) is not Array for _, values in arrays):
         return record.__reduce_ex__(5)
-    # What an array has noted beside its values, such as their hash, is found again where it is asked for.
+    # What else an array has noted, such as its values' hash, is computed again on request.
     return _arrays, ({name: (values.dtype, values.shape, values.data, values.stype) for name, values in arrays},)
 
 

@@ -111,7 +111,7 @@ class Cell:
 
     @property
     def record_path(self) -> Path:
-        """File beside the folder that says how the run ended."""
+        """File next to the folder that says how the run ended."""
         return self.folder.with_name(f"{self.folder.name}.json")
 
     @property

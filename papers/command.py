@@ -65,8 +65,8 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     code = _show(after, folder, request)
     busy = [cell for cell in in_order(table.places) if table.progress(cell).note == BUSY]
     if left := [cell for cell in busy if after.progress(cell).state != "finished"]:
-        told = f"{counted(len(left), 'cell')} left to another command that is running"
-        say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
+        left_words = f"{counted(len(left), 'cell')} left to another command that is running"
+        say(f"florets: {left_words}; once it has ended, give this one again: {same}", sys.stderr)
         return 1
     return code
 

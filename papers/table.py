@@ -13,7 +13,7 @@ from florets.papers.cells import Cell, Place, Progress, in_order
 from florets.papers.items import Item, Line
 from florets.papers.measures import Measure, by_accuracy, read_measure
 from florets.papers.ranks import Ranking, ranked
-from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, Reference, Verdict
+from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, WIDE, Reference, Verdict
 from florets.reports import tables
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
@@ -439,7 +439,7 @@ def compared_grid(table: Table) -> list[list[str]]:
 
 
 def verdict_words(table: Table) -> str:
-    """Return how many of our values stand beside a published one, and how they compare; empty where none does."""
+    """Return how many of our values have a published one, and how they compare; empty where none does."""
     compared = [_verdict(entry) for _, entry in table.comparisons()]
     if not compared:
         return ""
@@ -464,7 +464,7 @@ def _counted_as(verdict: Verdict) -> str:
 
 def _rank(kind: str) -> int:
     """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
-    order = ("within the paper's spread", "within", "never", OFF, "not finished", NOT_RUN)
+    order = ("within the paper's spread", "within", "never", WIDE, OFF, "not finished", NOT_RUN)
     return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
 
 
@@ -483,5 +483,5 @@ def code_words(table: Table) -> str:
     """Return by how many versions of the code the finished runs were made; empty where it is one."""
     finished = (progress.values for found in table.found.values() for progress in found.values())
     versions = len({str(values["code"]) for values in finished if values.get("code")})
-    told = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
-    return told if versions > 1 else ""
+    note = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
+    return note if versions > 1 else ""

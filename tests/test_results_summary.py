@@ -22,7 +22,7 @@ from florets.reports.summary import (
 )
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.context import confusions_of
+from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 from florets.studies.one_run import headline
 from florets.studies.sweep.jobs import JobResult, Jobs

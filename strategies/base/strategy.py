@@ -14,14 +14,11 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from florets.strategies.base.context import (
-    EvaluationSettings,
     Plan,
     Round,
-    confusions_of,
-    evaluation_of,
     handler_paths,
-    mean_results,
 )
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
@@ -158,7 +155,7 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Learn from the round's valid updates, beside their average; by default nothing.
+        """Learn from the round's valid updates, in addition to averaging them; by default nothing.
 
         Called once a round, after the updates were checked and before they are averaged. It may change the state,
         and `assignment`, which is then overwritten by the updates' own models; not the updates, nor the models.
@@ -173,7 +170,7 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def own_models(self, models: Models) -> dict[str, FloatArray] | None:
-        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        """Return the model (R,) of each client that has one besides the final `models`; None where none can have."""
         return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:

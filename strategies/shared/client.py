@@ -22,7 +22,7 @@ from florets.task.wire.folds import RowForm
 
 
 def train_folds(client: Client) -> RecordDict:
-    """Do as `train` on all data, and send beside the update what the folds changed in the common model.
+    """Do as `train` on all data, and send with the update what the folds changed in the common model.
 
     The common model is the one to train, or the record `common` where the federation has trained on since.
     """

@@ -77,7 +77,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 
     It never raises. Without validation data there is nothing to choose by, and the figure is None.
 
-    `alone`: whether no other job runs at the same time; beside others a job shows no progress bar.
+    `alone`: whether no other job runs at the same time; in parallel a job shows no progress bar.
     """
     title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
@@ -104,7 +104,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         raise
     except Exception as error:  # whatever ends a job, the others go on and the summary names it
         failure = one_run.explain(error)
-        # These say all; beside a disk that is full there is no room for a traceback either.
+        # These say all; on a full disk there is no room for a traceback either.
         if not isinstance(error, ConfigError | WriteFailed):
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
@@ -127,9 +127,9 @@ def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
-    told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
+    note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
     with part_of(sweep.folder):
-        return go_on(config, overrides, folder, sweep.engine)[0], told
+        return go_on(config, overrides, folder, sweep.engine)[0], note
 
 
 def _record(sweep: Sweep, number: int, job: JobResult) -> None:
