@@ -274,6 +274,7 @@ class _Run:
             yield
         except TrainingDiverged as error:
             # Nothing to go on from: the last checkpoint's models are about to diverge.
+            self._checkpointing.drop()
             raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from error
         except FederationError as error:
             raise FederationError(f"{error}. {self._checkpointing.last()}") from error
@@ -324,10 +325,11 @@ def _prepared(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
 def _other_rate(config: Config) -> str:
     """Return what to do about training that has diverged."""
     rate = config.train.learning_rate
+    what = "inputs" if config.task.loss == "cross_entropy" else "inputs or targets"
     return (
         f"Training has diverged, most likely because the learning rate ({rate:g}) is too high: start again with "
-        f"train.learning_rate={rate / 3:.2g}, and lower it further if need be; inputs of a large scale should be "
-        "standardised"
+        f"train.learning_rate={rate / 3:.2g}, and lower it further if need be; {what} of a large scale "
+        "should be standardised"
     )
 
 
