@@ -74,7 +74,7 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path: Path, settings: str) -> None:
     folders = []
     for engine in ("local", "flwr"):
-        given = f"strategy={settings}".split()
+        given = f"batch_clients=off strategy={settings}".split()
         done = florets(f"engine={engine}", *given, f"results_dir={tmp_path / engine}")
         assert done.returncode == 0, done.stdout + done.stderr
         (models,) = (tmp_path / engine).rglob("models.safetensors")
