@@ -13,8 +13,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines.jobs import num_workers
 from florets.engines.ray_cluster import check_address
+from florets.engines.worker_count import num_workers
 from florets.reports.console import counted, say
 from florets.reports.summary import RunSummary
 
@@ -67,6 +67,11 @@ def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resum
         from florets.engines import flower_run
 
         return flower_run.run_in(folder, config, resume)
+    if config.clients_per_node > 1:
+        raise ConfigError(
+            f"clients_per_node={config.clients_per_node}: engine={config.engine} has no nodes that host clients; "
+            "leave it out, or use engine=flwr."
+        )
     with _local_grid(config) as grid:
         from florets.server_app.experiment import run_experiment
 

@@ -1,11 +1,11 @@
 """Cells of an item: which runs it is made of, in what order, and how far each is."""
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,13 +13,15 @@ from florets.conf.overrides import quote, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, beyond_defaults, results_folder
 from florets.conf.schema import Config
-from florets.engines import jobs
-from florets.engines.go_on import finished_run, plain, same_settings
 from florets.papers.items import BLOCK, Item, Line
 from florets.papers.measures import Values, values_of
 from florets.reports.folder import MARKER, write_whole
+from florets.reports.scores import HIGHER_IS_BETTER
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume import CHANGEABLE
+from florets.studies import one_run
+from florets.studies.go_on import finished_run, plain, same_settings
+from florets.studies.tune import FRACTION, HELD_OUT
 from florets.task.registry import reads_files
 
 RUNS = Path("reproduce") / "runs"
@@ -38,7 +40,9 @@ State = Literal["finished", "failed", "stopped", "not run"]
 class Place:
     """A row and a column, the overrides of its runs, and the configuration of the first of them.
 
-    `config`: with seed 0; None where it is refused, for the reason in `problem`.
+    `config`: with seed 0; None where it is refused, for the reason in `problem`. `candidates`: the places, with
+    validation data, among which its settings are chosen; `chosen`: those settings, None as long as candidates are
+    not finished.
     """
 
     row: Line
@@ -47,6 +51,8 @@ class Place:
     seeds: int
     config: Config | None
     problem: str = ""
+    candidates: tuple["Place", ...] = ()
+    chosen: Mapping[str, str] | None = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -86,7 +92,7 @@ class Place:
         """Return the cell of one seed; the configuration must not have been refused."""
         if self.config is None:
             raise ConfigError([self.problem])
-        return Cell(self, seed, dataclasses.replace(self.config, seed=seed), (*self.overrides, f"seed={seed}"))
+        return Cell(self, seed, replace(self.config, seed=seed), (*self.overrides, f"seed={seed}"))
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class Cell:
 
     @property
     def record_path(self) -> Path:
-        """File beside the folder that says how the run ended."""
+        """File next to the folder that says how the run ended."""
         return self.folder.with_name(f"{self.folder.name}.json")
 
     @property
@@ -123,15 +129,18 @@ class Progress:
     """
 
     state: State
-    values: Values = dataclasses.field(default_factory=dict)
+    values: Values = field(default_factory=dict)
     note: str = ""
 
 
-def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place]:
+def places(
+    item: Item, given: Mapping[str, str], caller: Path, progress: "Callable[[Cell], Progress] | None" = None
+) -> Iterator[Place]:
     """Yield all places of an item's table but those that are left out, row by row.
 
     `given`: keys given by hand; they win over the item's. A `results_dir` is the folder below which everything is
-    left. `caller`: the working directory that relative folders are meant from.
+    left. `caller`: the working directory that relative folders are meant from. `progress`: how far a candidate is,
+    by default as its run's files say.
     """
     results_dir = quote(str(folder_of(given, "results_dir", caller) / RUNS))
     for row in item.rows:
@@ -142,17 +151,57 @@ def places(item: Item, given: Mapping[str, str], caller: Path) -> Iterator[Place
             keys |= {**row.for_columns.get(column.name, {}), **given, "results_dir": results_dir}
             # Of files the place counts, be it the default: another one holds other data.
             keys["data_dir"] = quote(str(folder_of(keys, "data_dir", caller)))
-            overrides = {key: f"{key}={value}" for key, value in keys.items()}
-            config: Config | None = None
-            problem = ""
-            try:
-                config = jobs.prepare(tuple(overrides.values()), caller)
-                if reads_files(config.task.data) is False:
-                    del overrides["data_dir"]
-            except ConfigError as error:
-                problem = str(error)
+            grids = [[(key, value) for value in column.choose[key]] for key in column.choose if key not in given]
+            settings = [dict(pairs) for pairs in product(*grids) if pairs]
+            candidates = tuple(
+                _place(row, _candidate(column, one), keys | one | _HELD_OUT, 1, caller) for one in settings
+            )
+            chosen = _chosen(settings, candidates, progress or progress_of)
             seeds = item.seeds if row.seeds is None else row.seeds
-            yield Place(row, column, tuple(overrides.values()), seeds, config, problem)
+            place = _place(row, column, keys | (chosen or {}), seeds, caller)
+            yield replace(place, candidates=candidates, chosen=chosen)
+
+
+def _place(row: Line, column: Line, keys: Mapping[str, str], seeds: int, caller: Path) -> Place:
+    overrides = {key: f"{key}={value}" for key, value in keys.items()}
+    config: Config | None = None
+    problem = ""
+    try:
+        config = one_run.prepare(tuple(overrides.values()), caller)
+        if reads_files(config.task.data) is False:
+            del overrides["data_dir"]
+    except ConfigError as error:
+        problem = str(error)
+    return Place(row, column, tuple(overrides.values()), seeds, config, problem)
+
+
+_HELD_OUT = {FRACTION: str(HELD_OUT)}
+
+
+def _candidate(column: Line, settings: Mapping[str, str]) -> Line:
+    words = " ".join(f"{key}={value}" for key, value in settings.items())
+    return replace(column, name=f"{column.name} {words}", label=f"{column.label} {words}")
+
+
+def _chosen(
+    settings: Sequence[dict[str, str]], candidates: Sequence[Place], progress: "Callable[[Cell], Progress]"
+) -> dict[str, str] | None:
+    """Return the settings with the best validation figure, of equals the first; None if some are still to be run.
+
+    Settings that are refused or fail are not chosen; without any others the defaults stay.
+    """
+    known: list[tuple[float, dict[str, str]]] = []
+    for one, place in zip(settings, candidates, strict=True):
+        if place.config is None:
+            continue
+        found = progress(place.cell(0))
+        if found.state not in ("finished", "failed"):
+            return None
+        if (value := found.values.get("validation")) is not None:
+            sign = 1 if HIGHER_IS_BETTER[one_run.measure_name(place.config)] else -1
+            # As a page's folder has it, so that runs and stored cells choose alike.
+            known.append((sign * float(f"{value:.6g}"), one))
+    return max(known, key=lambda pair: pair[0])[1] if known else {}
 
 
 def folder_of(keys: Mapping[str, str], key: Literal["data_dir", "results_dir"], caller: Path) -> Path:
@@ -168,7 +217,8 @@ def in_order(all_places: Sequence[Place]) -> list[Cell]:
 
     Of those that matter alike all columns of a row come one after the other, seed by seed: they have the same data.
     """
-    cells = [place.cell(seed) for place in all_places if place.config is not None for seed in range(place.seeds)]
+    runnable = [place for place in all_places if place.config is not None]
+    cells = [place.cell(seed) for place in runnable for seed in range(place.seeds)]
     rows = {name: number for number, name in enumerate(dict.fromkeys(place.row.name for place in all_places))}
 
     def key(cell: Cell) -> tuple[int, int, int]:
@@ -182,8 +232,11 @@ def progress_of(cell: Cell) -> Progress:
     """Return how far a cell is, from the files that its run has left.
 
     Of a run that came to its end and was killed before it could say so, the record is written now. A run of other
-    settings, as of an earlier version of the item's file or of a preset, does not count.
+    settings, as of an earlier version of the item's file or of a preset, does not count, nor does any while the
+    settings are to be chosen.
     """
+    if cell.place.chosen is None:
+        return Progress("not run")
     record = _read(cell.record_path)
     if record is not None:
         if not same_settings(record.get("config"), cell.place.plain):

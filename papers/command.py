@@ -10,8 +10,6 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
-from florets.engines.go_on import Engine
-from florets.engines.jobs import crowded
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.items import Item, find_item, item_names
 from florets.papers.measures import read_measure
@@ -22,6 +20,8 @@ from florets.papers.store import stored_cells
 from florets.papers.table import Table, markdown, state_words, table_of, verdict_words, write_table
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
+from florets.studies.go_on import Engine
+from florets.studies.one_run import crowded
 
 _OF_LIST = ("scale", "stored")
 _MOST_SHOWN = 4
@@ -54,6 +54,8 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
 
     same = shlex.join(["florets", "reproduce", *words])
     try:
+        if _choose(table, request, engine):
+            table = finished_table(request, caller)
         _run(table, folder, request, engine)
     except KeyboardInterrupt:
         _show(now(), folder, request)
@@ -63,17 +65,18 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     code = _show(after, folder, request)
     busy = [cell for cell in in_order(table.places) if table.progress(cell).note == BUSY]
     if left := [cell for cell in busy if after.progress(cell).state != "finished"]:
-        told = f"{counted(len(left), 'cell')} left to another command that is running"
-        say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
+        left_words = f"{counted(len(left), 'cell')} left to another command that is running"
+        say(f"florets: {left_words}; once it has ended, give this one again: {same}", sys.stderr)
         return 1
     return code
 
 
 def finished_table(request: Request, caller: Path) -> Table:
     """Return the table of what is finished now."""
-    all_places = list(places(request.item, request.given, caller))
+    progress = _progress(request.stored, caller)
+    all_places = list(places(request.item, request.given, caller, progress))
     _refuse_if_all_are([place for place in all_places if request.chooses(place)], request)
-    return table_of(request.item, all_places, _progress(request.stored, caller))
+    return table_of(request.item, all_places, progress)
 
 
 def _refuse_if_all_are(all_places: Sequence[Place], request: Request | None = None) -> None:
@@ -117,7 +120,9 @@ def list_items(words: Sequence[str], caller: Path) -> int:
     width = max(map(len, item_names()), default=0)
     items = [find_item(name, own.get("scale", "paper")) for name in item_names()]
     # Told item by item: all their places take half a minute.
-    for item, all_places in _refusing_if_none_can_run((item, list(places(item, given, caller))) for item in items):
+    for item, all_places in _refusing_if_none_can_run(
+        (item, list(places(item, given, caller, progress))) for item in items
+    ):
         table = table_of(item, all_places, progress)
         say(f"{item.name.ljust(width)}  {item.title}")
         say(f"{' ' * width}  {'; '.join(filter(None, [state_words(table), verdict_words(table)]))}")
@@ -152,9 +157,22 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     return 1 if asked.states["failed"] or asked.states["refused"] else 0
 
 
+def _choose(table: Table, request: Request, engine: Engine) -> bool:
+    """Run the candidates of places whose settings are still to be chosen; return whether there were any."""
+    undecided = [place for place in table.places if place.chosen is None and request.chooses(place)]
+    cells = in_order([candidate for place in undecided for candidate in place.candidates])
+    waiting, texts = with_data([cell for cell in cells if progress_of(cell).state not in ("finished", "failed")])
+    for text in texts:
+        say(f"florets: {text}", sys.stderr)
+    for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):
+        found = progress.values.get("validation") if progress.state == "finished" else progress.note
+        say(f"[{number}/{len(waiting)} to choose settings] {cell.title}: {progress.state} {found} ({seconds:.1f} s)")
+    return bool(waiting)
+
+
 def _run(table: Table, folder: Path, request: Request, engine: Engine) -> None:
     """Run what is asked for and not finished; the table has what became of each cell."""
-    cells = [cell for cell in in_order(table.places) if request.takes(cell)]
+    cells = [cell for cell in in_order(table.places) if request.takes(cell) and cell.place.chosen is not None]
     waiting, texts = with_data([cell for cell in cells if table.progress(cell).state != "finished"])
     # Cells that were run before with other code of the user's own, by the files that differ.
     reruns = Counter(one.note for one in map(table.progress, waiting) if one.state == "not run" and one.note)

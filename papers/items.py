@@ -24,6 +24,7 @@ Keys = Mapping[str, str]
 """Overrides of runs by key; a file has them as a list of key=value texts."""
 Reasons = tuple[Reason, ...]
 """A file has a text, a mapping of a side to a text, or a list of these."""
+_SETTINGS = ("chosen", "default")
 _ONCE: Any = {"file": False}
 """Metadata of what is no key of a file."""
 
@@ -42,6 +43,8 @@ class Line:
     seeds, leave_out, for_columns
         Of a row: number of seeds where it is not the item's, columns that say nothing there, and keys of single
         columns' runs.
+    choose
+        Of a column: values of keys among which validation data choose, in each row.
     """
 
     name: str = field(metadata=_ONCE)
@@ -51,6 +54,7 @@ class Line:
     seeds: int | None = None
     leave_out: Names = ()
     for_columns: Mapping[str, Keys] = field(default_factory=dict)
+    choose: Mapping[str, Names] = field(default_factory=dict)
 
 
 class Figure(NamedTuple):
@@ -98,8 +102,11 @@ class Item:
     source
         Where it is published, with page and table; empty where it is ours.
     plot
-        ``{kind: grid, measure: ...}``, ``{kind: rows, measures: [...]}``, ``{kind: curves, measure: ...}``, or of
-        runs that keep what they cluster ``{kind: features}`` or ``{kind: singular_values}``.
+        ``{kind: grid, measure: ...}``, ``{kind: rows, measures: [...]}``, ``{kind: curves, measure: ...}``,
+        ``{kind: ranks, measure: score}``, or of runs that keep what they cluster ``{kind: features}`` or
+        ``{kind: singular_values}``.
+    settings
+        ``chosen`` by validation data where a column says among which, or each method's ``default``.
     why
         Reasons for what is off, by row, column or ``<row>.<column>``; those of a block of `paper` win over them.
     cut, cut_keys
@@ -117,12 +124,18 @@ class Item:
     source: str = ""
     about: str = ""
     plot: Mapping[str, Any] = field(default_factory=dict)
+    settings: str = _SETTINGS[0]
     paper: tuple[Published, ...] = ()
     why: Mapping[str, Reasons] = field(default_factory=dict)
     small: Small | None = None
     references: tuple[Reference, ...] = field(default=(), metadata=_ONCE)
     cut: str = field(default="", metadata=_ONCE)
     cut_keys: frozenset[str] = field(default=frozenset(), metadata=_ONCE)
+
+    @property
+    def ranked(self) -> str | None:
+        """The measure by which columns are ranked, None where they are not."""
+        return self.plot["measure"] if self.plot.get("kind") == "ranks" else None
 
     def narrowed(
         self, rows: Collection[str] | None, columns: Collection[str] | None, measures: Iterable[str] | None = None
@@ -138,11 +151,14 @@ class Item:
         return replace(self, rows=own_rows, columns=own_columns, measures=kept, references=references)
 
 
-_LINE_KEYS = ("label", "overrides", "after")
+_LINE_KEYS = ("label", "overrides", "after", "choose")
 _NEEDED = ("title", "seeds", "rows", "columns", "measures")
 _MOST = 10_000
 """Seeds of an item: each has a line in a file."""
-_PLOTS = {"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "features": (), "singular_values": ()}
+_PLOTS = {
+    **{"grid": ("measure",), "rows": ("measures",), "curves": ("measure",), "ranks": ("measure",)},
+    **{"features": (), "singular_values": ()},
+}
 """Kinds of plots, and what each needs in addition."""
 _FIGURE = re.compile(r"(?P<value>-?\d+(?:\.(?P<decimals>\d+))?)(?:\s*±\s*(?P<spread>\d+(?:\.\d+)?))?")
 FOLDER = Path(__file__).parent
@@ -235,8 +251,8 @@ def _load(path: Path) -> Any:
             [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]
         ) from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        told = error.strerror if isinstance(error, OSError) else None
-        reason = " ".join((told or str(error)).split()) or type(error).__name__
+        words = error.strerror if isinstance(error, OSError) else None
+        reason = " ".join((words or str(error)).split()) or type(error).__name__
         raise ConfigError([f"{path}: cannot be read ({reason})."]) from error
 
 
@@ -279,6 +295,8 @@ class _Reader:
         else:
             return None
         self._check(item, given)
+        if item.settings == "default":
+            item = replace(item, columns=tuple(replace(column, choose={}) for column in item.columns))
         return replace(item, references=_references(item))
 
     def _check(self, item: Item, given: Mapping[str, Any]) -> None:
@@ -293,6 +311,7 @@ class _Reader:
             self._known(f"rows.{row.name}.for_columns", row.for_columns, lines["columns"], "column")
         for measure in item.measures:
             self._measure("measures", measure, lines["columns"])
+        self._known("settings", (item.settings,), _SETTINGS, "kind of settings")
         if "plot" in given:
             self._plot(item.plot, lines["columns"])
         of_base = [line.name for line in (*self.base.rows, *self.base.columns)] if self.base else []

@@ -82,6 +82,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
     return {
         "accuracy": summary.final_accuracy,
         "loss": summary.final_loss,
+        "validation": summary.final_validation,
         "ari": summary.final_ari,
         "ari_at_10": summary.ari_at_10,
         "first_round_ari_90": summary.first_round_ari_90,
@@ -94,6 +95,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         **_of_participants(lines),
         "worst_tenth": summary.final_worst_tenth,
         "tuned_accuracy": summary.final_tuned_accuracy,
+        "tuned_loss": summary.final_tuned_loss,
         "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
@@ -218,6 +220,16 @@ def _own_fraction(config: Config) -> float:
     return float(config.task.partition_options.get("own_fraction", 1.0))
 
 
+def _score(values: Values, config: Config) -> float | None:
+    prefix = "tuned_" if config.fine_tune_epochs else ""
+    return _number(f"{prefix}accuracy", 100.0)(values, config) if by_accuracy(config) else values.get(f"{prefix}loss")
+
+
+def by_accuracy(config: Config) -> bool:
+    """Return whether a run's score is its accuracy, and not its loss."""
+    return config.measure == "accuracy"
+
+
 def _share_error(values: Values, config: Config) -> float | None:
     return share_error(values.get("mixtures", []), config.task.num_clusters, _own_fraction(config))
 
@@ -318,6 +330,9 @@ MEASURES = {
         "rounds from the last change of the data to an ARI of 1.0", _rounds_to_regroup, _drifts
     ),
     "share_error": _plain("mean error of the clients' shares of the models", "{:.3f}", _share_error, _mixes_clusters),
+    "score": _plain(
+        "accuracy in % or test loss, by the row's measure", "{:.4g}", _score, lambda _: True, higher=None
+    ),
     "loss": _plain("test loss", "{:.4g}", _number("loss"), lambda config: not _classes(config)),
     "model_error": _plain("distance from the true models, the largest", "{:.4g}", _number("model_error"), _linear),
     "models_found": _count("all true models found (distance below 0.6 sigma + 0.001)", _models_found, _true_models),

@@ -12,14 +12,16 @@ from urllib.parse import quote
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
-from florets.papers.cells import Place, Progress, in_order, places, progress_of
+from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.items import Line, find_item, item_names
 from florets.papers.request import Request, read_keys, read_request
 from florets.papers.store import CurveStore, LinesOf, Store, stored_cells
 from florets.papers.table import (
     Table,
+    chosen_text,
     code_words,
     compared_grid,
+    rank_text,
     reason_letters,
     result_table,
     state_words,
@@ -57,17 +59,22 @@ class PageTables:
         return Asked(self._whole[name].narrowed(request.chosen, request.seeds), request.asked, name)
 
     def _table(self, request: Request, path: Path, of_folder: bool) -> Table:
-        all_places = list(places(request.item, request.given, self._caller))
-        if all(place.config is None for place in all_places):
-            raise ConfigError(list(dict.fromkeys(place.problem for place in all_places)))
         # A block that names its data's folder is about these data; the hash of its settings leaves folders out.
         store, others = Store(path), {} if of_folder else self._stored
-        for cell in in_order(all_places):
+
+        def kept(cell: Cell) -> Progress:
             place, seed = cell.place, cell.seed
             store.put(place, seed, progress_of(cell))
             if store.get(place, seed).state != "finished":
                 store.put(place, seed, others.get((place.settings, seed), Progress("not run")))
-        store.write(all_places)
+            return store.get(place, seed)
+
+        all_places = list(places(request.item, request.given, self._caller, kept))
+        if all(place.config is None for place in all_places):
+            raise ConfigError(list(dict.fromkeys(place.problem for place in all_places)))
+        for cell in in_order(all_places):
+            kept(cell)
+        store.write([one for place in all_places for one in (*place.candidates, place)])
         # What is stored makes the page, be the runs there or not: their digits beyond the sixth do not.
         store = Store(path)
         return table_of(request.item, all_places, lambda cell: store.get(cell.place, cell.seed))
@@ -161,7 +168,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
 
     asked_of = PageTables(folder, given, caller)
     pictures, described = PagePictures(folder), set[str]()
-    text, told = made_page(
+    text, lines = made_page(
         text,
         {
             "reproduce": lambda block: item_block(block, asked_of, pictures, described),
@@ -170,7 +177,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
         },
     )
     write_whole(path, text)
-    for line in told:
+    for line in lines:
         say(line)
     say(f"Page: {path}")
     if not folder.is_dir():
@@ -201,7 +208,7 @@ def _stored_sweep(folder: Path, name: str) -> Path:
 
 
 _OF_FOLDERS = ("features", "singular_values")
-"""Plots of more than is stored beside a page."""
+"""Plots of more than is stored with a page."""
 _RUNS = "finished runs"
 """Name of the text in a picture's file that says of how many runs it is."""
 
@@ -273,7 +280,7 @@ class PagePictures:
         if reason:
             return f"its plot is the previous one, because {reason}"
         drawn = list(pictures(table, lines_of))
-        # Pictures of other rows than are shown now would stand beside the new ones.
+        # Pictures of other rows than are shown now would be left next to the new ones.
         for path in self._folder.glob(f"{name}*.png"):
             if path.stem == name or path.stem.startswith(f"{name}-"):
                 path.unlink()
@@ -283,7 +290,7 @@ class PagePictures:
         return counted(len(drawn), "picture")
 
     def _curves(self, table: Table, name: str) -> CurveStore:
-        """Store the curves of the runs that are here beside those of before; return them as the file has them."""
+        """Store the curves of the runs that are here, along with earlier ones; return them as the file has them."""
         from florets.papers.plot import run_lines
 
         store = CurveStore(self._folder / f"{name}_curves.csv")
@@ -333,7 +340,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
 
     A block begins with ``<!-- <kind> <words> -->`` on a line of its own, and ends with ``<!-- end of <kind> -->``.
     """
-    told: list[str] = []
+    lines: list[str] = []
     if wrong := _unpaired(text):
         raise ConfigError(wrong)
 
@@ -344,10 +351,10 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
             line = text.count("\n", 0, found.start()) + 1
             at = f"line {line}, {found['begin'].strip()}"
             raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from error
-        told.append(f"{found['words'].strip() or found['kind']}: {said}")
+        lines.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
-    return _BLOCK.sub(block, text), told
+    return _BLOCK.sub(block, text), lines
 
 
 def _unpaired(text: str) -> list[str]:
@@ -412,8 +419,12 @@ def _tables(table: Table, command: str, about: str, turned: bool) -> str:
     parts.append(table.item.cut and f"Small scale: {table.item.cut}.")
     letters = reason_letters(table)
     for matrix in (matrix for matrix in table.matrices() if matrix.rows):
+        if matrix.name == table.item.ranked:
+            parts += [f"{matrix.label}:", rank_text(table, matrix.name)]
+            continue
         cells = result_table(table, matrix, letters).turned if turned else result_table(table, matrix)
         parts += [f"{matrix.label}:", markdown_table(cells.texts)]
+    parts.append(chosen_text(table))
     if turned and (words := verdict_words(table)):
         parts.append(f"In brackets what is published, with `off` where ours is not near it. {words}.")
         if letters:

@@ -14,6 +14,9 @@ from florets.papers.cells import Place
 from florets.papers.store import LinesOf
 from florets.papers.table import Matrix, Table
 from florets.reports.figures import (
+    COLOURS,
+    INK,
+    QUIET,
     Line,
     Picture,
     draw_line,
@@ -39,7 +42,7 @@ _OF_RUNS = {"features": features_figure, "singular_values": singular_values_figu
 """Plots of single runs, one for each row."""
 
 _LETTERS = 90
-"""Of the names of all rows, as many as fit beside each other."""
+"""Of the names of all rows, as many as fit side by side."""
 _LINE = 18
 """Letters of a name after which it is broken."""
 
@@ -69,6 +72,8 @@ def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | Non
         picture = _grid(table, plot["measure"])
     elif plot["kind"] == "rows":
         picture = rows_figure(table, plot["measures"])
+    elif plot["kind"] == "ranks":
+        picture = _ranks(table, plot["measure"])
     else:
         picture = _OF_RUNS[plot["kind"]](_spectra(table))
     if picture is not None:
@@ -111,6 +116,47 @@ def _grid(table: Table, measure: str) -> Picture | None:
     lacking = np.array([[entry is not None and not entry.spread.number for entry in line] for line in entries])
     write_cells(axes, image, texts, 7, quiet=lacking)
     axes.set_title(matrix.label)
+    return picture
+
+
+@styled()
+def _ranks(table: Table, measure: str) -> Picture | None:
+    """Return the diagram of critical differences: mean ranks, and bars over methods that are not told apart.
+
+    Source: Demsar (JMLR 2006), Fig. 1. None where too few methods have a score in every row.
+    """
+    found = table.ranking(measure)
+    names, alike = found.complete, found.alike
+    if found.difference is None:
+        return None
+    labels = {column.name: column.label for column in table.item.columns}
+    half = (len(names) + 1) // 2
+    bottom = half + 0.6 * len(alike) + 1
+    picture, (axes,) = stacked(8.4, 1.0 + 0.24 * bottom)
+    low, high = 1.0, float(len(names))
+    axes.set(xlim=(low - 0.3 * (high - low), high + 0.3 * (high - low)), ylim=(-bottom, 1.8))
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_yticks([])
+    axes.set_xticks([])
+    axes.hlines(0, low, high, color=INK, linewidth=1)
+    for tick in range(1, len(names) + 1):
+        axes.vlines(tick, 0, 0.25, color=INK, linewidth=0.8)
+        if tick in (1, len(names)) or tick % 5 == 0:
+            axes.text(tick, 0.4, str(tick), ha="center", va="bottom", fontsize=9, color=QUIET)
+    axes.hlines(1.5, low, min(low + found.difference, high), color=INK, linewidth=1.5)
+    axes.text(low, 1.6, f"critical difference {found.difference:.1f}", fontsize=9, color=QUIET, va="bottom")
+    for place, (first, last) in enumerate(alike):
+        ends = found.ranks[first] - 0.1, found.ranks[last] + 0.1
+        axes.hlines(-0.6 * (place + 1), *ends, color=COLOURS[0], linewidth=3)
+    for place, name in enumerate(names):
+        left = place < half
+        height = -0.6 * len(alike) - (place + 1 if left else len(names) - place)
+        side, where = ("right", low - 0.02 * high) if left else ("left", high + 0.02 * high)
+        axes.plot([found.ranks[name]] * 2 + [where], [0, height, height], color=QUIET, linewidth=0.8)
+        text = f"{labels[name]}  {found.ranks[name]:.1f}" if left else f"{found.ranks[name]:.1f}  {labels[name]}"
+        axes.text(where, height, text, ha=side, va="center", fontsize=9)
+    axes.set_title("Mean rank")
     return picture
 
 

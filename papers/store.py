@@ -108,7 +108,7 @@ class Store(_Stored[Progress]):
 
     def get(self, place: Place, seed: int) -> Progress:
         """Return how far a cell is; one that was stored with other settings is not run."""
-        return self._found(place, seed) or Progress("not run")
+        return (self._found(place, seed) if place.chosen is not None else None) or Progress("not run")
 
     def finished(self) -> dict[tuple[str, int], Progress]:
         """Return the finished cells by the hash of their settings and their seed."""

@@ -1,5 +1,6 @@
 """The table of an item: a matrix of rows and columns for each measure, as Markdown, CSV and LaTeX."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,9 @@ from typing import Any
 
 from florets.papers.cells import Cell, Place, Progress, in_order
 from florets.papers.items import Item, Line
-from florets.papers.measures import Measure, read_measure
-from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, Reference, Verdict
+from florets.papers.measures import Measure, by_accuracy, read_measure
+from florets.papers.ranks import Ranking, ranked
+from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, WIDE, Reference, Verdict
 from florets.reports import tables
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
@@ -202,6 +204,21 @@ class Table:
         label = measure.label if other is None else f"{measure.label}, less that of {labels[other]} (equal seeds)"
         return Matrix(name, label[:1].upper() + label[1:], entries, rows)
 
+    def ranking(self, measure: str) -> Ranking:
+        """Return how the columns rank over the rows by a score; what diverged with some seed is its row's last."""
+        losses = {}
+        for key, entry in self.matrix(measure).entries.items():
+            if entry.finished:
+                # To nine digits equal runs tie.
+                loss = float(f"{entry.spread.mean:.9g}") if entry.spread.number == entry.finished else math.inf
+                losses[key] = -loss if self.by_accuracy(key[0]) and loss < math.inf else loss
+        return ranked(losses, [row.name for row in self.item.rows], [column.name for column in self.item.columns])
+
+    def by_accuracy(self, row: str) -> bool:
+        """Return whether the score of a row of data is an accuracy, and not a loss."""
+        configs = (place.config for place in self.places if place.row.name == row and place.config is not None)
+        return next(map(by_accuracy, configs), True)
+
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         """The published values of the data sets that are run: keys given by hand may choose another."""
@@ -318,7 +335,10 @@ def markdown(table: Table, command: str) -> str:
     parts += [item.source and f"Published: {item.source}.", item.cut and f"Small scale: {item.cut}."]
     for matrix in table.matrices():
         if matrix.rows:
-            parts += [f"## {matrix.label}", markdown_table(result_table(table, matrix).texts)]
+            is_ranked = matrix.name == item.ranked
+            text = rank_text(table, matrix.name) if is_ranked else markdown_table(result_table(table, matrix).texts)
+            parts += [f"## {matrix.label}", text]
+    parts.append(chosen_text(table))
     if len(compared := compared_grid(table)) > 1:
         parts += ["## The paper's values and ours", f"{verdict_words(table)}.", markdown_table(compared)]
     parts += [_LEGEND, code_words(table)]
@@ -327,6 +347,45 @@ def markdown(table: Table, command: str) -> str:
         shown = failures[:_MOST_FAILURES] + ([f"and {more} more"] if more > 0 else [])
         parts += ["Failed or refused:", "\n".join(f"- {line}" for line in shown)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def rank_text(table: Table, measure: str) -> str:
+    """Return a ranking as Markdown: methods downwards, best first, with their scores in each row of data."""
+    found, entries = table.ranking(measure), table.matrix(measure).entries
+    labels = {line.name: line.label for line in (*table.item.rows, *table.item.columns)}
+    lines = []
+    for name, mean in found.ranks.items():
+        partly = f" ({found.known[name]} of {len(found.rows)})" if found.known[name] < len(found.rows) else ""
+        of_rows = [entries.get((row, name)) for row in found.rows]
+        cells = [
+            tables.Cell(LEFT_OUT if e is None else e.text, math.nan if e is None else e.spread.mean) for e in of_rows
+        ]
+        lines.append((tables.Cell(f"{mean:.1f}{partly}"), *cells))
+    heads = ("mean rank", *(labels[row] for row in found.rows))
+    shown = ResultTable("", tuple(labels[name] for name in found.ranks), heads, tuple(lines))
+    parts = [shown.marked([None, *map(table.by_accuracy, found.rows)]).markdown()]
+    if found.p is not None and found.difference is not None:
+        parts.append(
+            f"Friedman's test over the {len(found.complete)} methods with a score in each of {len(found.rows)} rows "
+            f"of data: {p_text(found.p)}; by Nemenyi's test two of them differ at 5 % from {found.difference:.1f} "
+            "ranks on. The others are ranked among these, over the rows that they have."
+        )
+    if missing := [row.label for row in table.item.rows if row.name not in found.rows]:
+        parts.append(f"Not run, and left out of the ranks: {', '.join(missing)}.")
+    return "\n\n".join(parts)
+
+
+def chosen_text(table: Table) -> str:
+    """Return the settings chosen as Markdown: keys downwards, rows of data across; empty where none were."""
+    chosen = {place.key: place.chosen for place in table.places if place.candidates and place.chosen is not None}
+    rows = [row for row in table.item.rows if any(key[0] == row.name for key in chosen)]
+    lines = [["", "chosen among", *(row.label for row in rows)]]
+    for column in (column for column in table.item.columns if any(key[1] == column.name for key in chosen)):
+        for key, values in column.choose.items():
+            own = [(chosen.get((row.name, column.name)) or {}).get(key, LEFT_OUT) for row in rows]
+            lines.append([column.label, f"`{key}={','.join(values)}`", *own])
+    words = "Settings chosen by validation data of seed 0, in each row of data"
+    return f"{words}:\n\n{markdown_table(lines)}" if rows else ""
 
 
 def result_table(table: Table, matrix: Matrix, letters: Mapping[str, str] | None = None) -> ResultTable:
@@ -380,7 +439,7 @@ def compared_grid(table: Table) -> list[list[str]]:
 
 
 def verdict_words(table: Table) -> str:
-    """Return how many of our values stand beside a published one, and how they compare; empty where none does."""
+    """Return how many of our values have a published one, and how they compare; empty where none does."""
     compared = [_verdict(entry) for _, entry in table.comparisons()]
     if not compared:
         return ""
@@ -405,7 +464,7 @@ def _counted_as(verdict: Verdict) -> str:
 
 def _rank(kind: str) -> int:
     """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
-    order = ("within the paper's spread", "within", "never", OFF, "not finished", NOT_RUN)
+    order = ("within the paper's spread", "within", "never", WIDE, OFF, "not finished", NOT_RUN)
     return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
 
 
@@ -424,5 +483,5 @@ def code_words(table: Table) -> str:
     """Return by how many versions of the code the finished runs were made; empty where it is one."""
     finished = (progress.values for found in table.found.values() for progress in found.values())
     versions = len({str(values["code"]) for values in finished if values.get("code")})
-    told = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
-    return told if versions > 1 else ""
+    note = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
+    return note if versions > 1 else ""

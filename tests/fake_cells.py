@@ -41,6 +41,7 @@ def summary_of(config: Config, folder: Path) -> RunSummary:
         bytes_up=500_000,
         seconds=1.0,
         folder=str(folder),
+        final_validation=config.train.learning_rate if config.task.validation_fraction else None,
     )
 
 

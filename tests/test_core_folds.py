@@ -16,6 +16,7 @@ from florets.strategies.core.folds import (
     choose,
     discover,
     gram_of,
+    number_of_groups,
     p_value_far_apart,
     permutation_p_value,
     permuted,
@@ -144,16 +145,39 @@ def test_the_length_of_a_row_changes_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_the_p_value_is_exact_without_groups() -> None:
-    """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5."""
+@pytest.mark.parametrize("classes", [None, np.array([0, 0, 0, 0, 1, 1, 1])])
+def test_the_p_value_is_exact_without_groups(classes: IntArray | None) -> None:
+    """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5.
+
+    So it is within two classes of clients of which one has other rows.
+    """
     rng = np.random.default_rng(7)
     values = []
     for _ in range(100):
-        gram = gram_of(centred_rows(rng.standard_exponential((4, 2, 6))))
-        values.append(permutation_p_value(gram, 0.2, 9, rng))
+        rows = rng.standard_exponential((4 if classes is None else 7, 2, 6))
+        if classes is not None:
+            rows[classes == 1] += 2.0
+        values.append(permutation_p_value(gram_of(centred_rows(rows, classes)), 0.2, 9, rng, classes))
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
         assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 100)
+
+
+def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
+    classes = np.repeat([0, 1], 8)
+    asked = {"level": 0.05, "permutations": 19, "tested": classes == 0, "classes": classes}
+    alike = planted([16], seed=1)
+    # What smaller folds do to all rows of their class.
+    alike[8:] += 0.3
+    assert discover(alike, None, level=0.05, permutations=19, rng=np.random.default_rng(0)).verdict == "groups"
+    assert discover(alike, None, rng=np.random.default_rng(0), **asked).verdict == "none"  # type: ignore[arg-type]
+    # Three clients with the largest folds cannot be tested alone; with those of the second class they can.
+    classes = np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    few = planted([4, 4], seed=1, signal=9.0)[[0, 1, 4, 2, 3, 5, 6, 7]]
+    alone = discover(few, None, rng=np.random.default_rng(0), tested=classes == 0)
+    found = discover(few, None, rng=np.random.default_rng(0), tested=classes == 0, classes=classes)
+    assert (alone.verdict, found.verdict, found.k) == ("none", "groups", 2)
+    assert found.p_far_apart == pytest.approx((3 * 10) ** -3.0)
 
 
 def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +201,7 @@ def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: p
     [(2, 4, 0.005, False), (2, 8, 0.005, False), (2, 9, 0.005, True), (3, 4, 0.005, True), (3, 3, 0.005, False)],
 )
 def test_too_few_clients_and_folds_for_a_level(clients: int, folds: int, level: float, expected: bool) -> None:
-    assert can_reject(clients, folds, level) is expected
+    assert can_reject(np.array([clients]), folds, level) is expected
 
 
 @pytest.mark.parametrize(
@@ -245,7 +269,23 @@ def test_bad_arguments(k: int | None, folds: int, message: str) -> None:
     ],
 )
 def test_the_choice(values: list[float], p_value: float, expected: tuple[str, int]) -> None:
-    assert choose(np.array(values), p_value, 0.005, 0.01) == expected
+    assert choose(np.array(values), p_value, 0.005, 0.03) == expected
+
+
+@pytest.mark.parametrize("groups", [2, 5, 12])
+def test_equal_groups_gain_about_half_of_the_mean_up_to_the_last_one_however_many_there_are(groups: int) -> None:
+    # The score of signal without noise; beyond the last group each further one costs a little.
+    values = np.sqrt(np.minimum(np.arange(1, 3 * groups), groups - 1))
+    values[groups - 1 :] -= 0.001 * np.arange(1, 2 * groups + 1)
+    assert {number_of_groups(values, share) for share in (0.0, 0.03, 0.4)} == {groups}
+    assert number_of_groups(values, 0.5) == 2
+
+
+def test_a_group_that_gains_little_is_taken_where_a_later_one_gains_more() -> None:
+    # Per group, 4 gain (0.66 - 0.50) / 2 over the mean of 0.50 of 2: 0.16. From 4 on, 0.004 over 0.22: 0.018.
+    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.15) == 4
+    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.17) == 2
+    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.01) == 5
 
 
 def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:

@@ -76,7 +76,7 @@ def pictures(folder: Path) -> list[str]:
         ("{kind: features, measure: ari}", "measure: there is no such key"),
         (
             "{kind: pie, measure: ari}",
-            "plot.kind: pie: must be grid or rows or curves or features or singular_values",
+            "plot.kind: pie: must be grid or rows or curves or ranks or features or singular_values",
         ),
     ],
 )

@@ -61,7 +61,7 @@ class FedRC(FedEM):
 
     Source: Guo, Tang and Lin 2024 (FedRC, arXiv 2301.12379), as in the released code: averages by examples,
     P_k(y) from the last round's responsibilities with a floor of 1e-8, probabilities mixed in the shares at the test.
-    Deviation: the run's optimiser makes the steps, see FedEM; the paper's is SGD, and so it should be.
+    Deviation: the run's optimiser makes the steps, see FedEM; the paper's is SGD.
     Deviation: the number of models is told; FedRC-Adam and the removal of small models are left out.
     """
 
@@ -92,8 +92,8 @@ class FedRC(FedEM):
         return Frozen("classes", self.class_shares(self.context.models.count)) if self.state.class_sums else None
 
     def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
-        told = self.class_shares(len(shares)).ravel().tolist()
-        return {**super()._of_mixture(shares), kinds.CLASS_SHARES: told}
+        shares_of_classes = self.class_shares(len(shares)).ravel().tolist()
+        return {**super()._of_mixture(shares), kinds.CLASS_SHARES: shares_of_classes}
 
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
         return codec.read(ClassMixtureUpdate, content, layout=models.layout, K=models.count, C=self.num_outputs)

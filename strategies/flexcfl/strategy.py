@@ -67,9 +67,8 @@ def cosine_differences(updates: FloatArray) -> FloatArray:
     Of clients i and j it is the mean, over all other clients z, of |cos(i, z) - cos(j, z)|; of two clients alone 1 -
     cos(i, j).
 
-    Source: FlexCFL and FedGroup, MADC.
-    Deviation: the two clients' own cosines, which the released code's mean of whole rows contains, are left out: they
-    are 1 and cos(i, j) in one row, and cos(i, j) and 1 in the other.
+    Source: FlexCFL and FedGroup, MADC. The two clients' own cosines are left out, as in the released code's
+    call for it (`correction=True`): they are 1 and cos(i, j) in one row, and cos(i, j) and 1 in the other.
     """
     similarity = cosines(updates)
     number = len(similarity)
@@ -149,8 +148,8 @@ class FlexCFLSettings(SharedLayers):
     cold_start_steps: int = setting(50, "local steps of a client's cold start, from the one initial model", least=1)
     inter_group_rate: float = setting(
         0.0,
-        "eta_g: how far a group's model moves to the others' after a round, relative to the length "
-        "|theta| of theirs; 0: not",
+        "eta_g: how far a group's model moves towards the others' after a round, relative to the length "
+        "|theta| of theirs; 0: not at all",
         least=0,
         note="0 means not",
     )

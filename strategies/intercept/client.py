@@ -29,7 +29,7 @@ def intercept(client: Client) -> RecordDict:
     """
     if client.loss == "reconstruction":
         raise ValueError("a reconstruction has no intercept; use a task with classes or values")
-    state, data, module = client.near(client.states()[0]), client.data, client.module
+    state, data, module = client.on_device(client.states()[0]), client.data, client.module
     (layer,) = client.names(kinds.HEAD)
     load(module, {**state, f"{layer}.bias": state[f"{layer}.bias"] + 1})
     tried = evaluated(module, data.x_train[:_TRIED], data.y_train[:_TRIED], client.loss).outputs

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -14,11 +14,15 @@ from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
-from florets.strategies.core.folds import Groups, discover
+from florets.strategies.core import FloatArray
+from florets.strategies.core.cluster import canonical
+from florets.strategies.core.folds import LEAST_GAIN, Groups, centred_rows, discover
 from florets.strategies.core.placement import Centres, centres
+from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
+from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.folds import RowForm, Upload
 from florets.task.wire.replies import Update, read_update
@@ -57,6 +61,13 @@ class Evidence:
     best, p_far_apart
         Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
         however far apart.
+    sharp
+        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`.
+    tree
+        Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
+        leaf; None where groups are on one level.
+    near_duplicates
+        Clients with near-duplicates among their records.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -74,6 +85,9 @@ class Evidence:
     small: int = 0
     best: int = 0
     p_far_apart: float = 0.0
+    sharp: bool = True
+    tree: dict[str, Any] | None = None
+    near_duplicates: int = 0
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
@@ -132,15 +146,34 @@ class Evidence:
             )
         sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
         more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
-        found = f"{self.k} groups of {', '.join(sizes)}{more} clients"
+        blurred = "" if self.sharp else "clients differ, no sharp groups: "
+        found = f"{blurred}{self.k} groups of {', '.join(sizes)}{more} clients"
         if self.given:
             found += ", as k says"
         after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
-        return f"{found} ({self._figures()}){after}"
+        nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
+        return f"{found} ({self._figures()}){nested}{after}"
 
     @property
     def advice(self) -> str:
         """What the user should be warned of; empty where there is nothing."""
+        said = [self._advice]
+        if self.near_duplicates:
+            said.append(
+                f"records of {_clients(self.near_duplicates)} are near-duplicates of each other, as those of one "
+                "subject or device are: they were kept in one fold. Name the subjects' column (task.table.group), or "
+                "leave copies out, so that test sets keep them together as well"
+            )
+        return ". ".join(one[:1].upper() + one[1:] if place else one for place, one in enumerate(filter(None, said)))
+
+    @property
+    def _advice(self) -> str:
+        if not self.sharp:
+            return (
+                "the clients differ by degrees: some members of a group are nearer to the next group than others, "
+                "and another number of groups may do as well. Compare with strategy=fedavg, and with methods that "
+                "give each client a model of its own (docs/algorithms.md)"
+            )
         if self.verdict == "all_differ":
             return (
                 "every client differs from every other and groups do not help: one model for all is trained. Compare "
@@ -166,6 +199,24 @@ class Evidence:
                 ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
             )
         return "; ".join(words)
+
+
+def shown_tree(node: Any) -> str:
+    """Return a tree of `Evidence` in words, ``(5 + 5) + 10``: sums are groups of one level."""
+    if "clients" in node:
+        return str(len(node["clients"]))
+    parts = [shown_tree(part) for part in node["parts"]]
+    return " + ".join(
+        f"({text})" if "parts" in part else text for part, text in zip(node["parts"], parts, strict=True)
+    )
+
+
+def _told(node: Node, keys: Sequence[str]) -> dict[str, Any]:
+    """Return a tree of rows as `Evidence` has it."""
+    p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
+    if not node.parts:
+        return {**p_value, "clients": [keys[row] for row in node.members]}
+    return {**p_value, "height": round(node.height, 4), "parts": [_told(part, keys) for part in node.parts]}
 
 
 def no_group_fits(keys: Sequence[str]) -> str:
@@ -199,29 +250,30 @@ LEAST = 24
 """Samples below which a client does not decide how large all folds are, as long as half of the others have more."""
 LEAST_SIZE = 8
 """Samples of a fold below which a client has no folds where others have more: it is placed afterwards."""
-MOST = 100
-"""Samples that are used: four folds of 25.
-
-Larger folds have fewer steps, for equal work. The less noise a fold has, the less it costs to divide a group, so that
-the score falls more slowly beyond the right number of groups.
-"""
-MOST_OF_EIGHT = 96
+NEAR_MEDIAN = 0.75
+"""Share of the median client's samples from which on a client has folds of the largest size."""
+SMALLER = (1 / 2, 1 / 4)
+"""Of the largest size, the least ones of the two further classes of sizes in which clients are tested."""
+MOST = 400
+"""Samples that are used: four folds of 100. Larger ones say little more, and cost as much more."""
 MOST_FINE = 148
-"""As `MOST_OF_EIGHT`, for a regression's trained model, whose few small steps say little more than one does.
+"""The same for a regression's trained model, whose few small steps say little more than one does.
 
 With fewer of them on more samples a row costs the same and has less noise.
 """
 LEAST_STEPS, MOST_STEPS = 2, 10
-STEPS_OF_EIGHT = 4
-EPOCHS = 2
-"""Of local training on the smallest client's data: what all folds together may cost, in samples times steps."""
-RATE, FINE_RATE = 0.01, 0.001
+STEPS_OF_EIGHT, PASSES_OF_EIGHT = 4, 384
+RATE, FINE_RATE = 0.02, 0.001
 """Learning rate on the folds, and that at a regression's model which has been trained.
 
-Groups may then be nearer to it than steps of 0.01, and such steps would pass them by.
+Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
 """
-LEAST_PASSES, MOST_PASSES = 150, 300
-"""Passes of a client with few samples, which must be seen more often, and of one with many."""
+LEAST_PASSES = 150
+"""Of a sample through the model and back, on all folds: few samples must be seen more often."""
+OF_LOCAL = 2.0
+"""Passes on the folds for each one of a local training: in steps on whole folds, all folds side by side, two take
+about the time of one in batches."""
+MOST_PASSES_FINE = 300
 
 
 @dataclass(frozen=True)
@@ -236,12 +288,15 @@ class FoldPlan:
         Samples of each. A client with too few samples for that has smaller ones, see `size_of`.
     steps, rate
         Of Adam on each, every one on the whole fold.
+    smaller
+        Sizes of further classes of clients, the larger first.
     """
 
     folds: int
     size: int
     steps: int
     rate: float = RATE
+    smaller: tuple[int, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -252,30 +307,40 @@ class FoldPlan:
         """Return the samples of each fold of a client with so many samples; 0: it has no folds.
 
         Smaller folds than the others' make noisier rows, which still say more of the groups, above all of one whose
-        clients all have few samples, than placing these clients afterwards. The test leaves them out.
+        clients all have few samples, than placing these clients afterwards. The test leaves those out whose size is
+        that of no class.
         """
-        if count >= self.samples:
-            return self.size
-        size = count // self.folds
-        return size if size >= LEAST_SIZE else 0
+        most = count // self.folds
+        size = next((size for size in (self.size, *self.smaller) if size <= most), most)
+        return size if size in (self.size, *self.smaller) or size >= LEAST_SIZE else 0
+
+    def class_of(self, size: int) -> int:
+        """Return the class of folds of a size, 0 for the largest; -1: of none."""
+        sizes = (self.size, *self.smaller)
+        return sizes.index(size) if size in sizes else -1
 
     @classmethod
-    def of(cls, counts: Sequence[int], fine: bool = False, tests: bool = False) -> "FoldPlan":
+    def of(
+        cls, counts: Sequence[int], fine: bool = False, tests: bool = False, training: Training | None = None
+    ) -> "FoldPlan":
         """Return the plan for clients with so many samples, at least one client; `fine` for a model that was trained.
 
         `tests`: whether there are groups is to be found. Few clients with few samples then have as many folds as the
-        test takes; where K is given larger folds are better.
+        test takes; where K is given larger folds are better. `training` is the local one, which says what folds may
+        cost; None: an epoch.
 
-        The test for groups is exact only where folds are of one size, so that the smallest client that takes part in
-        it decides it. Where half of the clients have enough samples these take part, else three of four of those that
-        have a few.
+        The test for groups is exact only among folds of one size. The largest size is that of the smallest client
+        near the median, as many as it can fill; where few clients have enough samples, that of three of four of those
+        that have a few. Clients with fewer come in up to two further classes, each as large as its smallest
+        client can fill.
         """
         rate = FINE_RATE if fine else RATE
         counts = sorted(counts)
         enough = [count for count in counts if count >= ENOUGH]
         fair = [count for count in counts if count >= LEAST]
         if 2 * len(enough) >= len(counts):
-            smallest = enough[0]
+            near = 0.0 if len(counts) <= FEW_CLIENTS else NEAR_MEDIAN * min(counts[len(counts) // 2], MOST)
+            smallest = next(count for count in enough if count >= near)
         elif 2 * len(fair) >= len(counts):
             smallest = fair[len(fair) // 4]
         else:
@@ -283,16 +348,29 @@ class FoldPlan:
         tested = _tested(counts) if tests and smallest < EIGHT_FOLDS else []
         if len(tested) > 2:
             smallest = tested[0]
+        local = OF_LOCAL * (smallest if training is None else training.num_passes(smallest))
         if len(counts) <= FEW_CLIENTS and smallest >= EIGHT_FOLDS:
-            return cls(8, min(smallest, MOST_OF_EIGHT) // 8, STEPS_OF_EIGHT, rate)
+            samples = min(smallest, MOST)
+            steps = min(max(round(max(PASSES_OF_EIGHT, local) / samples), LEAST_STEPS), STEPS_OF_EIGHT)
+            return cls(8, samples // 8, steps, rate)
         # Of one sample no fold is left over: whoever has no more is placed afterwards.
         samples = max(2, min(smallest, MOST_FINE if fine else MOST))
         folds = min(3 if samples < THREE_FOLDS else 4, samples)
         if len(tested) > 2:
             folds = 1 + math.ceil(math.log(ARRANGEMENTS) / math.log(len(tested)))
-        passes = min(max(EPOCHS * smallest, LEAST_PASSES), MOST_PASSES)
+        passes = min(max(LEAST_PASSES, local), MOST_PASSES_FINE if fine else math.inf)
         steps = min(max(round(passes / samples), LEAST_STEPS), MOST_STEPS)
-        return cls(folds, samples // folds, steps, rate)
+        size = samples // folds
+        return cls(folds, size, steps, rate, _smaller([count // folds for count in counts], size) if tests else ())
+
+
+def _smaller(most: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the sizes of further classes, of clients whose folds hold so many samples at most, in rising order."""
+    sizes = [size]
+    for share in SMALLER:
+        of_class = [each for each in most if max(LEAST_SIZE, share * size) <= each < sizes[-1]]
+        sizes += of_class[:1]
+    return tuple(sizes[1:])
 
 
 def _tested(counts: Sequence[int]) -> list[int]:
@@ -341,7 +419,9 @@ class FoldRound:
     rows
         By client, (m, width).
     short
-        Clients whose folds are smaller than the others'.
+        Samples of each fold of clients whose folds are smaller than the others'.
+    alike
+        Clients with near-duplicates among their records.
     small
         Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and
         of those with one class where `place_one_class` is set: one row, (1, width).
@@ -355,7 +435,8 @@ class FoldRound:
     place_one_class: bool = False
     rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
-    short: set[str] = field(default_factory=set)
+    short: dict[str, int] = field(default_factory=dict)
+    alike: set[str] = field(default_factory=set)
 
     @classmethod
     def begin(
@@ -372,7 +453,8 @@ class FoldRound:
         `tests`: whether there are groups is to be found; see `FoldPlan.of`.
         """
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
-        plan = FoldPlan.of([_samples(client, held_out) for client in context.online], fine, tests)
+        counts = [_samples(client, held_out) for client in context.online]
+        plan = FoldPlan.of(counts, fine, tests, Training.received(context.config))
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
@@ -389,10 +471,18 @@ class FoldRound:
         """Return the samples of each of a client's folds, see `FoldPlan.size_of`."""
         return self.plan.size_of(_samples(client, self.held_out))
 
+    def sure_size_of(self, client: Client) -> int:
+        """Return the samples of each fold of a later client; 0: one row of all its data, for the nearest group.
+
+        Much smaller folds than the others' are too noisy to say that no group fits.
+        """
+        size = self.size_of(client)
+        return size if 2 * size >= self.plan.size else 0
+
     def _sizes(self, clients: Sequence[Client]) -> dict[str, int]:
         """Return the samples of each client's folds, and note whose are smaller than the others'."""
         sizes = {client.key: self.size_of(client) for client in clients}
-        self.short |= {key for key, size in sizes.items() if 0 < size < self.plan.size}
+        self.short |= {key: size for key, size in sizes.items() if 0 < size < self.plan.size}
         return sizes
 
     def train(self, context: Round) -> tuple[list[Request], Read[Update]]:
@@ -442,14 +532,15 @@ class FoldRound:
         for key, reply in replies:
             # Nobody knows where a client belongs that has learned nothing; its update counts all the same.
             if isinstance(reply, FoldUpdate | FoldRows) and len(reply.rows) > 0:
+                self.alike |= {key} if reply.near_duplicates else set()
                 # As exact as they were sent, in half of the memory and of the checkpoint.
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(self, k: int | None, context: Round, level: float = 0.005, tolerance: float | None = None) -> Found:
+    def decide(self, k: int | None, context: Round, level: float = 0.005, least_gain: float = LEAST_GAIN) -> Found:
         """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
 
-        See `core.folds.discover` for `level` and `tolerance`; the others are clients with too few samples.
+        See `core.folds.discover` for `level` and `least_gain`; the others are clients with too few samples.
         """
         keys = sorted(self.rows)
         if len(keys) < 2:
@@ -462,10 +553,20 @@ class FoldRound:
         # Twice as many as a p value at the level takes: one of them may reach the score.
         permutations = math.ceil(2 / level - 1e-9) - 1
         tested = np.array([key not in self.short for key in keys])
+        classes = np.array([self.plan.class_of(self.short.get(key, self.plan.size)) for key in keys])
         groups = discover(
-            folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng, tested=tested
+            folds,
+            wanted,
+            level=level,
+            least_gain=least_gain,
+            permutations=permutations,
+            rng=rng,
+            tested=tested,
+            classes=classes,
         )
-        evidence = Evidence.of(groups, keys, k is not None, level)
+        evidence = replace(Evidence.of(groups, keys, k is not None, level), near_duplicates=len(self.alike))
+        if k is None and groups.verdict == "groups":
+            evidence = replace(evidence, **self._structure(folds, groups, keys, tested, level, least_gain, rng))
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
@@ -475,14 +576,35 @@ class FoldRound:
         evidence = replace(evidence, small=len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
 
+    def _structure(
+        self,
+        folds: FloatArray,
+        groups: Groups,
+        keys: Sequence[str],
+        tested: NDArray[np.bool_],
+        level: float,
+        least_gain: float,
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Return whether the groups found are sharp, and the tree of groups within groups."""
+        among = np.flatnonzero(tested) if groups.sample is None else groups.sample[tested[groups.sample]]
+        labels = canonical(groups.labels[among])
+        if not labels.any():
+            return {}
+        if not spread(centred_rows(folds[among]), labels, rng).is_sharp:
+            return {"sharp": False}
+        # Of more clients than are searched the others have no place in a tree.
+        if groups.sample is not None:
+            return {}
+        tree = tree_of(folds, groups.labels, groups.p_value, level, least_gain, rng, tested)
+        return {"tree": _told(tree, keys)} if tree.depth > 1 else {}
+
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
         placed: dict[str, int] = {}
         unfit: set[str] = set()
         frozen = self.frozen(groups)
-        # Smaller folds are too noisy to say that no group fits: one row of all data then, for the nearest.
-        whole = self.plan.size
-        sizes = {client.key: whole if self.size_of(client) == whole else 0 for client in clients}
+        sizes = {client.key: self.sure_size_of(client) for client in clients}
         for key, reply in self._ask(clients, sizes, context).ok:
             group = frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1
             if group < 0:

@@ -37,7 +37,7 @@ class Restarted(Weighted):
     )
     keep_start: Literal["loss", "share"] = setting(
         "loss",
-        "the best start: lowest mean of the clients' lowest losses, or the largest share of clients for the least "
+        "the best start: lowest mean of the clients' lowest losses, or the largest fraction of clients for the least "
         "used model",
     )
 
@@ -93,7 +93,7 @@ def least_loss(losses: FloatArray) -> float:
 def least_share(losses: FloatArray) -> float:
     """Return the smallest fraction of the clients that a model has, where each takes the one with its lowest loss.
 
-    Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a share of clients.
+    Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a fraction of clients.
     """
     return float(np.bincount(losses.argmin(axis=1), minlength=losses.shape[1]).min() / len(losses))
 
@@ -154,13 +154,13 @@ def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
         state.starts.initial = context.models
         return context
     starts = _judged(algorithm, context)
-    told: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
+    details: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
     if number < settings.restarts:
-        algorithm.state = algorithm.State(starts=starts, details=told)
+        algorithm.state = algorithm.State(starts=starts, details=details)
         return replace(context, models=_other_models(starts, context))
     assert starts.models is not None
     algorithm.state = replace(starts.state, starts=Starts(scores=starts.scores), is_first=False)
-    algorithm.state.details = {**told, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
+    algorithm.state.details = {**details, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
     return replace(context, models=starts.models)
 
 

@@ -11,6 +11,7 @@ from florets.task.data.handwriting import digits, emnist, fashion_mnist, femnist
 from florets.task.data.hugging_face import hugging_face
 from florets.task.data.own import own
 from florets.task.data.regression import linear, lines
+from florets.task.data.sites import heart_disease, landmine, parkinsons, schools
 from florets.task.data.texts import ag_news, amazon_reviews
 from florets.task.data.vision import cifar10, cifar100, svhn, tiny_imagenet
 
@@ -25,12 +26,16 @@ __all__ = [
     "emnist",
     "fashion_mnist",
     "femnist",
+    "heart_disease",
     "hugging_face",
+    "landmine",
     "linear",
     "lines",
     "mnist",
     "mnist_and_fashion",
     "own",
+    "parkinsons",
+    "schools",
     "svhn",
     "tiny_imagenet",
 ]

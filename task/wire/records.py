@@ -113,10 +113,10 @@ def _empty(kind: type[_Any]) -> _Any:
     return restored(kind, {})
 
 
-def array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
-    """Return ``Array(dtype, shape, "numpy.ndarray", data)``, without its search for how it was called."""
+def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
+    """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
     made = Array.__new__(Array)
-    made.__dict__.update(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
+    made.__dict__.update(dtype=dtype, shape=shape, stype=stype, data=data)
     return made
 
 
@@ -169,6 +169,12 @@ def reply_message(content: RecordDict, message: Message) -> Message:
             "_delivered_at": "",
         },
     )
+
+
+def inner_message(message: Message, content: RecordDict, kind: str, message_id: str, ttl: float) -> Message:
+    """Return a message that came as a part of another one."""
+    own = {"_message_type": kind, "_message_id": message_id, "_ttl": ttl}
+    return _filled(content, {**vars(message.metadata), **own})
 
 
 def _filled(content: RecordDict, fields: dict[str, Any]) -> Message:

@@ -32,11 +32,12 @@ Usage
                                                 and which method fits
   florets reproduce <item>                      a table of many runs;
                                                 --list names all
+  florets leaderboard data_dir=<folder>         every method on nine federations
   florets resume=<folder>                       continue an interrupted run
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the
                                                 memory that it needs
-  florets new strategy|data|project <name>      a skeleton of your own, with a
+  florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
   florets watch <folder>                        a page that shows a run in
                                                 progress
@@ -56,8 +57,8 @@ Options
   --version       print the version and exit
   -h, --help      this text; with strategy=<name> that strategy and its keys;
                   after advise, assign, check, discover, export, extend,
-                  new, plan, predict, reproduce, show-partition, tune or
-                  watch: help on that command
+                  leaderboard, new, plan, predict, reproduce,
+                  show-partition, tune or watch: help on that command
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

@@ -1,0 +1,221 @@
+"""Public records of natural sites: hospitals, schools, mine fields and patients, each the owner of its records."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florets.task.data.dataset import Dataset
+from florets.task.data.files import PublicFiles
+from florets.task.randomness import Purpose, generator
+from florets.task.registry import register_data
+
+Float64 = NDArray[np.float64]
+Target = Literal["total_UPDRS", "motor_UPDRS"]
+
+TEST_SHARE = 0.3
+"""Of each owner's records."""
+_HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+_HEART = PublicFiles(
+    "heart_disease",
+    ("fed_heart_disease", "heart_disease"),
+    f"processed.<hospital>.data of {', '.join(_HOSPITALS)}: 14 numbers a line, ? where one is missing",
+    "UCI's data set Heart Disease (doi 10.24432/C52P4X) has them.",
+)
+_SCHOOLS = PublicFiles(
+    "schools",
+    ("schools_hsb82", "schools"),
+    "hsb82.csv with the columns school, minority, female, ses and math",
+    "It is Hsb82 of the R package mlmRev, as CSV.",
+)
+_LANDMINE = PublicFiles(
+    "landmine",
+    ("landmine", "LandmineData"),
+    "LandmineData.mat with the cells feature and label, one of each field, or one CSV with the columns field, x1 to "
+    "x9 and mine (0 or 1)",
+    "A file of MATLAB's version 7.3 is to be saved as version 7 first.",
+)
+_PARKINSONS = PublicFiles(
+    "parkinsons",
+    ("parkinsons", "parkinsons_telemonitoring"),
+    "parkinsons_updrs.data, a CSV with the columns subject#, age, sex, test_time, motor_UPDRS, total_UPDRS and 16 of "
+    "the voice",
+    "UCI's data set Parkinsons Telemonitoring (doi 10.24432/C5ZS3N) has it.",
+)
+
+
+@register_data("heart_disease", files=True)
+def heart_disease(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Load Fed-Heart-Disease: whether patients of four hospitals have a heart disease.
+
+    The owners are the hospitals, with 303, 261, 46 and 130 patients.
+
+    Source: FLamby (NeurIPS 2022): columns 10 to 12 are dropped, then patients with a missing value; chest pain and
+    ECG become dummies, which leaves 13 inputs.
+    Deviation: FLamby has one fixed split of 66 to 34 %; here the split is drawn with the seed, 70 to 30 %.
+    """
+    folder = _HEART.folder(data_dir)
+    parts = []
+    for hospital in _HOSPITALS:
+        path = folder / f"processed.{hospital}.data"
+        with _HEART.reading(path):
+            table = np.genfromtxt(path, delimiter=",", missing_values="?", ndmin=2)
+            if table.shape[1:] != (14,):
+                raise ValueError(f"it has {table.shape[1]} columns")
+        table = np.delete(table, (10, 11, 12), axis=1)
+        parts.append(table[np.isfinite(table).all(axis=1)])
+    rows = np.concatenate(parts)
+    dummies = [rows[:, [column]] == values for column, values in ((2, (2, 3, 4)), (6, (1, 2)))]
+    x = np.concatenate([np.delete(rows[:, :10], (2, 6), axis=1), *dummies], axis=1)
+    owners = np.repeat(_HOSPITALS, [len(part) for part in parts])
+    return _classes(x, rows[:, 10] > 0, owners, seed)
+
+
+@register_data("schools", files=True)
+def schools(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Load High School and Beyond: mathematics of 7,185 pupils of 160 schools, from minority, female and ses.
+
+    The owners are the schools. Public and Catholic schools differ in the slope of ses (Raudenbush and Bryk 2002).
+    """
+    path = _SCHOOLS.folder(data_dir) / "hsb82.csv"
+    with _SCHOOLS.reading(path):
+        table = _read_csv(path)
+        x = _numbers(table, ("minority", "female", "ses"))
+        y = _numbers(table, ("math",))[:, 0]
+        return _values(x, y, np.array(table["school"]), seed)
+
+
+@register_data("landmine", files=True)
+def landmine(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
+    """Load the landmine data: whether an object is a mine, from 9 features of its radar image; 6 % are.
+
+    The owners are the 29 fields. Fields 1 to 15 are of one terrain, the others of another (Xue et al., JMLR 2007).
+    """
+    path = _file(_LANDMINE, data_dir, "LandmineData.mat")
+    if path.suffix == ".mat":
+        features, labels = _LANDMINE.read_mat(path, "feature", "label")
+        with _LANDMINE.reading(path):
+            # A cell array is an array of objects, in a row or in a column.
+            parts = [np.atleast_2d(np.asarray(part, dtype=np.float64)) for part in np.ravel(features)]
+            mines = [np.asarray(part, dtype=np.float64).ravel() for part in np.ravel(labels)]
+            if [len(part) for part in parts] != [len(part) for part in mines]:
+                raise ValueError("feature and label are not one of each field, with as many rows")
+            x, mine = np.concatenate(parts), np.concatenate(mines)
+            owners = np.repeat([str(field) for field in range(1, len(parts) + 1)], [len(part) for part in parts])
+            return _classes(x, mine > 0, owners, seed)
+    with _LANDMINE.reading(path):
+        table = _read_csv(path)
+        x, mine = _numbers(table, [f"x{number}" for number in range(1, 10)]), _numbers(table, ("mine",))[:, 0]
+        return _classes(x, mine > 0, np.array(table["field"]), seed)
+
+
+@register_data("parkinsons", files=True)
+def parkinsons(data_dir: Path | None, seed: int, num_clusters: int, target: Target = "total_UPDRS") -> Dataset:
+    """Load Parkinsons telemonitoring: a score of symptoms, from age, sex, time and 16 measures of the voice.
+
+    The owners are the 42 patients, with about 140 recordings each. Recordings of one day stay together in the split.
+
+    Parameters
+    ----------
+    target
+        The score: in all, or of the motor symptoms.
+    """
+    path = _file(_PARKINSONS, data_dir, "parkinsons_updrs.data")
+    with _PARKINSONS.reading(path):
+        table = _read_csv(path)
+        owners = table.pop("subject#", None) or table.pop("subject")
+        y = _numbers(table, (target.lower(),))[:, 0]
+        x = _numbers(table, [name for name in table if not name.endswith("_updrs")])
+        if x.shape[1] != 19:
+            raise ValueError(f"it has {x.shape[1]} inputs instead of 19")
+        days = np.floor(_numbers(table, ("test_time",))[:, 0])
+        return _values(x, y, np.array(owners), seed, days)
+
+
+def _file(files: PublicFiles, data_dir: Path | None, name: str) -> Path:
+    """Return the file of that name in a set's folder or in the data folder itself, else the folder's only CSV."""
+    if data_dir is not None and (data_dir / name).is_file():
+        return data_dir / name
+    folder = files.folder(data_dir)
+    if (folder / name).is_file():
+        return folder / name
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".csv")
+    if len(found) != 1:
+        raise files.error(f"{folder} has no {name}, and {len(found)} CSV files instead of one")
+    return found[0]
+
+
+def _read_csv(path: Path) -> dict[str, list[str]]:
+    """Return a file's columns by their names, in lower case."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = [line for line in csv.reader(file, skipinitialspace=True) if line]
+    if len(lines) < 2:
+        raise ValueError("it has no records")
+    names = [name.strip().lower() for name in lines[0]]
+    if short := next((number for number, line in enumerate(lines, 1) if len(line) != len(names)), None):
+        raise ValueError(f"line {short} has not as many fields as the first, {len(names)}")
+    return {
+        name: [value.strip() for value in column]
+        for name, column in zip(names, zip(*lines[1:], strict=True), strict=True)
+    }
+
+
+def _numbers(table: dict[str, list[str]], names: Sequence[str]) -> Float64:
+    found = np.array([table[name] for name in names]).T.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError("it has numbers that are missing or not finite")
+    return found
+
+
+def _classes(x: Float64, positive: NDArray[np.bool_], owners: NDArray[np.str_], seed: int) -> Dataset:
+    """Return records of two classes, of which each owner's are split alike."""
+    y = positive.astype(np.int64)
+    is_test = _held_out(owners, y, np.arange(len(y)), seed)
+    return _dataset(x, y, owners, is_test, num_outputs=2)
+
+
+def _values(
+    x: Float64, y: Float64, owners: NDArray[np.str_], seed: int, units: NDArray[Any] | None = None
+) -> Dataset:
+    """Return a regression's records, targets in standard deviations of the training records.
+
+    `units`: records of one owner with one number stay together; None: each stands for itself.
+    """
+    units = np.arange(len(y)) if units is None else units
+    is_test = _held_out(owners, np.zeros(len(y)), units, seed)
+    mean, scale = y[~is_test].mean(), y[~is_test].std() or 1.0
+    groups = {f"group_{part}": np.zeros(int(n), dtype=np.int64) for part, n in _sizes(is_test).items()}
+    return _dataset(x, (y - mean) / scale, owners, is_test, num_outputs=1, target_scale=float(scale), **groups)
+
+
+def _sizes(is_test: NDArray[np.bool_]) -> dict[str, int]:
+    return {"train": int((~is_test).sum()), "test": int(is_test.sum())}
+
+
+def _held_out(owners: NDArray[np.str_], strata: NDArray[Any], units: NDArray[Any], seed: int) -> NDArray[np.bool_]:
+    """Return which records are test data: of each owner's units in each stratum the same share, drawn."""
+    rng, is_test = generator(seed, 0, Purpose.DATA), np.zeros(len(owners), dtype=bool)
+    for owner in np.unique(owners):
+        for stratum in np.unique(strata):
+            rows = np.flatnonzero((owners == owner) & (strata == stratum))
+            known = rng.permutation(np.unique(units[rows]))
+            is_test[rows[np.isin(units[rows], known[: round(TEST_SHARE * len(known))])]] = True
+    return is_test
+
+
+def _dataset(
+    x: Float64, y: NDArray[Any], owners: NDArray[np.str_], is_test: NDArray[np.bool_], num_outputs: int, **more: Any
+) -> Dataset:
+    """Return the records with inputs standardised by the training records of all owners, as sites agree on them."""
+    mean, scale = x[~is_test].mean(axis=0), x[~is_test].std(axis=0)
+    x = (x - mean) / np.where(scale > 0, scale, 1.0)
+    # Names in the order of their numbers: field 2 comes before field 10.
+    width = max(map(len, owners.tolist()))
+    owners = np.array([name.zfill(width) if name.isdecimal() else name for name in owners.tolist()])
+    return Dataset(
+        x[~is_test], y[~is_test], x[is_test], y[is_test], num_outputs,
+        owners_train=owners[~is_test], owners_test=owners[is_test], **more,
+    )  # fmt: skip
