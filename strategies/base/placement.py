@@ -20,12 +20,6 @@ UNLABELLED = 2
 """Rows of a descriptor that need no labels: mean and spread of all samples. They come first."""
 
 
-def row_scale(descriptors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return minimum and range (B,) of each row of descriptors (M, B, l), over all clients and entries."""
-    low = descriptors.min(axis=(0, 2))
-    return low, descriptors.max(axis=(0, 2)) - low
-
-
 def scale_rows(descriptors: FloatArray, low: FloatArray, width: FloatArray) -> FloatArray:
     """Return descriptors (..., B, l) with row b as (value - low_b) / width_b; 0 where the row had one value.
 
@@ -78,7 +72,7 @@ class Frozen:
         Model matched to each cluster, (C,); empty: group g trains model g.
     origin, scale
         Of rows the mean of all clients' and each group's usual cosine (`Centres`); of descriptors minimum and range
-        of each row (`row_scale`).
+        of each row.
     square_root, limit
         Loss vectors are the square roots of the losses, and were clipped to the limit.
     seed

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -164,6 +164,21 @@ S = TypeVar("S", bound=LossVectorSettings)
 M = TypeVar("M", bound=LossVectorState)
 
 
+class Embedded(NamedTuple):
+    """A round's loss vectors, and the round whose models they were taken on, the probes among these.
+
+    `keys` and `vectors` (n, K + probes) are of the clients to be clustered, `limit` is what the vectors are clipped
+    to. `replied` are those of this round, and `kept` those that have kept the models for their training.
+    """
+
+    sent: Round
+    keys: list[str]
+    vectors: FloatArray
+    limit: float
+    replied: list[str]
+    kept: set[str]
+
+
 class LossVectors(Restarts[S, M]):
     """A method that groups clients by their losses of K models: with probes, no outliers, watched when frozen."""
 
@@ -206,15 +221,27 @@ class LossVectors(Restarts[S, M]):
             replies = context.reject(replies, keys, reason)
         return replies
 
-    def embedded(self, replies: Replies[Losses], limit: float) -> tuple[list[str], FloatArray, float]:
-        """Return the clients that are clustered, their loss vectors and what these are clipped to."""
-        fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
+    def embed(self, context: Round) -> Embedded:
+        """Ask the participants for their losses of all models (one exchange), and embed those that can be clustered.
+
+        A client whose loss vector was lost sits this round out: nobody can match it to a model.
+        """
+        sent = self.with_probes(context)
+        with context.meter.part("losses"):
+            replies = sent.ask_losses(context.participants, sent.models)
+        limit = self.state.outliers.measure([reply.losses for _, reply in replies.ok])
+        replies = self.without_outliers(replies, context)
+        context.require(replies, "loss vector")
+        fresh = {key: self._root(reply.losses) for key, reply in replies.ok}
         known = self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
         keys = sorted(known)
-        limit = float(self._embed(np.array(self.state.outliers.limit(keys, limit))))
-        return keys, clipped(np.stack([known[key] for key in keys]), limit), limit
+        limit = float(self._root(np.array(self.state.outliers.limit(keys, limit))))
+        vectors = clipped(np.stack([known[key] for key in keys]), limit)
+        context.note_vectors("losses", keys, vectors)
+        kept = {key for key, reply in replies.ok if reply.kept}
+        return Embedded(sent, keys, vectors, limit, [key for key, _ in replies.ok], kept)
 
-    def _embed(self, losses: FloatArray) -> FloatArray:
+    def _root(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.settings.square_root else losses
 
     def departed_open(self, context: Round) -> bool:
