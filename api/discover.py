@@ -17,10 +17,11 @@ from florets.conf.overrides import read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
-from florets.engines import engine, jobs
+from florets.engines import engine
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
+from florets.studies import one_run
 from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 
@@ -39,7 +40,7 @@ _ONE_CLASS = (
 
 
 class Groups:
-    """Groups of clients, as a discovery found them.
+    """Groups of clients, as a discovery returned them.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def discover_overrides(overrides: Sequence[str]) -> Groups:
     if problems:
         raise ConfigError(problems)
     typed = {entry.key for entry in given}
-    base = jobs.prepare([*overrides, "strategy=discovery"], caller)
+    base = one_run.prepare([*overrides, "strategy=discovery"], caller)
     ours = {
         "stop_at_groups": "true",
         "num_rounds": max(base.num_rounds, _ROUNDS),
@@ -196,7 +197,7 @@ def discover_overrides(overrides: Sequence[str]) -> Groups:
         **({"statistics": "true"} if base.task.partition == "own" and base.task.loss == "cross_entropy" else {}),
     }
     own = [f"{key}={value}" for key, value in ours.items() if key not in typed]
-    config = jobs.prepare([*overrides, "strategy=discovery", *own], caller)
+    config = one_run.prepare([*overrides, "strategy=discovery", *own], caller)
     folder = _folder(base, [*overrides, "strategy=discovery"])
     try:
         engine.run_in(config, folder)

@@ -179,7 +179,7 @@ def reproduce(item: str, /, *, run: bool = True, **keys: Any) -> Reproduction:
     ConfigError
         If there is no such item, or a key is wrong.
     """
-    from florets.engines.go_on import Engine
+    from florets.studies.go_on import Engine
 
     words = [item, *overrides_of(None, keys)]
     caller = Path.cwd()

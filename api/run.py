@@ -14,9 +14,10 @@ from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder, resume_command
 from florets.conf.schema import Config
-from florets.engines import engine, jobs
+from florets.engines import engine
 from florets.reports import frames
 from florets.reports.summary import RunSummary
+from florets.studies import one_run
 from florets.task.device import one_thread_within
 from florets.task.edited_modules import reload_edited
 from florets.task.imported import import_from
@@ -193,7 +194,7 @@ class Run:
     def __repr__(self) -> str:
         summary = self.summary
         head = f"{summary.experiment}, {summary.strategy}, seed {summary.seed}"
-        return f"<florets.Run {head}: {jobs.headline(summary)}; {self.folder}>"
+        return f"<florets.Run {head}: {one_run.headline(summary)}; {self.folder}>"
 
 
 @one_thread_within()
@@ -254,7 +255,7 @@ def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) 
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError(f"{text}: Hydra's own keys shape sweeps; add -m.")
-    config = jobs.prepare(overrides, caller)
+    config = one_run.prepare(overrides, caller)
     try:
         return engine.run(config, overrides, trackers)
     except KeyboardInterrupt:

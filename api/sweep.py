@@ -321,7 +321,7 @@ def sweep(experiment: Any = None, /, *, keep: bool = False, **keys: Any) -> Swee
     KeyboardInterrupt
         If it is interrupted, once the summary of the jobs that ran is written.
     """
-    from florets.engines.go_on import Engine
+    from florets.studies.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
 
     caller = Path.cwd()
@@ -427,7 +427,7 @@ def tune(
 
 def run_tune(overrides: Sequence[str], trials: int | None, sampler: str, n_jobs: int) -> tuple[int, Path]:
     """Run the search that `key=value` texts describe; return the exit code and the sweep's folder."""
-    from florets.engines.go_on import Engine
+    from florets.studies.go_on import Engine
     from florets.studies.sweep.launch import run_sweep
     from florets.studies.tune import tune_overrides
 

@@ -101,6 +101,7 @@ NO_GROUPS = {
     "20 clients, 10 to 500": Cell(alike(20), (10, 500)),
     "5 clients x 96": Cell(alike(5), 96),
 }
+TWELVE_KINDS = tuple((Kind(turns=k % 4, mirror=k // 4 == 1, shift=3 * (k // 8)), 3) for k in range(12))
 GROUPS = {
     "2 rotations, 10 + 10": Cell(rotations([10, 10])),
     "4 rotations, 5 each": Cell(rotations([5] * 4)),
@@ -108,6 +109,7 @@ GROUPS = {
     "4 rotations, 15 each x 30": Cell(rotations([15] * 4), 30),
     "4 rotations, 50 each x 30": Cell(rotations([50] * 4), 30),
     "8 rotations and mirrors, 3 each": Cell(rotations([3] * 8)),
+    "12 rotations, mirrors, shifts, 3 each": Cell(TWELVE_KINDS),
     "3 label shifts, 7, 7, 6": Cell(shifts([7, 7, 6])),
     "3 label shifts, 20 each x 30": Cell(shifts([20] * 3), 30),
     "5 label pairs, 4 each": Cell(pairs(5, 4)),
@@ -165,13 +167,14 @@ class Recipe:
 
     Parameters
     ----------
-    steps, folds, size
-        Steps on each fold, number of folds, samples of a fold.
+    steps, rate, folds, size
+        Steps on each fold and their size, number of folds, samples of a fold.
     upload, width
         See `RowForm`.
     """
 
     steps: int = 0
+    rate: float = 0.0
     folds: int = 0
     size: int = 0
     upload: Upload = "projection"
@@ -234,7 +237,7 @@ def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
     if recipe.folds or recipe.size:
         folds = recipe.folds or plan.folds
         plan = replace(plan, folds=folds, size=recipe.size or plan.samples // folds)
-    return replace(plan, steps=recipe.steps or plan.steps)
+    return replace(plan, steps=recipe.steps or plan.steps, rate=recipe.rate or plan.rate)
 
 
 def fold_changes(clients: Sequence[Data], plan: FoldPlan, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -253,6 +256,7 @@ def fold_changes(clients: Sequence[Data], plan: FoldPlan, seed: int) -> tuple[np
             torch.from_numpy(x).view(-1, size, PIXELS),
             torch.from_numpy(y).view(-1, size),
             plan.steps,
+            plan.rate,
         )
         changes[alike] = found.reshape(len(alike), plan.folds, -1)
     return changes[enough], enough
@@ -265,7 +269,7 @@ def initial(seed: int) -> np.ndarray:
     return np.concatenate([value.ravel() for value in state.values()])
 
 
-def train(start: np.ndarray, x: Tensor, y: Tensor, steps: int) -> np.ndarray:
+def train(start: np.ndarray, x: Tensor, y: Tensor, steps: int, rate: float) -> np.ndarray:
     """Train the model by Adam on B data sets apart, (B, n, 64) and (B, n); return what changed, (B, R) float32."""
     number, size, _ = x.shape
     flat = torch.from_numpy(np.tile(start.astype(np.float32), (number, 1)))
@@ -289,7 +293,7 @@ def train(start: np.ndarray, x: Tensor, y: Tensor, steps: int) -> np.ndarray:
         first.mul_(0.9).add_(gradient, alpha=0.1)
         second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         scale = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
-        flat.addcdiv_(first, scale, value=-0.01 / (1 - 0.9**step))
+        flat.addcdiv_(first, scale, value=-rate / (1 - 0.9**step))
     return (flat - torch.from_numpy(start)).numpy()
 
 

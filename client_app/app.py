@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from florets.client_app.caps import SECONDS, Limits
-from florets.client_app.client import Client, client_of, consent_of, has_process_of_its_own, is_simulated
+from florets.client_app.client import Client, client_of, consent_of, has_process_of_its_own, is_simulated, session
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -22,9 +22,11 @@ from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.raised_in import raised_in
+from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
-from florets.task.wire import kinds
+from florets.task.wire import bank, kinds
+from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
 from florets.task.wire.records import config_record, put, reply_message
 from florets.task.wire.replies import Work
 
@@ -120,6 +122,14 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
 """Handlers that every algorithm may ask for; those of a single algorithm are in its `client.py`, see `custom`."""
 
 
+def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
+    """Return a reply with its models as changes of those that came, or were kept, see `narrow_reply`."""
+    sent = {name: client.arrays(name) for name in MODEL_RECORDS if name in client.content}
+    if kinds.MODEL_INDEX in client.config:
+        sent[kinds.ARRAYS] = bank.model(session.kept(client.config), int(client.number(kinds.MODEL_INDEX)))
+    return narrow_reply(content, kind, client.config, sent, client.random(Purpose.WIRE))
+
+
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
     """Return a handler as Flower calls it; its reply tells what it cost."""
 
@@ -128,6 +138,8 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         with counted() as effort, own_texts_alone(context):
             client = client_of(message, context)
             content = handle(client)
+            if kinds.WIRE in client.config:
+                content = _narrowed(client, message.metadata.message_type, content)
         seconds = perf_counter() - start + client.prepared.seconds
         # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
         cost = Work(seconds, effort.gradients, effort.losses)

@@ -205,7 +205,7 @@ class Client:
             The model after training, as `train` returns it or by names; the latter needs ``train_loss=``, and entries
             that it leaves out are those that came. None in answers to `Round.query`.
         **beside
-            Numbers, and beside a model further mappings of its names and shapes, in which entries that are left out
+            Numbers, and with a model further mappings of its names and shapes, in which entries that are left out
             are zeros; in answers to `Round.query` arrays.
 
         Raises

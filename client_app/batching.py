@@ -116,10 +116,10 @@ def _asked(place: int, message: Message, context: Context, likes: dict[Hashable,
     try:
         client = Client(message, context)
         # Most settings are the exchange's own: the very objects, which are alive as long as its messages.
-        told = dict(client.config)
+        config = dict(client.config)
         for name in _OWN:
-            told.pop(name, None)
-        same = (kind, context.node_config.get(kinds.DEVICE), *told, *map(id, told.values()))
+            config.pop(name, None)
+        same = (kind, context.node_config.get(kinds.DEVICE), *config, *map(id, config.values()))
         if same not in likes:
             likes[same] = _likeness(kind, client)
         if (like := likes[same]) is None:
@@ -134,7 +134,7 @@ def _asked(place: int, message: Message, context: Context, likes: dict[Hashable,
 def _likeness(kind: str, client: Client) -> Hashable | None:
     """Return what messages that are answered together have in common; None: this one is answered alone.
 
-    What single clients are told (`_OWN`) must not count.
+    Settings of single clients (`_OWN`) do not count.
     """
     if not takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
         return None

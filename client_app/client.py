@@ -33,7 +33,8 @@ from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
-from florets.task.wire.records import entries, view_array
+from florets.task.wire.narrow import values_of
+from florets.task.wire.records import entries
 
 Config = Mapping[str, ConfigRecordValues]
 """A message's settings."""
@@ -134,7 +135,7 @@ class Session:
     def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
         """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
 
-        Only where all messages of a node come to one process: elsewhere (a deployed node starts a process for each
+        Only where all messages of a node reach one process: elsewhere (a deployed node starts a process for each
         message, Ray's are drawn from a pool) the next message would not find them.
         """
         token = config.get(kinds.BANK)
@@ -174,7 +175,7 @@ class Session:
         for known, arrays in self._arrays:
             if known is record:
                 return arrays
-        read = {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
+        read = {name: values_of(array).astype(np.float32, copy=False) for name, array in record.items()}
         self._arrays = [*self._arrays[-1:], (record, read)]
         return read
 
@@ -188,7 +189,7 @@ class Session:
     def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
         """Return a record's linear models; unpacked once, as in `states`."""
         if self._stacked is None or self._stacked[0] is not record:
-            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
+            values = [{name: values_of(array) for name, array in model.items()} for model in bank.models(record)]
             self._stacked = (record, LinearModels.of(values, names))
         return self._stacked[1]
 
@@ -298,7 +299,7 @@ def device_of(config: Config, context: Context) -> torch.device:
 
 def _states(record: ArrayRecord) -> Iterator[State]:
     for arrays in bank.models(record):
-        yield {name: torch.from_numpy(view_array(array).copy()) for name, array in arrays.items()}
+        yield {name: torch.from_numpy(values_of(array).copy()) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)

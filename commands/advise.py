@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from florets.api.advise import advise_overrides
+from florets.commands.given_keys import key_texts
 from florets.reports.console import say
-from florets.server_app.given_keys import key_texts
 
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and which method fits? Searches for groups, then compares FedAvg (plain, with
-  fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with the answer that ignores its
-  input. Each method is tried with three learning rates and trained until it no longer improves on validation records.
+  fine-tuning, with an intercept per client), Local-only, CLoVE and a model per group with a constant prediction.
+  Each method is tried with three learning rates and trained until it no longer improves on validation records.
   Keys are those of an experiment, without a strategy and k; a given train.learning_rate or num_rounds is kept:
 
     florets advise                                           the quickstart's clients

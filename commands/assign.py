@@ -14,10 +14,10 @@ from florets.api.new_data import (
     refuse_one_model,
     trained_on,
 )
+from florets.commands.given_keys import read_keys
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import write_arrays
-from florets.server_app.given_keys import read_keys
 from florets.server_app.run_models import RunModels, load_run
 from florets.task.imported import import_from
 
@@ -29,8 +29,8 @@ HELP = """florets assign run=<folder> data=<file or folder> [save=<file>] [clien
 
 florets predict run=<folder> data=<file or folder> model=<number> | client=<key> [output=predictions.csv]
   Write predictions for new inputs, by a model or by that of one of the run's clients: its own if the run has
-  personal models, otherwise its group's. A row has the record's ids, the class with its probability and that
-  of each class, or the value in its unit, and how many cells were missing or of an unknown category.
+  personal models, otherwise its group's. A row has the record's ids, the predicted class and the
+  probability of every class, or the value in its unit, and how many cells were missing or of an unknown category.
 
 data is a table as the sites have it (.csv, .tsv, ..., one record is enough; for assign with the target), a .npz
 archive (x, and y for assign), or a folder of images (for assign: one folder for each class). It is read as in

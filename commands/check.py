@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from florets.api.check import check_overrides
+from florets.commands.given_keys import key_texts
 from florets.reports.console import say
-from florets.server_app.given_keys import key_texts
 
 HELP = """florets check data_dir=<folder> [target=<column>] [<key>=<value> ...]
   Examine sites' data before anything is trained: a folder (or a table) for each site in data_dir, or the data of one

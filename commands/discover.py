@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from florets.api.discover import discover_overrides
+from florets.commands.given_keys import key_texts
 from florets.reports.console import say
-from florets.server_app.given_keys import key_texts
 
 HELP = """florets discover [<key>=<value> ...]
   Do these clients form groups, how many, and which? Runs strategy=discovery until it has decided.

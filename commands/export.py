@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from florets.commands.given_keys import read_keys
 from florets.reports.console import say
-from florets.server_app.given_keys import read_keys
 from florets.task.imported import import_from
 
 HELP = """florets export run=<folder> to=<new folder> [onnx=true] [license=<identifier>] [trust=true]

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from florets.commands.given_keys import key_texts
 from florets.conf.consent import imported_functions
 from florets.conf.saved import resume_command
-from florets.engines import jobs
 from florets.reports.console import say
-from florets.server_app.given_keys import key_texts
+from florets.studies import one_run
 
 HELP = """florets extend run=<folder> data_dir=<folder> [num_rounds=<n>] [to=<new folder>] [prepare=true] [<key>=..]
   Continue a finished run with its sites' new data, and with new sites, in a new folder; the earlier results are
@@ -36,6 +36,6 @@ def main(arguments: Sequence[str]) -> int:
         say(f"In this process: {resume_command(folder, trust)}")
         return 0
     summary = extend_overrides(given)
-    say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
+    say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {one_run.headline(summary)}")
     say(f"Results: {summary.folder}")
     return 0

@@ -17,9 +17,10 @@ from florets.conf.extras import version
 from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
-from florets.engines import engine, jobs
+from florets.engines import engine
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
+from florets.studies import one_run
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_from
 
@@ -136,8 +137,8 @@ def _exit_code_of(given: Sequence[str]) -> int:
         return 1
     except Exception as error:  # the command ends with a message and an exit code, whatever happens
         debug = "--debug" in given
-        hint = "" if debug or jobs.is_foreseen(error) else " (--debug shows where)"
-        _complain(f"the run failed: {jobs.explain(error)}{hint}", debug)
+        hint = "" if debug or one_run.is_foreseen(error) else " (--debug shows where)"
+        _complain(f"the run failed: {one_run.explain(error)}{hint}", debug)
         return 1
 
 
@@ -162,7 +163,7 @@ def _act(arguments: Arguments) -> int:
         print(f"florets {version()}")
         return 0
     if arguments.help:
-        from florets.server_app.command_help import help_text, strategy_help
+        from florets.commands.help import help_text, strategy_help
 
         width = min(max(shutil.get_terminal_size().columns, 80), 120)
         named = [text.removeprefix("strategy=") for text in arguments.overrides if text.startswith("strategy=")]
@@ -173,11 +174,11 @@ def _act(arguments: Arguments) -> int:
     if arguments.sweep and any(text.startswith("resume=") for text in arguments.overrides):
         raise ConfigError("resume: goes on with one run; leave out -m and name the folder of that run.")
     if arguments.show:
-        config = jobs.prepare(arguments.overrides, caller)
+        config = one_run.prepare(arguments.overrides, caller)
         print(yaml.safe_dump(as_plain(config), sort_keys=False), end="")
         return 0
     if arguments.sweep:
-        from florets.engines.go_on import Engine
+        from florets.studies.go_on import Engine
         from florets.studies.sweep.launch import run_sweep
 
         return run_sweep(arguments.overrides, caller, Engine(engine.run, engine.resume), arguments.keep)[0]
@@ -189,7 +190,7 @@ def _act(arguments: Arguments) -> int:
 
 
 def _print_summary(summary: RunSummary) -> None:
-    say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {jobs.headline(summary)}")
+    say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {one_run.headline(summary)}")
     if summary.discovery:
         say(f"Discovery: {summary.discovery}")
     say(f"Results: {summary.folder}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
 
-HELP = """florets new: a folder to start from that runs as it is.
+HELP = """florets new: a skeleton that runs as it is.
 
 Usage
   florets new strategy <name>   one file: settings, state and plan

@@ -10,14 +10,14 @@ from typing import Any
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines import jobs
-from florets.engines.jobs import num_workers
 from florets.engines.own_nodes import check_device, own_nodes
+from florets.engines.worker_count import num_workers
 from florets.reports.console import counted, number, say, size
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here
 from florets.strategies.registry import find_strategy
+from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire import kinds
@@ -134,7 +134,7 @@ def lines(plan: Plan) -> list[str]:
     table = [["each time", "times", "messages", "down", "up"]]
     table += [[p.name, str(p.times), str(p.messages), size(p.down), size(p.up)] for p in plan.parts]
     table.append(["total", "", str(plan.total("messages")), size(plan.total("down")), size(plan.total("up"))])
-    told = [
+    lines = [
         f"{plan.experiment}, {plan.strategy}, seed {plan.seed}: {counted(plan.clients, 'client')}, "
         f"{counted(plan.models, 'model')} of {number(plan.parameters)} parameters ({size(plan.model_bytes)} each), "
         f"{counted(plan.rounds, 'round')}",
@@ -143,15 +143,15 @@ def lines(plan: Plan) -> list[str]:
         "",
     ]
     if plan.models > 1:
-        told.append(
+        lines.append(
             f"If all {plan.models} models went to every participant in each round, the total would be "
             f"{size(plan.most_down)} down."
         )
-    told.append(
+    lines.append(
         f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "
         f"{size(plan.memory['server'])} the server alone, {size(plan.memory['client'])} a client of its own."
     )
-    return told
+    return lines
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{wrong[0]}: florets plan has no such option (--json).")
     caller = Path.cwd()
     import_from(caller)
-    plan = plan_of(jobs.prepare(overrides, caller))
+    plan = plan_of(one_run.prepare(overrides, caller))
     if "--json" in arguments:
         totals = {name: plan.total(name) for name in ("messages", "down", "up")}
         say(json.dumps({**asdict(plan), "total": totals}, indent=1))

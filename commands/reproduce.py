@@ -5,24 +5,24 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.engines import engine
-from florets.engines.go_on import Engine
 from florets.papers.command import list_items, run_item
 from florets.papers.page import remake
+from florets.studies.go_on import Engine
 from florets.task.imported import import_from
 
 HELP = """florets reproduce <item> [scale=paper|small] [n_jobs=<n>] [<key>=<value> ...]
   Run a table or figure: every row (data) with every column (method) and seed, each an ordinary run. After Ctrl-C or
   a crash the same command continues; finished cells are never run again. Keys given by hand hold for all
-  cells (task.data=fashion_mnist, data_dir=..., results_dir=...) and make another table.
+  cells (task.data=fashion_mnist, data_dir=..., results_dir=...); their table is kept apart.
 florets reproduce <file>.yaml
-  The same for an item of your own; docs/reproduce.md says what the file holds.
+  The same for your own item; docs/reproduce.md describes the file.
 florets reproduce <item> --table
   Remake table and plot of the cells that are finished; run none.
 florets reproduce --list
-  Every item, and how far it is with the data_dir and other keys that are given (--list stored=papers/clove: with the
-  runs that the project's own page is made of).
+  Every item and its progress, for the given data_dir and other keys (--list stored=papers/clove: for the runs
+  behind the project's own page).
 florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [sweep.<name>=<folder>,...]
-  Remake the tables of a page from the cells that are finished: each stands between
+  Remake the tables of a page from the cells that are finished: each is between
   <!-- reproduce <item> [scale=...] [rows=...] [columns=...] [measures=...] [layout=methods] [plot=yes] --> and
   <!-- end of reproduce -->, or <!-- sweep <name> [where=<key>:<value>,...] [columns=...] --> and
   <!-- end of sweep -->.
@@ -31,12 +31,11 @@ florets reproduce --results-page <page>.md [data_dir=...] [results_dir=...] [swe
   scale=small      fewer seeds, rows or rounds; the table says what was cut
   n_jobs=4         cells at a time, each in its own process (workers=2: each with 2 processes for its clients)
   rows=a,b         these rows alone; columns=a,b these columns (names as in the item's file)
-  seeds=5          the first 5 seeds alone; the screen shows these, the files everything
+  seeds=5          the first 5 seeds alone; the screen shows these, the files all of them
   stored=DIR       cells that are stored in a page's folder, such as papers/clove, count as finished
 
-Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and plots where the item
-has some; the runs are in
-<results_dir>/reproduce/runs/."""
+Results: <results_dir>/reproduce/<item>/<scale>/: table.md, table.csv, cells.csv, table.tex, and its plots, if any;
+the runs are in <results_dir>/reproduce/runs/."""
 
 _OPTIONS = ("--list", "--table", "--results-page", "-h", "--help", "--debug")
 

@@ -12,7 +12,6 @@ import yaml
 from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
 from florets.conf.schema import as_plain
-from florets.engines import jobs
 from florets.engines.own_nodes import own_nodes
 from florets.reports.console import say
 from florets.reports.folder import whole_file, write_whole
@@ -28,6 +27,7 @@ from florets.reports.partition import (
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_task
 from florets.server_app.data_agreement import agree_here
+from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire import kinds
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{wrong[0]}: florets show-partition has no such option; it takes keys as a run does.")
     caller, overrides = Path.cwd(), list(arguments)
     import_from(caller)
-    config = jobs.prepare(overrides, caller)
+    config = one_run.prepare(overrides, caller)
     nodes = own_nodes(config)
     own = agree_here(config, nodes)
     config = own.config

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from florets.commands.given_keys import key_texts
 from florets.conf.problems import ConfigError
-from florets.server_app.given_keys import key_texts
 
 HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] [n_jobs=1] [<key>=<value> ...]
   Run an experiment with different settings, and name the best by its validation figure (`measure`), never by test

@@ -95,7 +95,7 @@ def compose(overrides: Sequence[str]) -> Config:
     problems += _steps_or_epochs(values, explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and "k" not in explicit:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
-        # comparisons; whoever types k=auto for them is told that they cannot find it.
+        # comparisons; with k=auto they are refused.
         # Where nobody knows it, they get the largest number that CLoVE would look for.
         known = values["task"].get("num_clusters", TaskConfig.num_clusters)
         values["k"] = known or values.get("k_max", Config.k_max)

@@ -8,7 +8,7 @@ from florets.conf.schema import Config, as_plain
 from florets.strategies.registry import UnknownStrategy, find_strategy
 
 TRUST = "trust"
-"""Key beside an experiment's: code that files name may be imported and called."""
+"""Key in addition to an experiment's: code that files name may be imported and called."""
 
 _TASK_PARTS = ("data", "partition", "model")
 

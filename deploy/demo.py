@@ -129,7 +129,7 @@ def wait_online(federation: Federation, count: int) -> None:
 
 def follow(federation: Federation, run_id: str, results: Path) -> Path:
     """Print each round of a run and return its results folder once Flower says that it completed."""
-    told, asked, before = 0, time.monotonic(), time.time()
+    shown, asked, before = 0, time.monotonic(), time.time()
     deadline = asked + _RUN_SECONDS
     while True:
         folders = [path.parent for path in results.rglob(MARKER) if path.stat().st_mtime >= before - 1]
@@ -138,8 +138,8 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
         )
         status, details = federation.status(run_id) if due else ("running", "")
         asked = time.monotonic() if due else asked
-        for line in read_lines(folders[0])[told:] if folders else []:
-            told += 1
+        for line in read_lines(folders[0])[shown:] if folders else []:
+            shown += 1
             accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
             ari = "unknown" if line["ari"] is None else f"{line['ari']:.2f}"
             say(f"Round {line['round']} ({line['phase']}): ARI {ari}{accuracy}")

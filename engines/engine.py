@@ -13,8 +13,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
-from florets.engines.jobs import num_workers
 from florets.engines.ray_cluster import check_address
+from florets.engines.worker_count import num_workers
 from florets.reports.console import counted, say
 from florets.reports.summary import RunSummary
 

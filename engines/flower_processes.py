@@ -23,7 +23,7 @@ STOP_SECONDS = 15.0
 _MARK = "FLORETS_FAMILY"
 _marks: "weakref.WeakKeyDictionary[subprocess.Popen[bytes], str]" = weakref.WeakKeyDictionary()
 
-# Becomes the program that it is given. Python's own way of doing this in the child is not safe beside threads. A
+# Becomes the program that it is given. Python's own way of doing this in the child is not safe with threads. A
 # SuperLink that is asked politely first waits for the run's log to be read to its end; killed, its tasks end at once.
 _FOLLOW = """
 import ctypes, os, signal, sys
@@ -47,7 +47,7 @@ _SETTINGS = {
 
 
 def command(name: str) -> str:
-    """Return the path of one of Flower's commands, beside this Python."""
+    """Return the path of one of Flower's commands, next to this Python."""
     return str(Path(sys.executable).parent / name)
 
 

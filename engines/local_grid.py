@@ -63,7 +63,7 @@ def no_such_node(message: Message) -> Message:
 class LocalGrid(Grid):
     """Serves `num_nodes` simulated nodes with one ClientApp, one after the other.
 
-    A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message beside the clients' own
+    A reply is computed when it is pulled, so that an exchange costs 0.03-0.3 ms a message on top of the clients' own
     work. There are no processes (`florets.engines.worker_grid` has a grid with some): a deadline cannot interrupt a
     client, and a message is delivered by reference, so a client must not change what it was sent.
 

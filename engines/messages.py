@@ -1,4 +1,4 @@
-"""Messages and contexts as bytes for another process, without what Flower's objects hold beside their values.
+"""Messages and contexts as bytes for another process, without what else Flower's objects hold.
 
 Pickled as it is, a message takes twice as long: each record brings its two checking functions, and each object is
 asked how it wants to be pickled. What is read was written by this process, or by one that it has started.
@@ -28,7 +28,6 @@ PlaceOf = Callable[[ArrayRecord], Place | None]
 RecordAt = Callable[[Place], ArrayRecord]
 """Reads what stands there."""
 
-_NUMPY = "numpy.ndarray"
 _Reduced = tuple[Callable[..., Any], tuple[Any, ...]] | tuple[Any, ...] | str
 
 
@@ -75,13 +74,13 @@ def _or_place(place_of: PlaceOf) -> Callable[[ArrayRecord], _Reduced]:
 
 def _arrays_apart(record: ArrayRecord) -> _Reduced:
     arrays = entries(record).items()
-    if any(type(values) is not Array or values.stype != _NUMPY for _, values in arrays):
+    if any(type(values) is not Array for _, values in arrays):
         return record.__reduce_ex__(5)
-    # What an array has noted beside its values, such as their hash, is found again where it is asked for.
-    return _arrays, ({name: (values.dtype, values.shape, values.data) for name, values in arrays},)
+    # What else an array has noted, such as its values' hash, is computed again on request.
+    return _arrays, ({name: (values.dtype, values.shape, values.data, values.stype) for name, values in arrays},)
 
 
-def _arrays(arrays: Mapping[str, tuple[str, tuple[int, ...], bytes]]) -> ArrayRecord:
+def _arrays(arrays: Mapping[str, tuple[str, tuple[int, ...], bytes, str]]) -> ArrayRecord:
     return restored(ArrayRecord, {name: array(*values) for name, values in arrays.items()})
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from florets.conf.extras import require
 from florets.conf.problems import ConfigError
-from florets.engines.jobs import num_workers
+from florets.engines.worker_count import num_workers
 
 RAY_ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: the cluster to connect to, ``auto``, or `OWN`."""

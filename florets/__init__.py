@@ -4,7 +4,7 @@ What `__all__` lists is the public interface; everything else is private. Each n
 
 The package consists of the folders `api`, `commands`, `papers`, `studies`, `engines`, `reports`, `server_app`,
 `client_app`, `strategies`, `task`, `conf` and `deploy`. In an installed wheel they lie inside this one. In the
-repository, and in the app bundle that Flower ships, beside it.
+repository, and in the app bundle that Flower ships, next to it.
 """
 
 from importlib import import_module
@@ -160,7 +160,7 @@ class _Apps:
     """The two apps as pyproject.toml names them to Flower, each imported when it is asked for.
 
     Named by their own modules, they failed now and then: to look for `florets.client_app.app`, one thread of a
-    simulation uses this package while another is still importing it and has not come to its path.
+    simulation uses this package while another is still importing it and has not reached its path.
     """
 
     @property

@@ -13,14 +13,14 @@ from florets.conf.overrides import quote, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, beyond_defaults, results_folder
 from florets.conf.schema import Config
-from florets.engines import jobs
-from florets.engines.go_on import finished_run, plain, same_settings
 from florets.papers.items import BLOCK, Item, Line
 from florets.papers.measures import Values, values_of
 from florets.reports.folder import MARKER, write_whole
 from florets.reports.scores import HIGHER_IS_BETTER
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.resume import CHANGEABLE
+from florets.studies import one_run
+from florets.studies.go_on import finished_run, plain, same_settings
 from florets.studies.tune import FRACTION, HELD_OUT
 from florets.task.registry import reads_files
 
@@ -111,7 +111,7 @@ class Cell:
 
     @property
     def record_path(self) -> Path:
-        """File beside the folder that says how the run ended."""
+        """File next to the folder that says how the run ended."""
         return self.folder.with_name(f"{self.folder.name}.json")
 
     @property
@@ -167,7 +167,7 @@ def _place(row: Line, column: Line, keys: Mapping[str, str], seeds: int, caller:
     config: Config | None = None
     problem = ""
     try:
-        config = jobs.prepare(tuple(overrides.values()), caller)
+        config = one_run.prepare(tuple(overrides.values()), caller)
         if reads_files(config.task.data) is False:
             del overrides["data_dir"]
     except ConfigError as error:
@@ -198,7 +198,7 @@ def _chosen(
         if found.state not in ("finished", "failed"):
             return None
         if (value := found.values.get("validation")) is not None:
-            sign = 1 if HIGHER_IS_BETTER[jobs.measure_name(place.config)] else -1
+            sign = 1 if HIGHER_IS_BETTER[one_run.measure_name(place.config)] else -1
             # As a page's folder has it, so that runs and stored cells choose alike.
             known.append((sign * float(f"{value:.6g}"), one))
     return max(known, key=lambda pair: pair[0])[1] if known else {}

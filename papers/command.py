@@ -10,8 +10,6 @@ from pathlib import Path
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
-from florets.engines.go_on import Engine
-from florets.engines.jobs import crowded
 from florets.papers.cells import Cell, Place, Progress, in_order, places, progress_of
 from florets.papers.items import Item, find_item, item_names
 from florets.papers.measures import read_measure
@@ -22,6 +20,8 @@ from florets.papers.store import stored_cells
 from florets.papers.table import Table, markdown, state_words, table_of, verdict_words, write_table
 from florets.reports.console import counted, say
 from florets.reports.folder import append_lines
+from florets.studies.go_on import Engine
+from florets.studies.one_run import crowded
 
 _OF_LIST = ("scale", "stored")
 _MOST_SHOWN = 4
@@ -65,8 +65,8 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     code = _show(after, folder, request)
     busy = [cell for cell in in_order(table.places) if table.progress(cell).note == BUSY]
     if left := [cell for cell in busy if after.progress(cell).state != "finished"]:
-        told = f"{counted(len(left), 'cell')} left to another command that is running"
-        say(f"florets: {told}; once it has ended, give this one again: {same}", sys.stderr)
+        left_words = f"{counted(len(left), 'cell')} left to another command that is running"
+        say(f"florets: {left_words}; once it has ended, give this one again: {same}", sys.stderr)
         return 1
     return code
 

@@ -251,8 +251,8 @@ def _load(path: Path) -> Any:
             [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]
         ) from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        told = error.strerror if isinstance(error, OSError) else None
-        reason = " ".join((told or str(error)).split()) or type(error).__name__
+        words = error.strerror if isinstance(error, OSError) else None
+        reason = " ".join((words or str(error)).split()) or type(error).__name__
         raise ConfigError([f"{path}: cannot be read ({reason})."]) from error
 
 

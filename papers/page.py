@@ -168,7 +168,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
 
     asked_of = PageTables(folder, given, caller)
     pictures, described = PagePictures(folder), set[str]()
-    text, told = made_page(
+    text, lines = made_page(
         text,
         {
             "reproduce": lambda block: item_block(block, asked_of, pictures, described),
@@ -177,7 +177,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
         },
     )
     write_whole(path, text)
-    for line in told:
+    for line in lines:
         say(line)
     say(f"Page: {path}")
     if not folder.is_dir():
@@ -208,7 +208,7 @@ def _stored_sweep(folder: Path, name: str) -> Path:
 
 
 _OF_FOLDERS = ("features", "singular_values")
-"""Plots of more than is stored beside a page."""
+"""Plots of more than is stored with a page."""
 _RUNS = "finished runs"
 """Name of the text in a picture's file that says of how many runs it is."""
 
@@ -280,7 +280,7 @@ class PagePictures:
         if reason:
             return f"its plot is the previous one, because {reason}"
         drawn = list(pictures(table, lines_of))
-        # Pictures of other rows than are shown now would stand beside the new ones.
+        # Pictures of other rows than are shown now would be left next to the new ones.
         for path in self._folder.glob(f"{name}*.png"):
             if path.stem == name or path.stem.startswith(f"{name}-"):
                 path.unlink()
@@ -290,7 +290,7 @@ class PagePictures:
         return counted(len(drawn), "picture")
 
     def _curves(self, table: Table, name: str) -> CurveStore:
-        """Store the curves of the runs that are here beside those of before; return them as the file has them."""
+        """Store the curves of the runs that are here, along with earlier ones; return them as the file has them."""
         from florets.papers.plot import run_lines
 
         store = CurveStore(self._folder / f"{name}_curves.csv")
@@ -340,7 +340,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
 
     A block begins with ``<!-- <kind> <words> -->`` on a line of its own, and ends with ``<!-- end of <kind> -->``.
     """
-    told: list[str] = []
+    lines: list[str] = []
     if wrong := _unpaired(text):
         raise ConfigError(wrong)
 
@@ -351,10 +351,10 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
             line = text.count("\n", 0, found.start()) + 1
             at = f"line {line}, {found['begin'].strip()}"
             raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from error
-        told.append(f"{found['words'].strip() or found['kind']}: {said}")
+        lines.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 
-    return _BLOCK.sub(block, text), told
+    return _BLOCK.sub(block, text), lines
 
 
 def _unpaired(text: str) -> list[str]:

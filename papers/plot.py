@@ -42,7 +42,7 @@ _OF_RUNS = {"features": features_figure, "singular_values": singular_values_figu
 """Plots of single runs, one for each row."""
 
 _LETTERS = 90
-"""Of the names of all rows, as many as fit beside each other."""
+"""Of the names of all rows, as many as fit side by side."""
 _LINE = 18
 """Letters of a name after which it is broken."""
 

@@ -108,7 +108,7 @@ class Reference:
     data: str = ""
 
     def beside(self, given: Mapping[str, str]) -> "Reference":
-        """Return it as it stands beside runs with these keys: reasons that name one of them with its value are gone.
+        """Return it as it applies to runs with these keys: reasons that name one of them with its value are gone.
 
         Where the released code's rate is given, that the paper's text has another is no reason any more.
         """

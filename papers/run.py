@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.engines import jobs
-from florets.engines.go_on import Engine, go_on
 from florets.engines.processes import cpu_seconds, end_with_parent
 from florets.papers.cells import Cell, Progress, folder_of, progress_of, write_record
 from florets.papers.measures import values_of
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
 from florets.server_app.build import build_task, make_data, one_task_kept
+from florets.studies import one_run
+from florets.studies.go_on import Engine, go_on
 from florets.task.registry import check_options, reads_files, resolve
 
 WHOLE = {"mnist": 70_000, "fashion_mnist": 70_000, "cifar10": 60_000, "ag_news": 127_600}
@@ -110,7 +110,7 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
     except Exception as error:  # whatever ends a cell, the others go on and the table names it
         if FolderBusy in (type(error), type(error.__cause__)):
             return Progress("stopped", note=BUSY)
-        reason = jobs.explain(error)
+        reason = one_run.explain(error)
         write_record(cell, None, reason)
         return Progress("failed", note=reason)
 

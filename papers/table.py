@@ -439,7 +439,7 @@ def compared_grid(table: Table) -> list[list[str]]:
 
 
 def verdict_words(table: Table) -> str:
-    """Return how many of our values stand beside a published one, and how they compare; empty where none does."""
+    """Return how many of our values have a published one, and how they compare; empty where none does."""
     compared = [_verdict(entry) for _, entry in table.comparisons()]
     if not compared:
         return ""
@@ -483,5 +483,5 @@ def code_words(table: Table) -> str:
     """Return by how many versions of the code the finished runs were made; empty where it is one."""
     finished = (progress.values for found in table.found.values() for progress in found.values())
     versions = len({str(values["code"]) for values in finished if values.get("code")})
-    told = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
-    return told if versions > 1 else ""
+    note = f"The runs were made by {versions} versions of the code (see the column code of its cells)."
+    return note if versions > 1 else ""

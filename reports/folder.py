@@ -22,7 +22,7 @@ from florets.reports.console import say
 from florets.reports.summary import RoundLine
 
 FINISHED = "report.html"
-"""Last file that a run writes: with it the run has come to its end."""
+"""Last file that a run writes: with it the run has ended."""
 MARKER = "rounds.jsonl"
 """Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
 
@@ -238,7 +238,7 @@ def _make(folder: Path) -> None:
 def write_arrays(
     file: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays by their names, and texts beside them, as one safetensors file."""
+    """Write arrays by their names, and texts with them, as one safetensors file."""
     # safetensors writes an array's memory as it lies there, so it must lie in row order.
     rows = {name: np.require(values, requirements="C") for name, values in arrays.items()}
     packed = safetensors.numpy.save(rows, dict(metadata) if metadata else None)

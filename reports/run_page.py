@@ -152,7 +152,7 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         config=(folder / "config.yaml").read_text(encoding="utf-8"),
     )
     path = folder / FINISHED
-    # A page that is there is whole, and says that the run has come to its end.
+    # A page that is there is whole, and says that the run has ended.
     write_whole(path, html)
     return path
 

@@ -66,7 +66,7 @@ def scores_of(evaluation: Evaluation) -> dict[str, float]:
 
 
 def metrics_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float | None]]:
-    """Return what the clients' scores come to, by score: how many `clients` have it, and `FIGURES`.
+    """Return the figures of each score over the clients: how many `clients` have it, and `FIGURES`.
 
     ``weighted`` is the mean weighted by test samples, ``worst`` the worst client's, ``worst_tenth`` the mean of the
     worst tenth of the clients (rounded up, so at least one), the quantiles are interpolated. All are None where one
@@ -76,10 +76,10 @@ def metrics_of(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, float |
     for evaluation in evaluations:
         for name, value in scores_of(evaluation).items():
             found.setdefault(name, []).append((value, evaluation.num_examples))
-    return {name: _told(found[name], better) for name, better in HIGHER_IS_BETTER.items() if name in found}
+    return {name: _figures_of(found[name], better) for name, better in HIGHER_IS_BETTER.items() if name in found}
 
 
-def _told(clients: Sequence[tuple[float, int]], higher_is_better: bool) -> dict[str, float | None]:
+def _figures_of(clients: Sequence[tuple[float, int]], higher_is_better: bool) -> dict[str, float | None]:
     values = np.array([value for value, _ in clients], dtype=np.float64)
     if not np.isfinite(values).all():
         return {"clients": len(values), **dict.fromkeys(FIGURES)}

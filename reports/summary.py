@@ -242,7 +242,7 @@ def last(lines: Sequence[RoundLine], key: str) -> Any:
 
 
 def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
-    """Return what the last round that looked for groups found, None where none looked."""
+    """Return what the last round that looked for groups reported, None where none looked."""
     found = (line.get("details", {}).get(EVIDENCE) for line in reversed(lines))
     return next((evidence for evidence in found if evidence), None)
 

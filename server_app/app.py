@@ -137,7 +137,7 @@ def _follow(parent: int) -> None:
 
 
 def end_hung_clients() -> None:
-    """End the client processes of Flower's simulation that do not come to their end; called at that of the run.
+    """End the client processes of Flower's simulation that do not end; called at the end of the run.
 
     Nobody waits for their replies any more but Flower itself, whose simulation does not end before them. Elsewhere
     this does nothing: a SuperNode's clients are its own affair. Only processes of this machine are found.

@@ -128,7 +128,7 @@ def refused() -> Iterator[None]:
 
 
 def _known_at(task: Task, client: Client, server_round: int) -> Client:
-    """Return a client as the task has it in a round; whoever told no true cluster is not one of the simulation's."""
+    """Return a client as the task has it in a round; one without a true cluster is not one of the simulation's."""
     if client.cluster is None or not 0 <= client.number < task.num_clients:
         return client
     return replace(

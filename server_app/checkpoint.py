@@ -256,7 +256,7 @@ class Checkpointing:
         checkpoints.drop_after(self._saved)
 
     def after(self, server_round: int, models: ArrayRecord) -> None:
-        """Note a round that has come to its end; write its checkpoint where one is due."""
+        """Note a round that has ended; write its checkpoint where one is due."""
         self._last = (server_round, models)
         if self._every and server_round % self._every == 0:
             self._save(server_round, models)
@@ -264,7 +264,7 @@ class Checkpointing:
     def last(self) -> str:
         """Write the checkpoint of the last good round, and return how the run can go on from it.
 
-        This is told beside the failure that ended the run, so what goes wrong here is told as well and not raised.
+        This text joins that of the failure that ended the run, so what goes wrong here is logged and not raised.
         """
         if self._every and self._last is not None and self._last[0] != self._saved:
             # The round that failed has left no trace: the strategy's state is that of the last good one.

@@ -55,11 +55,11 @@ def describe_sites(
     )
     found: dict[str, Description] = {}
     # Of two nodes with one key the one that is registered under it holds it, else the one with the lower node id.
-    for name, (told, description) in sorted(
+    for name, (claimed, description) in sorted(
         replies.ok, key=lambda one: (not names[node_of[one[0]]], node_of[one[0]])
     ):
         info = infos.get(node_of[name])
-        key = client_key(node_of[name], told, names[node_of[name]], getattr(info, "public_key", b""))
+        key = client_key(node_of[name], claimed, names[node_of[name]], getattr(info, "public_key", b""))
         found.setdefault(key, description)
     if not found:
         raise FederationError(f"no client could start: {replies.failures()}")
@@ -299,7 +299,7 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
-    """Return what was found, in a few lines for the user."""
+    """Return the findings, in a few lines for the user."""
     records = sum(site.records for site in sites.values())
     each = _first_of([f"{key} {site.records}" for key, site in sites.items()])
     said = [f"{counted(len(sites), 'site')}, {records} records: {each}"]

@@ -53,9 +53,9 @@ def run_experiment(
     Parameters
     ----------
     resume
-        Go on with the interrupted run in `folder`; where it has come to its end, change nothing.
+        Go on with the interrupted run in `folder`; where it has ended, change nothing.
     by_flower
-        Started with `flwr run`: then this is the command that a failed run is told to go on by.
+        Started with `flwr run`: then this is the command that a failed run names to go on.
     trackers
         Called as the run goes on, besides those that the key `tracker` names.
 
@@ -82,7 +82,7 @@ def run_experiment(
         raise ConfigError(str(error)) from error
     with lock:
         if (summary := finished_summary(folder, config)) is not None:
-            log.info("the run in %s has come to its end: there is nothing left to do", folder)
+            log.info("the run in %s has finished: there is nothing left to do", folder)
             return summary
         made = make_trackers(config, trackers)
         return _run(grid, config, folder, by_flower, made, lock, find_checkpoint(folder, config))
@@ -211,7 +211,7 @@ class _Run:
         return Earlier(self._checkpoint.server_round, self._patience.is_over or stopped)
 
     def on_round(self, report: RoundReport, arrays: ArrayRecord) -> bool:
-        """Record a round that has come to its end; return whether the run ends with it."""
+        """Record a round that has ended; return whether the run ends with it."""
         config, strategy, recorder, now = self._config, self._strategy, self._recorder, report.server_round
         self._note_clients()
         figures = self._truth.figures(
@@ -298,7 +298,7 @@ class _Run:
 
 @runtime_checkable
 class _OwnGrid(Protocol):
-    """What the grids of Florets's own engines have beside Flower's methods."""
+    """What the grids of Florets's own engines have in addition to Flower's methods."""
 
     def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
         """Take a run's task; return the configuration with what the grid has chosen, and a line for the screen."""

@@ -1,4 +1,4 @@
-"""Measurements of the models beside the rounds: against the ground truth, and each on every client's data."""
+"""Measurements of the models outside the rounds: against the ground truth, and each on every client's data."""
 
 import time
 from collections.abc import Callable, Sequence

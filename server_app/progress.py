@@ -67,7 +67,7 @@ _SHORTEST_TITLE, _SHORTEST_BAR = 12, 4
 
 
 class _Bar(RichProgress):
-    """A bar, and under it what the last round brought: beside it a terminal of 100 columns cuts both short."""
+    """A bar, and under it what the last round brought: side by side a terminal of 100 columns cuts both short."""
 
     figures = "starting"
 

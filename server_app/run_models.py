@@ -85,7 +85,7 @@ def save_clusters(folder: Path, strategy: Strategy[Any, Any], task: Task) -> Non
 
 
 def save_own_models(folder: Path, strategy: Strategy[Any, Any], models: Models) -> None:
-    """Write ``own_models.safetensors``: the models of single clients, where these have any beside `models`."""
+    """Write ``own_models.safetensors``: the models of single clients, where these have any besides `models`."""
     own = strategy.own_models(models)
     if not own:
         return

@@ -14,6 +14,7 @@ FirstRound = Literal["random", "evaluate", "update", "farthest"]
 Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
+Wire = Literal["float32", "float16", "int8"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
@@ -23,9 +24,9 @@ Start = Literal["different", "same", "orthonormal", "true"]
 class RunKeys:
     """Run-level keys that describe the experiment and its rounds; every strategy takes them."""
 
-    seed: int = setting(0, "every draw of a run follows from it", least=0)
+    seed: int = setting(0, "seed of every random draw of the run", least=0)
     k: int | Literal["auto"] | None = setting(None, "number K of models; null: as many as it is given")
-    num_clients: int | None = setting(None, "clients of the federation; null: those that are online", least=1)
+    num_clients: int | None = setting(None, "number of clients; null: those that are online", least=1)
     averaging: Averages | None = setting(
         None,
         "what clients send and the server averages; null: the strategy's own (gradients for cfl_gp, else models)",
@@ -47,8 +48,13 @@ class RunKeys:
     )
     choose_k: ChooseK | None = setting(
         None,
-        "rule that finds K (k=auto); silhouette_lone: few participants a cluster; folds: discovery in round 1, which "
-        "may find no groups, and first_round=update; null: the strategy's own",
+        "rule that chooses K (k=auto); silhouette_lone: for few participants per cluster; folds: discovery in round "
+        "1, which may detect no groups, with first_round=update; null: the strategy's own",
+    )
+    wire: Wire = setting(
+        "float32",
+        "bits in which models travel: down as they are, up as changes; float16 halves and int8 (a scale for each "
+        "array, rounded at random without bias) quarters the bytes. The server's models stay float32",
     )
     loss_data: LossData | None = setting(
         None,
@@ -59,7 +65,7 @@ class RunKeys:
     )
     personal: PersonalName | None = setting(
         None,
-        "personal models within groups: those of that strategy, or an intercept; null: none",
+        "personal models within groups, by the method of that name; null: none",
     )
     personal_options: dict[str, Any] = setting({}, "settings of that method, such as {proximal_lambda: 0.1}")
     eval_every: int = setting(
@@ -94,7 +100,7 @@ class RunKeys:
     start_timeout: float = setting(
         120.0,
         "seconds to wait for the clients at the start, and later for any of them (of two_phase's anchors) "
-        "where all have gone offline",
+        "if all have gone offline",
         above=0,
     )
     round_timeout: float = setting(
@@ -114,7 +120,7 @@ class Experiment(RunKeys):
 
     k: int | Literal["auto"] = setting(4, "number K of models; auto determines it (clove, cfl_gp)")
     k_max: int = setting(10, "largest K that k=auto may choose, and the number of models then")
-    num_clients: int = setting(20, "clients of the federation", least=1)
+    num_clients: int = setting(20, "number of clients", least=1)
     num_rounds: int = setting(
         10, "rounds of training; those of strategy.moment_rounds (two_phase) come before them", least=1
     )
@@ -141,7 +147,7 @@ class Settings:
     one_model: ClassVar[bool] = False
     """All clients share one model, or each has its own: `k` is not used."""
     has_groups: ClassVar[bool] = True
-    """Ends with clients in groups, known or found, which an ARI can be taken of."""
+    """Ends with clients in groups, known or estimated, of which an ARI can be taken."""
     grows: ClassVar[bool] = False
     """Starts from one model, of which groups make theirs: `k` counts groups, and a preset's does not apply."""
     finds_k: ClassVar[bool] = False
@@ -172,7 +178,7 @@ class Settings:
 
     @property
     def extra_models(self) -> int:
-        """First models that the algorithm needs beside the K that are trained."""
+        """First models that the algorithm needs in addition to the K that are trained."""
         return 0
 
     def conflicts(self) -> list[str]:

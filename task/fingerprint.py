@@ -164,7 +164,7 @@ def _hash(file: Path, _changed: int, _size: int) -> str:
 def _imported(file: Path, _changed: int, _size: int) -> tuple[str, ...]:
     """Return the top-level packages that a file imports, be it inside a function."""
     found: set[str] = set()
-    # What cannot be read is told where it is imported, and odd literals are not this reader's affair.
+    # What cannot be read is reported where it is imported, and odd literals are not this reader's affair.
     with contextlib.suppress(SyntaxError, ValueError, RecursionError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for node in ast.walk(ast.parse(file.read_bytes())):

@@ -16,9 +16,9 @@ _libraries: list[Any] = []
 
 
 def with_torchvision(call: Callable[[], T]) -> T:
-    """Call a function that may import torchvision, even where torchvision does not fit the torch beside it.
+    """Call a function that may import torchvision, even where torchvision does not fit the installed torch.
 
-    A torchvision wheel beside a torch of another build (CPU-only, say) leaves its operators out, and then fails at
+    A torchvision wheel with a torch of another build (CPU-only, say) leaves its operators out, and then fails at
     import because it wants to describe two of them. Data sets and models need no operator: declaring the missing ones
     by name is enough. The function is then called a second time.
     """
@@ -106,7 +106,7 @@ def imported(what: str, path: str) -> Function:
 def other_parameters(
     what: str, function: Function, given: Sequence[str], options: bool = True
 ) -> list[inspect.Parameter]:
-    """Return the parameters of a function beside `given`, which it must have under these very names.
+    """Return the parameters of a function other than `given`, which it must have under these very names.
 
     A function that happens to take as many arguments was written for something else: ``shutil.rmtree`` would delete
     the data folder that a data set is read from. Matching parameter names show intent: `given` are passed by

@@ -119,7 +119,7 @@ def fold_rows(
         inputs,
         targets,
         task.spec.loss,
-        disjoint_folds(inputs, targets, folds, size, rng),
+        disjoint_folds(inputs, targets, folds, size, rng)[0],
         training,
         rng,
         untrained_entries(module),

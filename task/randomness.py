@@ -43,6 +43,7 @@ class Purpose(IntEnum):
     CENTRE_SAMPLING = 90
     EMBEDDING = 100
     AUGMENTATION = 110
+    WIRE = 120
 
 
 def generator(seed: int, server_round: int, purpose: Purpose | str, client: int = 0) -> np.random.Generator:

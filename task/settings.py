@@ -101,7 +101,7 @@ class TableConfig:
     classes: dict[str, Any] = setting(
         {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
     )
-    regression: bool | None = setting(None, "whether the target is a value; null: detected")
+    regression: bool | None = setting(None, "whether the target is numeric; null: detected")
     header: bool = setting(True, "whether the first line of a file holds names; else task.table.columns has them")
     standardise: Literal["pooled", "site", "none"] = setting(
         "pooled", "numeric inputs have mean 0 and spread 1 over all sites' training records, or over each site's own"
@@ -153,7 +153,7 @@ class TaskConfig:
     data_options: dict[str, Any] = setting({}, "options of the data set's function")
     partition_options: dict[str, Any] = setting({}, "options of the partition's function")
     model_options: dict[str, Any] = setting({}, "options of the model's function")
-    head_layers: list[str] = setting([], "name prefixes of the model's head; none: as a built-in model has it")
+    head_layers: list[str] = setting([], "name prefixes of the model's head; none: the built-in model's own")
     validation_fraction: float = setting(
         0.0,
         "fraction of each client's training samples that is never trained on and is tested in addition to the test "

@@ -130,7 +130,7 @@ class SharedClients:
 def share_clients(task: Task, file: SharedFile) -> SharedClients:
     """Write all clients' data into a file; this process keeps none of them.
 
-    Clients whose data cannot be made are left out: whoever asks for them is told why, as always.
+    Clients whose data cannot be made are left out: a request for them is answered with the reason, as always.
     """
     places, truth = {}, {}
     for number in range(task.num_clients):

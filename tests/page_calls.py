@@ -12,13 +12,13 @@ from pathlib import Path
 from flwr.common.config import parse_config_args
 
 from florets.commands import assign, predict, watch
+from florets.commands.given_keys import read_keys
 from florets.commands.main import read_arguments
 from florets.commands.tune import read_words
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import run_config_overrides
 from florets.papers.request import read_request
-from florets.server_app.given_keys import read_keys
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.keys import expand, read_sweep
 from florets.studies.tune import tune_overrides

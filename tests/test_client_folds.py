@@ -12,7 +12,7 @@ from florets.conf.compose import compose
 from florets.server_app.build import build_models, build_task, message_settings
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
-from florets.task.training.folds import disjoint_folds
+from florets.task.training.folds import disjoint_folds, near_duplicates
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import read_update
@@ -47,7 +47,7 @@ def rows_of(ask: Ask, folds: int = 3, form: RowForm = FULL, **settings: object) 
 def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
     """Two steps of Adam on each fold, by PyTorch's own; rare classes weigh more."""
     data = TASK.client(0)
-    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))
+    folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))[0]
     rows = []
     for fold in folds:
         module = TASK.build_model()
@@ -110,11 +110,11 @@ def test_rows_are_compressed_as_the_server_says(ask: Ask, upload: str) -> None:
 
 def test_folds_are_disjoint_of_one_size_and_drawn_anew_by_seed() -> None:
     x = torch.arange(40.0).reshape(20, 2)
-    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))
+    folds = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
     assert [len(fold) for fold in folds] == [5, 5, 5]
     assert len(set(np.concatenate(folds).tolist())) == 15
-    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))
-    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))
+    again = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(1))[0]
+    other = disjoint_folds(x, torch.zeros(20), 3, 5, np.random.default_rng(2))[0]
     assert np.array_equal(folds, again)
     assert not np.array_equal(folds, other)
 
@@ -123,7 +123,47 @@ def test_equal_records_are_in_one_fold() -> None:
     # Six different records, each there five times.
     x = torch.arange(6.0).repeat(5).reshape(30, 1)
     for seed in range(20):
-        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))
+        folds = disjoint_folds(x, torch.zeros(30), 3, 10, np.random.default_rng(seed))[0]
         inside = [set(x[torch.from_numpy(fold)].flatten().tolist()) for fold in folds]
         assert sum(map(len, inside)) == len(set().union(*inside)) == 6
         assert [len(fold) for fold in folds] == [10, 10, 10]
+
+
+def copies(records: int, each: int, noise: float = 0.01, width: int = 20) -> np.ndarray:
+    """Records of subjects, `each` of one, in random order; the last column is the subject."""
+    rng = np.random.default_rng(records)
+    subjects = np.repeat(np.arange(records // each), each)
+    x = rng.standard_normal((records // each, width))[subjects] + noise * rng.standard_normal((records, width))
+    return rng.permutation(np.column_stack([x, subjects]))
+
+
+def test_near_duplicates_by_hand() -> None:
+    # Pairs 1 apart, 10 between them: on a line, in the order of two shuffled halves.
+    line = np.concatenate([np.arange(9) * 11.0, np.arange(9) * 11.0 + 1.0])[:, None]
+    units = near_duplicates(line)
+    assert units is not None
+    assert units.tolist() == [*range(9), *range(9)]
+    # Seven pairs are too few units, and as many units as folds are needed.
+    assert near_duplicates(np.delete(line, [7, 8, 16, 17], axis=0)) is None
+    assert near_duplicates(line, least=10) is None
+    # Links that differ little are no gap.
+    assert near_duplicates(np.arange(20.0)[:, None] ** 1.5) is None
+
+
+def test_near_duplicates_share_a_fold_and_other_records_do_not() -> None:
+    data = copies(60, 3)
+    x = torch.from_numpy(data[:, :-1].astype(np.float32))
+    folds, alike = disjoint_folds(x, torch.zeros(60), 4, 15, np.random.default_rng(0))
+    assert alike
+    inside = [set(data[fold, -1].tolist()) for fold in folds]
+    assert sum(map(len, inside)) == len(set().union(*inside)) == 20
+    assert not disjoint_folds(torch.randn(60, 20), torch.zeros(60), 4, 15, np.random.default_rng(0))[1]
+
+
+def test_only_a_client_with_near_duplicates_says_so(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "near-duplicates" not in ask(QUERY_FOLDS, ASK, arrays=MODEL)[kinds.METRICS]
+    data = TASK.client(0)
+    x = torch.from_numpy(copies(60, 3, width=64)[:, :-1].astype(np.float32)).reshape(60, *data.x_train.shape[1:])
+    monkeypatch.setattr("florets.client_app.client.Client.data", replace(data, x_train=x, y_train=data.y_train[:60]))
+    reply = ask(QUERY_FOLDS, ASK, arrays=MODEL)
+    assert codec.read(FoldRows, reply, form=FULL, folds=3).near_duplicates is True

@@ -28,7 +28,8 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedgwc.strategy import FedGWC
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.local.strategy import Local
-from florets.strategies.shared.loss_vectors import EQUAL, FAR, Departure, Outliers, Watch
+from florets.strategies.shared.loss_vectors import EQUAL, FAR, Outliers
+from florets.strategies.shared.watch import Departure, Watch
 from florets.task.data.dataset import Dataset
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, steps, thetas

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.commands.help import help_text
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.presets import choices
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
-from florets.engines import jobs
 from florets.reports.summary import RunSummary
-from florets.server_app.command_help import help_text
 from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
+from florets.studies import one_run
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -172,10 +172,10 @@ def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, 
 
 def test_settings_are_chosen_by_the_measure_where_there_are_validation_data():
     config = compose(["task.validation_fraction=0.2"])
-    assert jobs.measure_name(config) == "loss"
-    assert jobs.measure_name(dataclasses.replace(config, measure="auc")) == "auc"
-    assert jobs.measure_name(compose([])) == ""
-    assert jobs.headline(summary_of(config, accuracy=None)).startswith("loss 0.0123, ARI 1.00")
+    assert one_run.measure_name(config) == "loss"
+    assert one_run.measure_name(dataclasses.replace(config, measure="auc")) == "auc"
+    assert one_run.measure_name(compose([])) == ""
+    assert one_run.headline(summary_of(config, accuracy=None)).startswith("loss 0.0123, ARI 1.00")
 
 
 def test_help_names_every_preset_strategy_task_and_key():

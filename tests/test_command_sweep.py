@@ -11,9 +11,9 @@ import pytest
 from florets.commands.main import main
 from florets.conf.schema import Config
 from florets.engines import engine
-from florets.engines.go_on import Engine
 from florets.reports.summary import RunSummary
 from florets.server_app.recorder import read_summary
+from florets.studies.go_on import Engine
 from florets.studies.sweep.keys import decode, encode, expand, read_sweep
 from florets.studies.sweep.launch import Sweep, read_records, run_job
 from tests.test_command import summary_of

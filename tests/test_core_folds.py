@@ -16,6 +16,7 @@ from florets.strategies.core.folds import (
     choose,
     discover,
     gram_of,
+    number_of_groups,
     p_value_far_apart,
     permutation_p_value,
     permuted,
@@ -245,7 +246,23 @@ def test_bad_arguments(k: int | None, folds: int, message: str) -> None:
     ],
 )
 def test_the_choice(values: list[float], p_value: float, expected: tuple[str, int]) -> None:
-    assert choose(np.array(values), p_value, 0.005, 0.01) == expected
+    assert choose(np.array(values), p_value, 0.005, 0.03) == expected
+
+
+@pytest.mark.parametrize("groups", [2, 5, 12])
+def test_equal_groups_gain_about_half_of_the_mean_up_to_the_last_one_however_many_there_are(groups: int) -> None:
+    # The score of signal without noise; beyond the last group each further one costs a little.
+    values = np.sqrt(np.minimum(np.arange(1, 3 * groups), groups - 1))
+    values[groups - 1 :] -= 0.001 * np.arange(1, 2 * groups + 1)
+    assert {number_of_groups(values, share) for share in (0.0, 0.03, 0.4)} == {groups}
+    assert number_of_groups(values, 0.5) == 2
+
+
+def test_a_group_that_gains_little_is_taken_where_a_later_one_gains_more() -> None:
+    # Per group, 4 gain (0.66 - 0.50) / 2 over the mean of 0.50 of 2: 0.16. From 4 on, 0.004 over 0.22: 0.018.
+    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.15) == 4
+    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.17) == 2
+    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.01) == 5
 
 
 def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:

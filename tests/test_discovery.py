@@ -13,6 +13,7 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.shared.fold_round import Evidence
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.wire import bank, kinds
 from tests.fakes import Fault, lost
@@ -342,3 +343,15 @@ def test_a_client_whose_samples_cannot_be_divided_is_placed_afterwards() -> None
     (first,) = run(strategy, clients, 1)[1]
     assert first.replies["ok"] == 14
     assert strategy.assignment["6"] == strategy.assignment["5"]
+
+
+def test_evidence_says_what_lies_between_and_within_groups() -> None:
+    leaves = [{"p_value": 0.5, "clients": ["a"] * size} for size in (5, 5, 10)]
+    tree = {"p_value": 0.0, "height": 2.0, "parts": [{"p_value": 0.0, "height": 1.0, "parts": leaves[:2]}, leaves[2]]}
+    nested = Evidence("groups", 2, (10, 10), tree=tree)
+    assert nested.text == "2 groups of 10, 10 clients (); groups within groups: (5 + 5) + 10"
+    assert nested.advice == ""
+    blurred = Evidence("groups", 2, (10, 10), sharp=False, near_duplicates=1)
+    assert blurred.text.startswith("clients differ, no sharp groups: 2 groups of 10, 10 clients")
+    assert blurred.advice.startswith("the clients differ by degrees")
+    assert ". Records of 1 client are near-duplicates of each other" in blurred.advice

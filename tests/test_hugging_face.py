@@ -9,7 +9,7 @@ import pytest
 import florets
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines import jobs
+from florets.studies import one_run
 from florets.task.data.dataset import Pixels
 from florets.task.data.hugging_face import HuggingFaceDataset, hugging_face
 from florets.task.partitions.flower_partitioner import flower_partitioner
@@ -169,7 +169,7 @@ def test_what_cannot_be_loaded_says_what_to_do(saved: Path, tmp_path: Path, monk
     with pytest.raises(
         ConfigError, match=r'task.data=hf:\.\.\.: needs flwr-datasets and datasets; pip install "florets\[hf\]"'
     ):
-        jobs.prepare([f"task.data='hf:{saved}'"], tmp_path)
+        one_run.prepare([f"task.data='hf:{saved}'"], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import florets
-from florets.engines.jobs import explain
 from florets.strategies.base.federation import FederationError
 from florets.strategies.ditto.strategy import DittoClients
+from florets.studies.one_run import explain
 from florets.task.randomness import Purpose, generator
 from tests.method_runs import play
 from tests.own_methods import Asking, HalvedFedAvg, WithoutItsReturns

@@ -12,11 +12,11 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
 from florets.engines import flower_run
-from florets.engines.go_on import Engine, go_on, plain, same_settings
 from florets.reports.folder import FINISHED, MARKER, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoints
 from florets.server_app.resume import find_checkpoint, refuse_interrupted
+from florets.studies.go_on import Engine, go_on, plain, same_settings
 from tests import fake_cells
 
 

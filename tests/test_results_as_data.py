@@ -21,8 +21,8 @@ from florets.reports.embedding import embedding
 from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
 from florets.strategies import STRATEGIES
-from florets.strategies.base.context import OUTLIER, sketched
-from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport
+from florets.strategies.base.context import OUTLIER
+from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA

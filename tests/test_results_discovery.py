@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
-from florets.engines import jobs
 from florets.reports.summary import RunSummary, last_evidence, round_line
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import ADVICE, EVIDENCE
 from florets.strategies.core.folds import Groups
 from florets.strategies.shared.fold_round import MOST_SHOWN, Evidence
+from florets.studies import one_run
 
 KEYS = ["00", "01", "02", "03"]
 GROUPS = Groups(
@@ -100,7 +100,7 @@ def test_summary_and_page_show_the_evidence(tmp_path: Path) -> None:
     assert summary.discovery in page
     assert page.count("data:image/png") == 2
     assert (tmp_path / "run" / "discovery.png").read_bytes().startswith(b"\x89PNG")
-    assert "discovery" not in jobs.headline(summary)
+    assert "discovery" not in one_run.headline(summary)
 
 
 def test_a_run_that_looked_for_no_groups_has_none_of_it(tmp_path: Path) -> None:

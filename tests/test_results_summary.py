@@ -9,7 +9,6 @@ from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, report
 
 from florets.conf.compose import compose
 from florets.engines.engine import run
-from florets.engines.jobs import headline
 from florets.reports.console import number
 from florets.reports.run_page import predictions, scores
 from florets.reports.scores import FIGURES, metrics_of
@@ -23,8 +22,9 @@ from florets.reports.summary import (
 )
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
-from florets.strategies.base.context import confusions_of
+from florets.strategies.base.evaluation import confusions_of
 from florets.strategies.base.report import STABLE_FROM, Evaluation
+from florets.studies.one_run import headline
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown, write_sweep
 from florets.task.wire.evaluation import SentScores

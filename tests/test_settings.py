@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 WORK = """
 import sys
 from florets.conf.compose import compose
-from florets.server_app.command_help import help_text
+from florets.commands.help import help_text
 
 print(help_text())
 print(compose(["strategy=two_phase", "k=3"]))

@@ -14,11 +14,11 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
-from florets.engines import jobs
 from florets.engines.engine import resume, run
 from florets.server_app.resume import read_resume
 from florets.server_app.tracker import MOST_CLIENTS, curves, read_ids
 from florets.server_app.tracking import make_trackers
+from florets.studies import one_run
 from tests.own_trackers import Calls
 
 SMALL = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=3", "train.local_epochs=1", "quiet=true"]
@@ -30,7 +30,7 @@ def small(folder: Path, *more: str) -> list[str]:
 
 
 def ran(overrides: Sequence[str]) -> Path:
-    config = jobs.prepare(overrides, Path.cwd())
+    config = one_run.prepare(overrides, Path.cwd())
     run(config, overrides)
     return results_folder(config, overrides)
 
@@ -162,7 +162,7 @@ def test_tensorboard_holds_the_figures_of_a_run_that_was_interrupted(tmp_path: P
     overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,tensorboard]", "checkpoint_every=1")
     with pytest.raises(KeyboardInterrupt):
         ran(overrides)
-    folder = results_folder(jobs.prepare(overrides, Path.cwd()), overrides)
+    folder = results_folder(one_run.prepare(overrides, Path.cwd()), overrides)
     assert isinstance(Calls.seen.ends[0].error, KeyboardInterrupt)
     # Interrupted in round 2, before its checkpoint: the run goes through it again.
     gone_on(folder, "tracker=tensorboard")
@@ -194,7 +194,7 @@ def test_mlflow_holds_params_figures_and_files(tmp_path: Path) -> None:
     overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,mlflow]")
     with pytest.raises(KeyboardInterrupt):
         ran(overrides)
-    folder = results_folder(jobs.prepare(overrides, Path.cwd()), overrides)
+    folder = results_folder(one_run.prepare(overrides, Path.cwd()), overrides)
     run_id = read_ids(folder)["mlflow"]
     client = MlflowClient(default_store(tmp_path))
     assert client.get_run(run_id).info.status == "KILLED"
@@ -256,7 +256,7 @@ def test_wandb_is_offline_and_goes_on_under_the_same_id(tmp_path: Path, monkeypa
     overrides = small(tmp_path, f"tracker=[{OWN}:Interrupting,wandb]")
     with pytest.raises(KeyboardInterrupt):
         ran(overrides)
-    folder = results_folder(jobs.prepare(overrides, Path.cwd()), overrides)
+    folder = results_folder(one_run.prepare(overrides, Path.cwd()), overrides)
     run_id = read_ids(folder)["wandb"]
     gone_on(folder, "tracker=wandb")
     assert read_ids(folder)["wandb"] == run_id

@@ -10,12 +10,12 @@ from flwr.app import Array, ArrayRecord
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
-from florets.engines.jobs import headline
 from florets.reports.quantities import known_quantities
 from florets.reports.summary import round_line, summarise
 from florets.server_app.build import build_models, build_task
 from florets.server_app.final_models import Truth
 from florets.server_app.progress import describe
+from florets.studies.one_run import headline
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import summary_markdown
 from florets.task.wire import bank

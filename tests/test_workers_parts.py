@@ -16,13 +16,13 @@ from florets.client_app.client import Client, session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
-from florets.engines import jobs
-from florets.engines.jobs import num_workers
 from florets.engines.local_grid import LocalGrid
 from florets.engines.messages import MessageReader, MessageWriter, pickled, unpickled
+from florets.engines.worker_count import num_workers
 from florets.engines.worker_grid import KeptModels
 from florets.server_app.experiment import run_experiment
 from florets.server_app.resume import CHANGEABLE
+from florets.studies import one_run
 from florets.task.client_data import ClientData
 from florets.task.shared_file import Place, SharedFile, SharedTask, share_clients
 from florets.task.task import Task
@@ -224,7 +224,7 @@ def test_workers_on_an_engine_without_them_are_refused(tmp_path: Path) -> None:
 def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_folder(compose(["workers=2"]), ["workers=2"]) == run_folder(compose([]), [])
     assert "workers" in CHANGEABLE
-    monkeypatch.setattr("florets.engines.jobs.cores", lambda: 4)
+    monkeypatch.setattr("florets.engines.worker_count.cores", lambda: 4)
     assert [num_workers("auto", clients) for clients in (3, 100)] == [3, 4]
 
 
@@ -239,7 +239,7 @@ def test_the_number_of_workers_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPat
 def test_more_processes_than_cores_are_told(
     n_jobs: int, workers: list[int | str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "cores", lambda: 4)
-    warning = jobs.crowded(n_jobs, workers)
+    monkeypatch.setattr(one_run, "cores", lambda: 4)
+    warning = one_run.crowded(n_jobs, workers)
     assert warning.startswith(said)
     assert bool(warning) == bool(said)

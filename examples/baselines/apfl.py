@@ -1,4 +1,4 @@
-"""APFL: a client uses a mixture of the common model and of its own, which it learns beside the common one.
+"""APFL: a client uses a mixture of the common model and of its own, which it learns along with the common one.
 
 Source: Deng et al. 2020 (arXiv 2003.13461), Alg. 1; the adaptive weight is that of eq. (10), once a round.
 Deviation: the server keeps the clients' models and weights and sends them, so that a client keeps nothing. Running

@@ -261,7 +261,7 @@ def _end_of_log(path: Path) -> str | None:
 
 
 def _summary(folder: Path) -> RunSummary | None:
-    """Return the summary of a run that has come to its end."""
+    """Return the summary of a run that has ended."""
     if not (folder / FINISHED).is_file():
         return None
     try:

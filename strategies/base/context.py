@@ -1,25 +1,26 @@
 """`Round`: what one round works with, and the exchanges that it can plan (`Plan`): training and evaluation."""
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
+from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.models import Averaging, Models
-from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Evaluation
-from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
+from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
 from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
-from florets.task.wire.evaluation import TestResult, read_evaluation
-from florets.task.wire.records import Record, filled, new_message, record_dict
+from florets.task.wire.evaluation import TestResult
+from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
+from florets.task.wire.records import entries, filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     Losses,
@@ -67,37 +68,6 @@ def handler_paths(handlers: Iterable[Handler]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(handler_path, handlers)))
 
 
-Vectors = Sequence[NDArray[np.floating]] | NDArray[np.floating]
-"""Vectors of one length, or the rows of a matrix."""
-
-
-def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return M vectors of at most `width` numbers, (M, min(d, width)), in place of long ones.
-
-    Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
-    with a relative spread of about 1 / sqrt(width). Vectors that are short enough stay as they are. Values beyond the
-    range of float32 are cut off there, and NaN becomes 0.
-
-    `rng` draws the projection, which depends on it and on the vectors' length d alone.
-
-    Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
-    """
-    length = len(vectors[0]) if len(vectors) else 0
-    if length <= width:
-        return _in_range(np.array(vectors, dtype=np.float64).reshape(len(vectors), length)).astype(np.float32)
-    places: IntArray = rng.integers(width, size=length)
-    signs = rng.integers(2, size=length) * 2.0 - 1.0
-    # Row by row: all of them together may be as large as every client's model.
-    rows = [np.bincount(places, weights=_in_range(vector) * signs, minlength=width) for vector in vectors]
-    return _in_range(np.stack(rows)).astype(np.float32)
-
-
-def _in_range(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    most = float(np.finfo(np.float32).max)
-    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=most, neginf=-most)
-    return np.clip(finite, -most, most)
-
-
 R = TypeVar("R", covariant=True)
 Combine = Callable[[Sequence[tuple[str, Update]]], FloatArray]
 
@@ -134,79 +104,6 @@ class Plan(Generic[R]):
     keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
 
 
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """What clients do at an evaluation besides the test of the model that they are sent.
-
-    Attributes
-    ----------
-    fine_tune_epochs
-        Local epochs that a copy of the model is trained for, and tested again; 0: none.
-    validation
-        Each test is made on the validation data as well.
-    sums_of
-        Classes of the task, 0 for values, where clients send sums of their tests; None: they send none.
-    """
-
-    fine_tune_epochs: float = 0.0
-    validation: bool = False
-    sums_of: int | None = None
-
-    @property
-    def settings(self) -> dict[str, float | bool]:
-        """Message settings that say so to the clients; none for a plain test."""
-        asked = {
-            kinds.FINE_TUNE_EPOCHS: self.fine_tune_epochs,
-            kinds.VALIDATION: self.validation,
-            kinds.TEST_SUMS: self.sums_of is not None,
-        }
-        return {name: value for name, value in asked.items() if value}
-
-    def read(self, content: RecordDict) -> TestResult:
-        """Return the reply to a test, checked for what was asked."""
-        return read_evaluation(content, bool(self.fine_tune_epochs), self.validation, self.sums_of)
-
-
-def evaluation_of(test: TestResult) -> Evaluation:
-    """Return a client's reply as it is reported."""
-    validation = None if test.validation is None else evaluation_of(test.validation)
-    tuned = None if test.tuned is None else evaluation_of(test.tuned)
-    values = dict(test.scores.values)
-    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, values, test.sums, test.train)
-
-
-def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
-    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them."""
-    parts: dict[int, list[int]] = {}
-    for key, test in tests:
-        if key in assignment and test.scores.confusion:
-            parts.setdefault(assignment[key], []).extend(test.scores.confusion)
-    found = {}
-    for model in sorted(parts):
-        cells = np.array(parts[model], dtype=np.int64).reshape(-1, 3)
-        pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
-        counts = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(counts, place.ravel(), cells[:, 2])
-        found[model] = np.column_stack([pairs, counts]).ravel().tolist()
-    return found
-
-
-def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
-    """Return the unweighted means over clients, for Flower's result; None without any."""
-    if not evaluations:
-        return None
-    metrics = MetricRecord({kinds.EVAL_LOSS: float(np.mean([result.loss for result in evaluations]))})
-    accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
-    if accuracies:
-        metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
-    for prefix, beside in (
-        (kinds.VALIDATED, [result.validation for result in evaluations if result.validation is not None]),
-        (kinds.TUNED, [result.tuned for result in evaluations if result.tuned is not None]),
-    ):
-        metrics.update({f"{prefix}{name}": value for name, value in (mean_results(beside) or {}).items()})
-    return metrics
-
-
 OUTLIER = (
     f"rejected as an outlier: its values are over {UPDATE_FACTOR:g} times the others' and the models' (a fixed bound)"
 )
@@ -238,6 +135,8 @@ class Round:
         The algorithm's own client handlers.
     personal
         What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
+    narrowing
+        How models are sent in 16 or 8 bits; None: as they are.
     """
 
     server_round: int
@@ -256,6 +155,7 @@ class Round:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
+    narrowing: Narrowing | None = None
 
     @property
     def patience(self) -> Patience:
@@ -402,12 +302,19 @@ class Round:
         """
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
-        records: dict[str, Record] = {kinds.CONFIG: filled(self.config.copy(), own), **(others or {})}
+        sent: dict[str, ArrayRecord] = {**(others or {})}
         if arrays is not None:
-            records[kinds.ARRAYS] = arrays
-        content = record_dict(records)
+            sent[kinds.ARRAYS] = arrays
+        models = {}
+        if self.narrowing is not None:
+            own[kinds.WIRE] = self.narrowing.wire
+            models = {name: sent[name] for name in MODEL_RECORDS if name in sent}
+            sent |= {name: self.narrowing.record(record) for name, record in models.items()}
+            if (kept := settings.get(kinds.MODEL_INDEX)) is not None:
+                models[kinds.ARRAYS] = self.models.one(int(str(kept)))
+        content = record_dict({kinds.CONFIG: filled(self.config.copy(), own), **sent})
         message = new_message(content, client.node_id, kind, self.timeout, str(self.server_round))
-        return Request(client.key, message)
+        return Request(client.key, message, models)
 
     def query(
         self,
@@ -498,7 +405,13 @@ class Round:
         if any(request.key not in introduced for request in requests):
             introduced = {client.key: client.num_examples for client in self.online} | introduced
 
+        asked = {request.key: request for request in requests} if self.narrowing is not None else {}
+
         def checked(key: str, content: RecordDict) -> T:
+            if (request := asked.get(key)) is not None:
+                sent = request.message
+                config = entries(sent.content[kinds.CONFIG])
+                content = widen_reply(content, sent.metadata.message_type, config, request.models)
             reading = read(key, content)
             check_examples(getattr(reading, "num_examples", None), introduced.get(key))
             return reading

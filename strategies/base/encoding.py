@@ -121,7 +121,7 @@ def decode_record(names: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> ArrayRe
 
 @cache
 def _fields(cls: type[Any]) -> tuple[str, tuple[str, ...]]:
-    """Return under which name a dataclass is found again, and its fields that its constructor takes."""
+    """Return under which name a dataclass is looked up, and its fields that its constructor takes."""
     return f"{cls.__module__}:{cls.__qualname__}", tuple(f.name for f in dataclasses.fields(cls) if f.init)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
@@ -82,10 +82,11 @@ class Patience:
 
 @dataclass(frozen=True)
 class Request:
-    """A message and the key of the client that it goes to."""
+    """A message and the key of its client; `models` are the records that it holds in fewer bits, as they were."""
 
     key: str
     message: Message
+    models: Mapping[str, ArrayRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

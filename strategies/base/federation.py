@@ -32,9 +32,9 @@ _FEWEST_COUNTS = 3
 """Of two counts that differ nothing says which one is wrong."""
 
 
-def client_key(node_id: int, told: str, registered_name: str, public_key: bytes) -> str:
-    """Return the key of a client that calls itself `told`: the name that its node is registered under comes first."""
-    key = registered_name or told
+def client_key(node_id: int, claimed: str, registered_name: str, public_key: bytes) -> str:
+    """Return the key of a client that calls itself `claimed`; the name that its node is registered under wins."""
+    key = registered_name or claimed
     return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
 
 
@@ -127,7 +127,7 @@ _AT_ONCE = 10_000
 
 
 class FederationError(RuntimeError):
-    """The federation that was found cannot run this experiment; the text says why and what to do."""
+    """The federation cannot run this experiment; the text says why and what to do."""
 
 
 class RoundFailed(FederationError):

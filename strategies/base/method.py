@@ -165,9 +165,9 @@ class Method(PersonalMethod[S, K]):
     handler: ClassVar[Handler | None] = None
     """How clients train, a function decorated with `florets.handler`; None: local training as the run has it."""
     returns: ClassVar[tuple[str, ...]] = ()
-    """Names of what the handler returns beside the model, each of a model's names and shapes."""
+    """Names of what the handler returns with the model, each of a model's names and shapes."""
     numbers: ClassVar[tuple[str, ...]] = ()
-    """Names of the numbers that it returns beside the training loss."""
+    """Names of the numbers that it returns with the training loss."""
     name = "method"
 
     layout: Layout
@@ -191,7 +191,7 @@ class Method(PersonalMethod[S, K]):
         return model
 
     def sends(self, client: str, group: int) -> Mapping[str, Sent]:
-        """Return what a client is sent beside the model, by name.
+        """Return what a client is sent with the model, by name.
 
         Vectors travel as models, others (numbers, strings, lists of them) as settings of the message. Of the names
         that the project sends itself none may be used (ValueError).

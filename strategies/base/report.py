@@ -21,13 +21,13 @@ FIRST_PHASE = "moment_descent"
 """The phase in which only some of those asked, the anchors, are given a model."""
 
 STABLE_FROM = "stable_from"
-"""The detail that a round tells whose clustering is frozen: the next one."""
+"""The detail of a round whose clustering is frozen from then on: the next round."""
 
 ADVICE = "advice"
-"""The detail that the user is warned of: a text that says what is wrong and what to do."""
+"""The detail that is shown to the user as a warning: what is wrong and what to do."""
 
 EVIDENCE = "discovery"
-"""The detail of a round that looked for groups: what was found and why, with `text` and `advice` in plain words."""
+"""The detail of a round that looked for groups: the verdict, with `text` and `advice` in plain words."""
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -66,9 +66,9 @@ class Client:
 class Evaluation:
     """A client's assigned model on that client's own test set; `accuracy` is None where there are no labels.
 
-    `scores` are those beside loss and accuracy, by name, of this test alone. `validation` is the
+    `scores` are those other than loss and accuracy, by name, of this test alone. `validation` is the
     same on its validation data, `tuned` the same of a copy that the client fine-tuned first; None where the run has
-    none. `sums` are those of this test, and `train` those of the training targets beside the plain test
+    none. `sums` are those of this test, and `train` those of the training targets with the plain test
     (`task.wire.evaluation`); None where the client sends none.
     """
 
@@ -181,12 +181,12 @@ class RoundReport:
     evaluations
         By client key; empty in a round without evaluation.
     confusions
-        Of the clients of each model together, by model, where clients tell it: a label, what was predicted for it,
+        Of the clients of each model together, by model, where clients send it: a label, what was predicted for it,
         how often; the next label, in one sequence.
     work
         What the algorithm's own messages cost the clients, all together; test evaluation is not counted.
     details
-        What only this algorithm has to tell, e.g. the K that it found; values for JSON.
+        What only this algorithm reports, e.g. the K that it chose; values for JSON.
     tries
         How often the round was tried until its quorum replied; bytes, seconds and replies are those of all tries.
     clients
@@ -217,6 +217,37 @@ class RoundReport:
 
 
 _MOST_NAMED = 10
+
+
+Vectors = Sequence[npt.NDArray[np.floating]] | npt.NDArray[np.floating]
+"""Vectors of one length, or the rows of a matrix."""
+
+
+def sketched(vectors: Vectors, width: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Return M vectors of at most `width` numbers, (M, min(d, width)), in place of long ones.
+
+    Each entry is added, with a random sign, to a random one of `width` entries. Inner products are kept on average,
+    with a relative spread of about 1 / sqrt(width). Vectors that are short enough stay as they are. Values beyond the
+    range of float32 are cut off there, and NaN becomes 0.
+
+    `rng` draws the projection, which depends on it and on the vectors' length d alone.
+
+    Source: Charikar, Chen and Farach-Colton 2002 (count sketch).
+    """
+    length = len(vectors[0]) if len(vectors) else 0
+    if length <= width:
+        return _in_range(np.array(vectors, dtype=np.float64).reshape(len(vectors), length)).astype(np.float32)
+    places = rng.integers(width, size=length)
+    signs = rng.integers(2, size=length) * 2.0 - 1.0
+    # Row by row: all of them together may be as large as every client's model.
+    rows = [np.bincount(places, weights=_in_range(vector) * signs, minlength=width) for vector in vectors]
+    return _in_range(np.stack(rows)).astype(np.float32)
+
+
+def _in_range(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    most = float(np.finfo(np.float32).max)
+    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=most, neginf=-most)
+    return np.clip(finite, -most, most)
 
 
 def named(names: Sequence[str]) -> str:

@@ -14,14 +14,11 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from florets.strategies.base.context import (
-    EvaluationSettings,
     Plan,
     Round,
-    confusions_of,
-    evaluation_of,
     handler_paths,
-    mean_results,
 )
+from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
@@ -45,6 +42,7 @@ from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
 
@@ -157,7 +155,7 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
-        """Learn from the round's valid updates, beside their average; by default nothing.
+        """Learn from the round's valid updates, in addition to averaging them; by default nothing.
 
         Called once a round, after the updates were checked and before they are averaged. It may change the state,
         and `assignment`, which is then overwritten by the updates' own models; not the updates, nor the models.
@@ -172,7 +170,7 @@ class Algorithm(ABC, Generic[S, M]):
         return None
 
     def own_models(self, models: Models) -> dict[str, FloatArray] | None:
-        """Return the model (R,) of each client that has one beside the final `models`; None where nobody can have."""
+        """Return the model (R,) of each client that has one besides the final `models`; None where none can have."""
         return None if self.personal is None else self.personal.own_models(models, self.assignment)
 
     def final_models(self, models: Models) -> Models:
@@ -323,6 +321,10 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.federation.refresh(grid, config)
         self.federation.begin_round(server_round)
         unchanged = self._context is not None and arrays is self._context.models.record
+        models = self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config))
+        narrowing = self.context.narrowing if unchanged else None
+        if narrowing is None and self.run.wire != "float32":
+            narrowing = Narrowing(self.run.wire, [entry.name for entry in models.layout.entries if entry.is_trained])
         self._context = Round(
             server_round=server_round,
             seed=self.seed,
@@ -332,7 +334,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             participants=self.federation.sample(
                 self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
             ),
-            models=self.context.models if unchanged else Models(arrays, self.shared_layers, untrained_of(config)),
+            models=models,
             averaging=self.averaging.in_round(config, server_round),
             timeout=self.round_timeout,
             quorum=self.run.quorum,
@@ -341,6 +343,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             evaluation=self.evaluation,
             client_handlers=self.client_handlers,
             personal=self.personal,
+            narrowing=narrowing,
         )
 
     def aggregate_train(
@@ -361,7 +364,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in shared})
             combine = self._plan.combine or self.average
-            self._context = replace(context, models=context.models.replaced(combine(shared)))
+            models = context.models.replaced(combine(shared))
+            narrowing = None if context.narrowing is None else context.narrowing.fresh()
+            self._context = replace(context, models=models, narrowing=narrowing)
         weights = [update.num_examples for _, update in updates.ok]
         loss = self.state.train_loss = float(np.average([u.train_loss for _, u in updates.ok], weights=weights))
         return self.context.models.record, MetricRecord({kinds.TRAIN_LOSS: loss, kinds.NUM_EXAMPLES: sum(weights)})

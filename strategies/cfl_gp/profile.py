@@ -154,7 +154,7 @@ class GradientProfile:
 
         Deviation: the paper's clients all take part in every round, and its profile starts from zeros. With zeros
         clients are told apart by when they took part, and with the mean of all clients, which says nothing of a
-        client, one that lacks several blocks comes to lie between the groups and joins a wrong one.
+        client, one that lacks several blocks lies between the groups and joins a wrong one.
         """
         total = np.zeros((len(rows), len(rows)))
         has = self.counts > 0

@@ -26,7 +26,7 @@ class CFLGPSettings(SharedLayers):
         "uniform", "weights of a group's average: uniform, or by examples"
     )
     initial_groups: Literal["random", "one"] = setting("random", "groups before the first clustering, in round 2")
-    period: int = setting(2, "rounds P from one clustering to the next", least=1)
+    period: int = setting(2, "rounds P between two clusterings", least=1)
     cluster_rounds: int | None = setting(None, "no clustering after this round; null: no such bound", least=2)
     stop_unchanged: float = setting(
         0.1,
@@ -36,14 +36,14 @@ class CFLGPSettings(SharedLayers):
         note="0 means never",
     )
     running_mean: bool = setting(True, "average gradients over time; false keeps the last one (beta = 1)")
-    compression: float = setting(1.0, "d / d_hat: one random coordinate in so many makes the profile", least=1)
+    compression: float = setting(1.0, "d / d_hat: the profile takes one random coordinate in this many", least=1)
     profile_layers: list[str] = setting([], "name prefixes of the layers that make the profile; none: all")
     quantise: Quantise = setting("none", "decimals of all gradients and model changes that a client sends")
     quantise_digits: int = setting(2, "decimals that are kept; 0: integers (quantise)", least=0)
     spectrum_rounds: list[int] = setting(
         [],
-        "rounds that cluster (2, 2 + period, ...) of which features and singular values are drawn, and rounds.jsonl "
-        "keeps 20 of these; []: none",
+        "clustering rounds (2, 2 + period, ...) whose features and singular values are plotted; rounds.jsonl keeps "
+        "20 of the singular values; []: none",
     )
     k_warmup: int = setting(20, "rounds before the number of clusters is estimated (k=auto)", least=1)
 
@@ -69,6 +69,10 @@ class CFLGPSettings(SharedLayers):
         """Refuse a warm-up that no clustering follows, and one without k=auto."""
         lines = idle(self, ["initial_groups"], "first_round=random") if run.first_round == "update" else []
         lines += [*self._personal(run), *self._never_clustered(run)]
+        if self.quantise != "none" and run.wire != "float32":
+            lines.append(
+                f"strategy.quantise={self.quantise}: decimals are of float32; leave it, or wire={run.wire}, out."
+            )
         if run.k == "auto" and run.choose_k != "folds":
             return [*lines, *self._never_finds_k(run)]
         needed = "k=auto choose_k=spectral" if run.k == "auto" else "k=auto"

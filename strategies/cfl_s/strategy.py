@@ -123,7 +123,7 @@ class CFLSSettings(SharedLayers):
     least_gap: float | None = setting(
         None,
         "and where the mean cosine similarity within its halves exceeds the largest across by this; null: 0.2, "
-        "absolute: whatever it is",
+        "absolute: no such condition",
         above=-2,
         most=3,
     )

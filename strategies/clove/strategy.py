@@ -21,7 +21,8 @@ from florets.strategies.core.cluster import (
     match_overlap,
 )
 from florets.strategies.settings import Experiment, idle
-from florets.strategies.shared.loss_vectors import LossVectors, LossVectorSettings, LossVectorState, Watch
+from florets.strategies.shared.loss_vectors import LossVectors, LossVectorSettings, LossVectorState
+from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import is_stable
@@ -76,7 +77,7 @@ class CLoVESettings(LossVectorSettings):
     clustering: Literal["kmeans", "agglomerative", "finch"] = setting("kmeans", "how loss vectors are clustered")
     k_min_improvement: float = setting(
         0.0,
-        "least relative gain that a larger K must bring; negative: a loss that it may cost (k=auto)",
+        "least relative gain that a larger K must bring; negative: the loss that is tolerated (k=auto)",
         above=-1,
         note="0 takes any gain",
     )

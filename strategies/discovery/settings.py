@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
+from florets.strategies.core.folds import LEAST_GAIN
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.fold_round import FoldRound
@@ -24,10 +25,9 @@ class DiscoverySettings(SharedLayers):
         least=8,
     )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
-    tolerance: float | None = setting(
-        None,
-        "a smaller number of groups is taken if it costs less than this share of the score; null: 0.01, and with at "
-        "most six clients 0.05",
+    least_gain: float = setting(
+        LEAST_GAIN,
+        "groups are added as long as each gains more than this share of the mean gain of the groups so far",
         least=0,
         below=1,
     )

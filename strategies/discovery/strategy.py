@@ -92,7 +92,7 @@ class Discovery(Waiting):
 
     def _decide(self, folds: FoldRound, context: Round) -> Found:
         k = self.k if isinstance(self.k, int) else None
-        return folds.decide(k, context, self.settings.level, self.settings.tolerance)
+        return folds.decide(k, context, self.settings.level, self.settings.least_gain)
 
     def _settle(self, found: Found) -> dict[str, int]:
         """Take over what was found; return the clients' groups."""

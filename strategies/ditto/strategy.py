@@ -1,4 +1,4 @@
-"""Ditto: a global model by FedAvg, and for each client a personal one that is held near it."""
+"""Ditto: a global model by FedAvg, and for each client a personal one that is pulled towards it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class DittoKept:
 
 
 class DittoClients(PersonalMethod[DittoSettings, DittoKept]):
-    """Each participant trains its group's model, and beside it its own, pulled towards the group's as it was sent."""
+    """Each participant trains its group's model, and also its own, pulled towards the group's as it was sent."""
 
     Settings = DittoSettings
     Kept = DittoKept
@@ -96,7 +96,7 @@ class DittoState(DittoKept, State):
 
 
 class Ditto(OneGroup[DittoSettings, DittoState]):
-    """Train a global model by FedAvg, and beside it each participant's personal model, pulled towards the global one.
+    """Train a global model by FedAvg, and with it each participant's personal model, pulled towards the global one.
 
     Personal is a whole model for each client, and its test is the client's result; a client that has not taken part
     yet tests the global one. Personal models are kept by the server, 4 R bytes for each client seen, so that clients

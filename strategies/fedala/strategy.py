@@ -29,7 +29,7 @@ class FedALASettings(Settings):
     layers: list[str] = setting([], "name prefixes of the layers that are mixed; none: the last one")
     weight_rate: float = setting(1.0, "step size eta of the weights; 0 leaves them at 1, which is FedAvg", least=0)
     sample_fraction: float = setting(
-        0.8, "part of a client's training data that weights are learned on", above=0, most=1
+        0.8, "fraction of a client's training data on which weights are learned", above=0, most=1
     )
     tolerance: float = setting(
         0.01, "first weights have converged once 10 passes' losses have a smaller standard deviation", least=0

@@ -24,20 +24,18 @@ from florets.task.wire.replies import Update
 class FedDriftSettings(Settings):
     """Clients whose loss rises get models of their own, and models that do as well on each other's data merge."""
 
-    period: int = setting(
-        5, "rounds from one question for a client's losses to the next: a step of the paper", least=1
-    )
+    period: int = setting(5, "rounds between two requests for a client's losses: a step of the paper", least=1)
     delta: float = setting(
         1.0,
-        "a client whose lowest loss is by more than this above that of its last question gets its own model; in the "
+        "a client whose lowest loss has risen by more than this since its last request gets its own model; in the "
         "loss's unit",
         above=0,
     )
     merge_delta: float | None = setting(
-        None, "models merge that lose less than this on each other's data; null: strategy.delta", above=0
+        None, "models merge if they lose less than this on each other's data; null: strategy.delta", above=0
     )
     first_models: Literal["each", "one"] = setting(
-        "each", "clients begin with a model for each, which then merge, or with one for all"
+        "each", "clients begin with one model each, which then merge, or with one for all"
     )
 
     one_model: ClassVar[bool] = True

@@ -105,25 +105,25 @@ def _step(client: Client, purpose: Purpose, training: Training) -> Step:
 
 def _shares(client: Client) -> NDArray[np.float64]:
     """Return this client's shares of the models that came."""
-    told = client.config.get(kinds.SHARES)
+    sent = client.config.get(kinds.SHARES)
     count = len(client.states())
-    if not isinstance(told, list) or len(told) != count or not all(isinstance(one, float) for one in told):
-        raise ValueError(f"the message's config has {kinds.SHARES}={told!r}, not a share of each of {count} models")
-    shares = np.array(told, dtype=np.float64)
+    if not isinstance(sent, list) or len(sent) != count or not all(isinstance(one, float) for one in sent):
+        raise ValueError(f"the message's config has {kinds.SHARES}={sent!r}, not a share of each of {count} models")
+    shares = np.array(sent, dtype=np.float64)
     if not ((shares >= 0).all() and abs(shares.sum() - 1) <= _TOLERANCE):
-        raise ValueError(f"the message's config has {kinds.SHARES}={told!r}: shares are not negative and sum to 1")
+        raise ValueError(f"the message's config has {kinds.SHARES}={sent!r}: shares are not negative and sum to 1")
     return shares
 
 
 def _class_shares(client: Client) -> NDArray[np.float64] | None:
     """Return the share of each class in what each model is responsible for, (K, C); None where none came."""
-    told = client.config.get(kinds.CLASS_SHARES)
-    if told is None:
+    sent = client.config.get(kinds.CLASS_SHARES)
+    if sent is None:
         return None
     if client.loss != "cross_entropy":
         raise ValueError(f"{kinds.CLASS_SHARES} came, but task.loss={client.loss} has no classes")
     count, classes = len(client.states()), client.task.num_outputs
-    values = told if isinstance(told, list) and all(isinstance(one, float) for one in told) else []
+    values = sent if isinstance(sent, list) and all(isinstance(one, float) for one in sent) else []
     if len(values) != count * classes:
         raise ValueError(f"{kinds.CLASS_SHARES} are not a number for each of {count} models and {classes} classes")
     shares = np.array(values, dtype=np.float64).reshape(count, classes)

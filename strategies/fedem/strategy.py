@@ -21,7 +21,7 @@ from florets.task.wire.replies import Update
 
 @dataclass(frozen=True)
 class FedEMSettings(SharedLayers):
-    """Each client mixes K models that all clients train, each sample as far as a model explains it."""
+    """Each client mixes K models; every client trains all of them, on samples weighted by how well each fits."""
 
     mixes: ClassVar[bool] = True
     shares: ClassVar[bool] = True

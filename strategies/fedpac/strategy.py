@@ -31,7 +31,7 @@ class FedPACSettings(PrototypeSettings):
     )
     head_epochs: float = setting(1.0, "local epochs of the head alone, before the body's training", above=0)
     head_rate: float = setting(10.0, "factor on the learning rate for the head's epochs", above=0)
-    least_weight: float = setting(0.001, "weights of other clients' heads below it count nothing", least=0, most=1)
+    least_weight: float = setting(0.001, "weights of other clients' heads below this are set to 0", least=0, most=1)
 
     features: ClassVar[str] = "FedPAC compares mean features of classes"
     layer: ClassVar[str] = "the head is one linear layer"
@@ -60,7 +60,7 @@ def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0)
     estimate, and its bias for client i.
 
     `statistics` (m, S) are h_i, mean features of each class times the class's share, flat; `spreads` (m,) are v_i, at
-    least 0. Weights below `drop` count nothing; the others are scaled to a sum of 1.
+    least 0. Weights below `drop` are set to 0; the others are scaled to a sum of 1.
 
     Source: Xu et al. 2023 (FedPAC, arXiv 2306.11867), the combination of classifiers. Solved as non-negative least
     squares: with a penalty of (sum_j a_j - 1)^2 in place of the condition on the sum only the scale changes.

@@ -1,4 +1,4 @@
-"""FedProto: models of single clients, held near mean features of the classes that all clients share."""
+"""FedProto: a model for each client, whose features are pulled towards the clients' common mean of each class."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ TRAIN_PROTOTYPES = "florets.strategies.fedproto.client:train_prototypes"
 
 @dataclass(frozen=True)
 class FedProtoSettings(PrototypeSettings):
-    """Every client trains a model of its own, held near mean features of the classes that all clients share."""
+    """Every client trains its own model, whose features are pulled towards the clients' common mean of each class."""
 
     prototype_lambda: float = setting(
         1.0, "weight lambda of the mean square between features and global prototypes; 0: Local-only", least=0
@@ -120,7 +120,7 @@ class FedProtoState(FedProtoKept, State):
 
 
 class FedProto(OneGroup[FedProtoSettings, FedProtoState]):
-    """Train a model for each client alone, whose features are held near those of its class in all clients' models.
+    """Train a model for each client alone, its features pulled towards those of their class in all clients' models.
 
     Personal is the whole model; nothing of it is averaged. What clients share are prototypes, the mean input of the
     head for each of C classes, of D entries. Models are kept by the server, 4 R bytes for each client, and

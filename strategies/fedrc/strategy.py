@@ -92,8 +92,8 @@ class FedRC(FedEM):
         return Frozen("classes", self.class_shares(self.context.models.count)) if self.state.class_sums else None
 
     def _of_mixture(self, shares: FloatArray) -> Mapping[str, list[float]]:
-        told = self.class_shares(len(shares)).ravel().tolist()
-        return {**super()._of_mixture(shares), kinds.CLASS_SHARES: told}
+        shares_of_classes = self.class_shares(len(shares)).ravel().tolist()
+        return {**super()._of_mixture(shares), kinds.CLASS_SHARES: shares_of_classes}
 
     def _read(self, content: RecordDict, models: Models) -> MixtureUpdate:
         return codec.read(ClassMixtureUpdate, content, layout=models.layout, K=models.count, C=self.num_outputs)

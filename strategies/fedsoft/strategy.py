@@ -1,4 +1,4 @@
-"""FedSoft: a model for each client, held near K centres as far as its samples are like theirs."""
+"""FedSoft: a model for each client, pulled towards K centres by how many of its samples fit each best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from florets.task.wire.replies import Update, read_update
 
 @dataclass(frozen=True)
 class FedSoftSettings(Settings):
-    """Each client trains one model of its own, held near K centres as far as its samples are like theirs."""
+    """Each client trains its own model, pulled towards K centres by how many of its samples fit each best."""
 
     proximal_lambda: float = setting(
         0.1,
@@ -38,8 +38,8 @@ class FedSoftSettings(Settings):
     smoothing: float = setting(1e-4, "importance weight instead of 0", above=0, below=1)
     clients_per_centre: int | None = setting(
         None,
-        "clients that each centre draws in a round, by their importance, and becomes the plain mean of; null: all of "
-        "the round's participants train, and a centre is their mean by importance",
+        "clients that each centre samples in a round by their importance, to become their plain mean; null: all of "
+        "the round's participants train, and a centre is their mean weighted by importance",
         least=1,
         note="null draws nobody",
     )

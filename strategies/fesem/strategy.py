@@ -31,7 +31,7 @@ class FeSEMSettings(SharedLayers):
     weighting: Literal["uniform", "examples"] = setting(
         "uniform", "weights of the means, and of k-means: uniform, or by examples (WeCFL)"
     )
-    period: int = setting(1, "rounds from one assignment to the next", least=1)
+    period: int = setting(1, "rounds between two assignments", least=1)
     layers: list[str] = setting([], "name prefixes of the layers whose weights are compared; none: all")
     scaling: Literal["none", "layers"] = setting(
         "none", "distances are those of the weights, or every layer has one vote, whatever its size and spread"

@@ -149,8 +149,8 @@ class FlexCFLSettings(SharedLayers):
     cold_start_steps: int = setting(50, "local steps of a client's cold start, from the one initial model", least=1)
     inter_group_rate: float = setting(
         0.0,
-        "eta_g: how far a group's model moves to the others' after a round, relative to the length "
-        "|theta| of theirs; 0: not",
+        "eta_g: how far a group's model moves towards the others' after a round, relative to the length "
+        "|theta| of theirs; 0: not at all",
         least=0,
         note="0 means not",
     )

@@ -118,7 +118,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[LocalCentres]:
         """Ask for the centres of each client's data."""
         own = self.settings
-        # Labels are one-hot beside the input.
+        # Labels are one-hot columns next to the input.
         length = math.prod(self.input_shape) + (self.num_outputs if own.features == "inputs_and_targets" else 0)
         settings: dict[str, object] = {kinds.LOCAL_CLUSTERS: own.local_clusters, kinds.FEATURES: own.features}
         if own.local_method != "kmeans":

@@ -1,4 +1,4 @@
-"""Local-only: every client trains a model of its own and shares nothing."""
+"""Local-only: every client trains its own model and shares nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

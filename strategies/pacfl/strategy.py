@@ -25,7 +25,7 @@ class PACFLSettings(TreeSettings):
     vectors: int = setting(3, "p, principal vectors that a client sends of each class, or of all its data", least=1)
     vectors_of: Literal["class", "client"] = setting(
         "class",
-        "principal vectors of each class, or of all of a client's samples, as always if there are no classes",
+        "principal vectors of each class, or of all of a client's samples; without classes always the latter",
     )
     angle: Literal["smallest_pair", "smallest_principal", "sum_corresponding"] = setting(
         "smallest_pair",

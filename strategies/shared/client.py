@@ -22,22 +22,22 @@ from florets.task.wire.folds import RowForm
 
 
 def train_folds(client: Client) -> RecordDict:
-    """Do as `train` on all data, and send beside the update what the folds changed in the common model.
+    """Do as `train` on all data, and send with the update what the folds changed in the common model.
 
     The common model is the one to train, or the record `common` where the federation has trained on since.
     """
     own = update(client, client.states()[0])
     common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
-    return pack(FoldUpdate, **own, rows=_rows(client, common))
+    return pack(FoldUpdate, **own, **_rows(client, common))
 
 
 def query_folds(client: Client) -> RecordDict:
     """Send what the folds change in the model that came, and nothing else."""
-    return pack(FoldRows, rows=_rows(client, kinds.ARRAYS), num_examples=client.num_examples)
+    return pack(FoldRows, **_rows(client, kinds.ARRAYS), num_examples=client.num_examples)
 
 
-def _rows(client: Client, record: str) -> NDArray[Any]:
-    """Return the compressed change of the trainable parameters on each fold, (m, columns).
+def _rows(client: Client, record: str) -> dict[str, Any]:
+    """Return the compressed change of the trainable parameters on each fold, (m, columns), as a message's fields.
 
     One row, of all data, where there are fewer different records than folds, and where the message asks for it of a
     client whose records are all of one class.
@@ -47,9 +47,9 @@ def _rows(client: Client, record: str) -> NDArray[Any]:
     size = int(client.number(kinds.FOLD_SIZE)) if folds > 1 else client.num_examples
     rng = client.random(Purpose.FOLDS)
     if client.config.get(kinds.FOLD_CLASSES) is True and bool((data.y_train == data.y_train[0]).all()):
-        parts = [np.arange(len(data.y_train), dtype=np.int64)]
+        parts, alike = [np.arange(len(data.y_train), dtype=np.int64)], False
     else:
-        parts = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
+        parts, alike = disjoint_folds(data.x_train, data.y_train, folds, size, rng, data.subjects)
     rate, steps = client.number(kinds.FOLD_RATE, LEARNING_RATE), int(client.number(kinds.FOLD_STEPS))
     changes = fold_changes(
         client.module,
@@ -65,7 +65,8 @@ def _rows(client: Client, record: str) -> NDArray[Any]:
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
-    return form.pack(changes, rng)
+    # Sent by those alone whom it concerns: every message costs its bytes.
+    return {"rows": form.pack(changes, rng), "near_duplicates": alike or None}
 
 
 def train_bilevel(client: Client) -> RecordDict:

@@ -1,4 +1,4 @@
-"""Groups of clients that are found once, before training: what they share, and those that stay as they are."""
+"""Groups of clients that are formed once, before training: what they share, and those that stay as they are."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

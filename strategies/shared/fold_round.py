@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -14,8 +14,11 @@ from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
-from florets.strategies.core.folds import Groups, discover
+from florets.strategies.core import FloatArray
+from florets.strategies.core.cluster import canonical
+from florets.strategies.core.folds import LEAST_GAIN, Groups, centred_rows, discover
 from florets.strategies.core.placement import Centres, centres
+from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
@@ -57,6 +60,13 @@ class Evidence:
     best, p_far_apart
         Of "too_few": the number of groups with the best score, and up to which value such groups have a p value,
         however far apart.
+    sharp
+        Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`.
+    tree
+        Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
+        leaf; None where groups are on one level.
+    near_duplicates
+        Clients with near-duplicates among their records.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -74,6 +84,9 @@ class Evidence:
     small: int = 0
     best: int = 0
     p_far_apart: float = 0.0
+    sharp: bool = True
+    tree: dict[str, Any] | None = None
+    near_duplicates: int = 0
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
@@ -132,15 +145,34 @@ class Evidence:
             )
         sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
         more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
-        found = f"{self.k} groups of {', '.join(sizes)}{more} clients"
+        blurred = "" if self.sharp else "clients differ, no sharp groups: "
+        found = f"{blurred}{self.k} groups of {', '.join(sizes)}{more} clients"
         if self.given:
             found += ", as k says"
         after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
-        return f"{found} ({self._figures()}){after}"
+        nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
+        return f"{found} ({self._figures()}){nested}{after}"
 
     @property
     def advice(self) -> str:
         """What the user should be warned of; empty where there is nothing."""
+        said = [self._advice]
+        if self.near_duplicates:
+            said.append(
+                f"records of {_clients(self.near_duplicates)} are near-duplicates of each other, as those of one "
+                "subject or device are: they were kept in one fold. Name the subjects' column (task.table.group), or "
+                "leave copies out, so that test sets keep them together as well"
+            )
+        return ". ".join(one[:1].upper() + one[1:] if place else one for place, one in enumerate(filter(None, said)))
+
+    @property
+    def _advice(self) -> str:
+        if not self.sharp:
+            return (
+                "the clients differ by degrees: some members of a group are nearer to the next group than others, "
+                "and another number of groups may do as well. Compare with strategy=fedavg, and with methods that "
+                "give each client a model of its own (docs/algorithms.md)"
+            )
         if self.verdict == "all_differ":
             return (
                 "every client differs from every other and groups do not help: one model for all is trained. Compare "
@@ -166,6 +198,24 @@ class Evidence:
                 ", ".join([f"score {scores[first]:.2f} at K = {first}", *(f"{scores[k]:.2f} at {k}" for k in others)])
             )
         return "; ".join(words)
+
+
+def shown_tree(node: Any) -> str:
+    """Return a tree of `Evidence` in words, ``(5 + 5) + 10``: sums are groups of one level."""
+    if "clients" in node:
+        return str(len(node["clients"]))
+    parts = [shown_tree(part) for part in node["parts"]]
+    return " + ".join(
+        f"({text})" if "parts" in part else text for part, text in zip(node["parts"], parts, strict=True)
+    )
+
+
+def _told(node: Node, keys: Sequence[str]) -> dict[str, Any]:
+    """Return a tree of rows as `Evidence` has it."""
+    p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
+    if not node.parts:
+        return {**p_value, "clients": [keys[row] for row in node.members]}
+    return {**p_value, "height": round(node.height, 4), "parts": [_told(part, keys) for part in node.parts]}
 
 
 def no_group_fits(keys: Sequence[str]) -> str:
@@ -342,6 +392,8 @@ class FoldRound:
         By client, (m, width).
     short
         Clients whose folds are smaller than the others'.
+    alike
+        Clients with near-duplicates among their records.
     small
         Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and
         of those with one class where `place_one_class` is set: one row, (1, width).
@@ -356,6 +408,7 @@ class FoldRound:
     rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     short: set[str] = field(default_factory=set)
+    alike: set[str] = field(default_factory=set)
 
     @classmethod
     def begin(
@@ -442,14 +495,15 @@ class FoldRound:
         for key, reply in replies:
             # Nobody knows where a client belongs that has learned nothing; its update counts all the same.
             if isinstance(reply, FoldUpdate | FoldRows) and len(reply.rows) > 0:
+                self.alike |= {key} if reply.near_duplicates else set()
                 # As exact as they were sent, in half of the memory and of the checkpoint.
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(self, k: int | None, context: Round, level: float = 0.005, tolerance: float | None = None) -> Found:
+    def decide(self, k: int | None, context: Round, level: float = 0.005, least_gain: float = LEAST_GAIN) -> Found:
         """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
 
-        See `core.folds.discover` for `level` and `tolerance`; the others are clients with too few samples.
+        See `core.folds.discover` for `level` and `least_gain`; the others are clients with too few samples.
         """
         keys = sorted(self.rows)
         if len(keys) < 2:
@@ -463,9 +517,11 @@ class FoldRound:
         permutations = math.ceil(2 / level - 1e-9) - 1
         tested = np.array([key not in self.short for key in keys])
         groups = discover(
-            folds, wanted, level=level, tolerance=tolerance, permutations=permutations, rng=rng, tested=tested
+            folds, wanted, level=level, least_gain=least_gain, permutations=permutations, rng=rng, tested=tested
         )
-        evidence = Evidence.of(groups, keys, k is not None, level)
+        evidence = replace(Evidence.of(groups, keys, k is not None, level), near_duplicates=len(self.alike))
+        if k is None and groups.verdict == "groups":
+            evidence = replace(evidence, **self._structure(folds, groups, keys, tested, level, least_gain, rng))
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
@@ -474,6 +530,29 @@ class FoldRound:
         found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
         evidence = replace(evidence, small=len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
+
+    def _structure(
+        self,
+        folds: FloatArray,
+        groups: Groups,
+        keys: Sequence[str],
+        tested: NDArray[np.bool_],
+        level: float,
+        least_gain: float,
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Return whether the groups found are sharp, and the tree of groups within groups."""
+        among = np.flatnonzero(tested) if groups.sample is None else groups.sample[tested[groups.sample]]
+        labels = canonical(groups.labels[among])
+        if not labels.any():
+            return {}
+        if not spread(centred_rows(folds[among]), labels, rng).is_sharp:
+            return {"sharp": False}
+        # Of more clients than are searched the others have no place in a tree.
+        if groups.sample is not None:
+            return {}
+        tree = tree_of(folds, groups.labels, groups.p_value, level, least_gain, rng, tested)
+        return {"tree": _told(tree, keys)} if tree.depth > 1 else {}
 
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""

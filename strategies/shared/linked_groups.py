@@ -1,4 +1,4 @@
-"""Groups of clients found once, by a tree of their distances, that later clients extend."""
+"""Groups of clients formed once, by a tree of their distances, that later clients extend."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

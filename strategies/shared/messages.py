@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord
 
 from florets.task.wire import kinds
 from florets.task.wire.bank import Bank
-from florets.task.wire.codec import Item, Models, Numbers, Sizes, Tensor
+from florets.task.wire.codec import Flag, Item, Models, Numbers, Sizes, Tensor
 from florets.task.wire.codec import Vector as FlatModel
 from florets.task.wire.folds import Float32, RowForm, without_empty
 from florets.task.wire.records import Entry, MalformedMessage, Vector, read_array, write_array
@@ -45,11 +45,12 @@ class FoldRows:
     """Reply to `QUERY_FOLDS`: rows (m, width), float32.
 
     (1, width) of a client whose data cannot be divided, or that learned nothing on some of the folds; (0, width) of
-    one that learned nothing on any.
+    one that learned nothing on any. `near_duplicates`: some of the records are, and were kept in one fold.
     """
 
     rows: Annotated[Float32, Rows()]
     num_examples: Examples
+    near_duplicates: Annotated[bool, Flag()] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ class FoldUpdate(Update):
     """Reply to `TRAIN_FOLDS`: an update, and rows as in `FoldRows`."""
 
     rows: Annotated[Float32, Rows()]
+    near_duplicates: Annotated[bool, Flag()] = False
 
     @property
     def others(self) -> npt.NDArray[np.floating]:

@@ -154,13 +154,13 @@ def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
         state.starts.initial = context.models
         return context
     starts = _judged(algorithm, context)
-    told: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
+    details: dict[str, Detail] = {"start": float(len(starts.scores)), "score": list(starts.scores[-1])}
     if number < settings.restarts:
-        algorithm.state = algorithm.State(starts=starts, details=told)
+        algorithm.state = algorithm.State(starts=starts, details=details)
         return replace(context, models=_other_models(starts, context))
     assert starts.models is not None
     algorithm.state = replace(starts.state, starts=Starts(scores=starts.scores), is_first=False)
-    algorithm.state.details = {**told, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
+    algorithm.state.details = {**details, "kept": float(1 + max(range(number), key=starts.scores.__getitem__))}
     return replace(context, models=starts.models)
 
 

@@ -33,7 +33,7 @@ class SRFCASettings(TreeSettings):
 
     solo_steps: int = setting(250, "optimiser steps of each client's own model, in round 1", least=1)
     least_size: int = setting(2, "clients that a cluster needs; smaller ones are dissolved", least=1)
-    refine_steps: int = setting(2, "how often clients are reassigned and near clusters merge", least=0)
+    refine_steps: int = setting(2, "refinements, in which clients are reassigned and near clusters merge", least=0)
     refine_every: int = setting(3, "rounds of training before each refinement", least=1)
     trim: float = setting(
         0.15, "beta, fraction of the updates left out at either end of each average", least=0, below=0.5

@@ -1,4 +1,4 @@
-"""StoCFL: clusters merge as their clients are sampled, and train models that are held near a global one."""
+"""StoCFL: clusters merge as their clients are sampled, and train models that are pulled towards a global one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def _cosines(rows: FloatArray, others: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class StoCFLSettings(Settings):
-    """Similar clusters merge as their clients are sampled; each trains a model near a global one."""
+    """Similar clusters merge as their clients are sampled; each trains a model pulled towards a global one."""
 
     tau: float = setting(
         0.65, "least cosine at which two clusters merge; -1 merges all, above 1 none", least=-1, most=2
@@ -72,7 +72,7 @@ class StoCFLSettings(Settings):
     anchor_epochs: int = setting(20, "passes over the client's data for its direction, once for each client", least=1)
 
     one_model: ClassVar[bool] = True
-    """The clusters found say how many models there are."""
+    """The clustering determines the number of models."""
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
 
 
@@ -102,7 +102,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
     A client that takes part for the first time trains the anchor, and what that changed is its direction. It begins
     as a cluster of its own. In every round the clusters of the participants merge as long as the mean directions of
     two have a cosine of at least tau; then each participant trains its cluster's model with a proximal term towards
-    the global model, and the global model beside it.
+    the global model, along with the global model.
 
     Source: Zeng et al. 2023 (StoCFL): stochastic client clustering, and bi-level training. mu, tau and the 20 epochs
     are those of the published code's example on CIFAR-10. Of two clusters that merge the one with more clients hands

@@ -487,13 +487,13 @@ class MomentDescent:
 
     def details(self) -> dict[str, Detail]:
         """Return the numbers of anchors and of true clusters among them (where known), and the largest residual."""
-        told: dict[str, Detail] = {"anchors": len(self.state.anchors), "anchors_stopped": len(self.state.stopped)}
+        details: dict[str, Detail] = {"anchors": len(self.state.anchors), "anchors_stopped": len(self.state.stopped)}
         clusters = {anchor.cluster for anchor in self.state.anchors}
         if None not in clusters:
-            told["anchor_clusters"] = len(clusters)
+            details["anchor_clusters"] = len(clusters)
         if self.state.residuals:
-            told["largest_residual"] = max(self.state.residuals.values())
-        return told
+            details["largest_residual"] = max(self.state.residuals.values())
+        return details
 
     def _choose_anchors(self, context: Round, online: Sequence[Client]) -> None:
         """Draw the anchors once. A draw that misses a cluster is reported and kept: drawing again would use truth."""

@@ -29,7 +29,7 @@ class TwoPhaseSettings(Settings):
     inner_steps: int = setting(4, "T1, exchanges of an orthogonal iteration, even (subspace=iteration)")
     pairing: Literal["all", "halves", "single"] = setting("all", "pairs of a client's samples that make its moments")
     subspace_clients: int | Literal["all"] = setting("all", "clients asked for their moments in a round of phase 1")
-    fresh: bool = setting(False, "never ask a client for its moments twice, nor an anchor")
+    fresh: bool = setting(False, "never ask an anchor for its moments, nor a client twice")
     alpha: float = setting(
         1.0, "lower bound on the inputs' covariance; the step is alpha sigma / (2 beta^2)", above=0
     )

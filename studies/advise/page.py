@@ -86,7 +86,7 @@ others (1 = exactly, 0 = not at all). Right: how alike what two {{ words.site }}
 <ul>{% for text in words.changes %}<li>{{ text }}</li>{% endfor %}</ul>
 {% endcall %}
 
-{% call section("How to use it" if useful else "The best that was found") %}
+{% call section("How to use it" if useful else "The best method tried") %}
 <p><code>{{ words.command }}</code></p>
 <p>What left a {{ words.site }}: models and their changes, sums of test results, and for tables counts, means and
 spreads of columns; for the search for groups also a compressed change of the model for each of a few parts of its

@@ -183,7 +183,7 @@ def _warnings_once() -> Iterator[None]:
 
 
 def _say_problems(folder: Path) -> None:
-    """Show what a run's check of the sites' data found, notes left out."""
+    """Show what a run's check of the sites' data reports, notes left out."""
     if (folder / CHECK).is_file():
         for one in json.loads((folder / CHECK).read_text(encoding="utf-8")):
             finding = CheckFinding(**one)
@@ -192,7 +192,7 @@ def _say_problems(folder: Path) -> None:
 
 
 def advice_folder(question: Question, caller: Path) -> Path:
-    """Return the folder of an answer, beside those of the experiment's runs."""
+    """Return the folder of an answer, next to those of the experiment's runs."""
     base = dataclasses.replace(question.base, results_dir=str(absolute(question.base.results_dir, caller)))
     run = results_folder(base, question.overrides)
     # <experiment>/fedavg/<other keys>/seed-<seed>, with another name in the strategy's place.
@@ -408,7 +408,7 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Return plain values with None for what is no finite number: JSON has none."""
+    """Return plain values with None for what is not a finite number: JSON has none."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -229,8 +229,8 @@ def group_jobs(jobs: Jobs) -> tuple[dict[str, str], list[Group]]:
         strategy = str(known.iloc[0]) if len(known) else given.get(STRATEGY, "default strategy")
         share = float(shares.iloc[0]) if len(shares) else 1.0
         # Given by hand the key stands in the label.
-        told = jobs.figures[PARTICIPATION].nunique() > 1 and share < 1.0 and _SAMPLES not in given
-        sampled = f"{100 * share:.3g} % of the clients a round" if told else ""
+        differs = jobs.figures[PARTICIPATION].nunique() > 1 and share < 1.0 and _SAMPLES not in given
+        sampled = f"{100 * share:.3g} % of the clients a round" if differs else ""
         groups.append(Group(strategy, varying, same, sampled))
     return common, groups
 

@@ -16,8 +16,8 @@ from florets.conf.overrides import parse
 from florets.conf.presets import GROUPS
 from florets.conf.problems import ConfigError
 from florets.conf.validate import lacks_sums
-from florets.engines import jobs
 from florets.reports.scores import HIGHER_IS_BETTER
+from florets.studies import one_run
 
 _MAXIMISE = {
     "optuna": ("hydra.sweeper.direction", "maximize"),
@@ -87,7 +87,7 @@ def measures(parsed: Sequence[Override]) -> set[str]:
                 continue
             if wrong := lacks_sums(config):
                 raise ConfigError(wrong)
-            names.add(jobs.measure_name(config))
+            names.add(one_run.measure_name(config))
             break
     if not names and problem is not None:
         raise problem

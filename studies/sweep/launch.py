@@ -23,15 +23,15 @@ from florets.conf.presets import CONFIG_DIR
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
-from florets.engines import jobs
-from florets.engines.go_on import Engine, finished_run, go_on, plain
-from florets.engines.jobs import crowded
 from florets.reports.console import counted, say
 from florets.reports.folder import WriteFailed
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.tracker import part_of
 from florets.server_app.tracker_stores import end_sweep
+from florets.studies import one_run
+from florets.studies.go_on import Engine, finished_run, go_on, plain
+from florets.studies.one_run import crowded
 from florets.studies.sweep.best import write_best
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.keys import (
@@ -77,7 +77,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
 
     It never raises. Without validation data there is nothing to choose by, and the figure is None.
 
-    `alone`: whether no other job runs at the same time; beside others a job shows no progress bar.
+    `alone`: whether no other job runs at the same time; in parallel a job shows no progress bar.
     """
     title = f"[{number + 1}/{sweep.total or '?'}] {' '.join(overrides)}"
     # Written first, so that a job whose process is killed is not missing from the summary.
@@ -93,9 +93,9 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         if not alone and sweep.folder not in _sweeps:
             reload_edited()
         _sweeps.add(sweep.folder)
-        config = jobs.prepare(overrides, sweep.caller)
+        config = one_run.prepare(overrides, sweep.caller)
         folder = results_folder(config, overrides)
-        share, measure = config.strategy.settings.fraction_train, jobs.measure_name(config)
+        share, measure = config.strategy.settings.fraction_train, one_run.measure_name(config)
         job = replace(job, folder=folder, participation=share, measure=measure)
         summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
         job = replace(job, folder=Path(summary.folder), summary=summary, error=None)
@@ -103,15 +103,15 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         _record(sweep, number, replace(job, error=_INTERRUPTED))
         raise
     except Exception as error:  # whatever ends a job, the others go on and the summary names it
-        failure = jobs.explain(error)
-        # These say all; beside a disk that is full there is no room for a traceback either.
+        failure = one_run.explain(error)
+        # These say all; on a full disk there is no room for a traceback either.
         if not isinstance(error, ConfigError | WriteFailed):
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
             trace.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{failure} (traceback: {trace.name})"
         job = replace(job, error=failure)
     _record(sweep, number, job)
-    outcome = f"failed: {job.error}" if job.summary is None else jobs.headline(job.summary)
+    outcome = f"failed: {job.error}" if job.summary is None else one_run.headline(job.summary)
     if kept:
         outcome += f"; {kept}"
     say(f"      {outcome}" if alone else f"{title}: {outcome}")
@@ -127,9 +127,9 @@ def _result(sweep: Sweep, config: Config, overrides: Sequence[str], folder: Path
     if (summary := finished_run(folder, plain(config), code)) is not None:
         return summary, "finished before"
     changed = changed_files(recorded_code(folder), code)
-    told = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
+    note = f"run again, as its code has changed: {changed_words(changed)}" if changed else ""
     with part_of(sweep.folder):
-        return go_on(config, overrides, folder, sweep.engine)[0], told
+        return go_on(config, overrides, folder, sweep.engine)[0], note
 
 
 def _record(sweep: Sweep, number: int, job: JobResult) -> None:
@@ -192,7 +192,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
             folder.rmdir()
             raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from error
         except Exception as error:  # a worker process may die in any way, and what the others found must be kept
-            ended_early = jobs.explain(error)
+            ended_early = one_run.explain(error)
         results = read_records(sweep.records)
     if results:
         table = write_sweep(folder, Jobs.of(results))

@@ -239,9 +239,9 @@ def store_sweeps(folders: Sequence[Path], path: Path) -> int:
             here = line.get("data_dir", "")
             # Where it is not named nothing is known of it.
             if here and (before := data.setdefault(job, here)) != here:
-                told = " ".join(f"{key}={value}" for key, value in keys.items())
+                shown_keys = " ".join(f"{key}={value}" for key, value in keys.items())
                 rule = f"was run on data_dir={here}, before on {before}"
-                raise ConfigError([f"{folder}: {told}: {rule}; store these sweeps apart."])
+                raise ConfigError([f"{folder}: {shown_keys}: {rule}; store these sweeps apart."])
             if not (known["error"] and job in jobs and not jobs[job]["error"]):
                 jobs[job] = keys | known
     own = (*_STORED, PARTICIPATION, "error")
@@ -269,8 +269,8 @@ def sweep_text(jobs: Jobs, names: Sequence[str], where: Mapping[str, str]) -> st
     common, groups = group_jobs(shown)
     keys = [f"`{key}={value}`" for key, value in common.items()]
     seeds = sorted({int(seed) for seed in shown.keys.get("seed", ()) if seed})
-    told = f"{counted(len(shown), 'run')}" + (f", {shown.failed} failed" if shown.failed else "")
-    text = f"{told}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."
+    runs_text = f"{counted(len(shown), 'run')}" + (f", {shown.failed} failed" if shown.failed else "")
+    text = f"{runs_text}: {', '.join(keys)}, seeds {', '.join(map(str, seeds))}. Mean ± sample standard deviation."
     return f"{text}\n\n{markdown_table(means(shown, groups, names).texts)}"
 
 
@@ -310,7 +310,7 @@ def means(
 ) -> ResultTable:
     """Return the table of means.
 
-    `names`: columns beside the strategy, in their order; none: all of which some run has a value. `titles`: whether
+    `names`: columns next to the strategy, in their order; none: all of which some run has a value. `titles`: whether
     strategies have the names that papers give them. `marks`: whether the best of each column is marked.
     """
     shown = [group for group in groups if len(group.jobs.runs)]

@@ -201,7 +201,7 @@ def read_idx_set(data: str, data_dir: Path | None, prefixes: tuple[str, str]) ->
 
 
 def _read_idx(files: PublicFiles, path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Read one file, or the gzipped one beside where it would be."""
+    """Read one file, or the gzipped one in its place."""
     packed = path.with_name(f"{path.name}.gz")
     path = path if path.is_file() or not packed.is_file() else packed
     with files.reading(path):

@@ -164,7 +164,7 @@ def amazon_reviews(
     Notes
     -----
     Reviews without a label, and with 3 of 5 stars, are left out; others without a rating have their file's label.
-    ``all.review`` of the unprocessed archive is not read where there are positive and negative files beside it: some
+    ``all.review`` of the unprocessed archive is not read where there are positive and negative files next to it: some
     1,800 reviews of a kind are then trained on, of the processed ones 5,000 to 7,200.
 
     Source: CLoVE, Sec. 5 (5,000 words, 4 kinds of products, tenth for tests by its released code).
@@ -240,7 +240,7 @@ def _files(folder: Path, domain: str) -> list[Path]:
     paths = sorted(
         path
         for path in folder.rglob("*.review")
-        # Archives that were packed on a Mac hold a hidden file beside each.
+        # Archives that were packed on a Mac hold a hidden file next to each.
         if not path.name.startswith(".") and path.parent.name.lower().startswith(domain)
     )
     apart = [path for path in paths if any(word in path.name for word in ("positive", "negative", "unlabeled"))]

@@ -284,7 +284,7 @@ def deal_all(
     pieces
         See `deal_sizes`.
     shares
-        Weight of each client (M,) beside the others.
+        Weight of each client (M,) relative to the others.
     cells
         Rows of each cell; of a cell that nobody wants nothing is dealt.
     by_cluster

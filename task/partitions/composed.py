@@ -65,7 +65,7 @@ def composed(
     angles
         Turns of images in degrees, counter-clockwise.
     mirror
-        Whether there are mirror images (left and right swapped, before the turn) beside the images themselves.
+        Whether there are mirror images (left and right swapped, before the turn) besides the images themselves.
     label_shifts
         Label y becomes y + shift, modulo the number of labels.
     label_permutations

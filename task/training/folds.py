@@ -1,5 +1,6 @@
 """Training of one model on each of several disjoint folds of a client's data, for discovery."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,8 +29,10 @@ Float32 = NDArray[np.float32]
 
 def disjoint_folds(
     x: Tensor, y: Tensor, folds: int, size: int, rng: np.random.Generator, subjects: Tensor | None = None
-) -> list[IntArray]:
+) -> tuple[list[IntArray], bool]:
     """Draw disjoint folds of equal size, int64 (size,) each: equal records in one fold, and all of a subject's.
+
+    Also return whether near-duplicates were detected among the records drawn: they share a fold, as a subject's do.
 
     Records that are equal in inputs and targets are one record: of few columns with few values many inputs are equal
     by chance. `subjects` (n,) say whose each record is; None: each stands for itself. Each different record is there
@@ -37,7 +40,7 @@ def disjoint_folds(
     different records (or subjects) than folds cannot be divided: one fold of all n samples.
     """
     if subjects is not None:
-        return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng)
+        return _folds_of_subjects(subjects.cpu().numpy(), folds, size, rng), False
     wanted = folds * size
     first: dict[bytes, int] = {}
     # Rows of an array: to index a tensor takes ten times as long.
@@ -47,9 +50,78 @@ def disjoint_folds(
         if len(first) == wanted:
             break
     if len(first) < folds:
-        return [np.arange(len(x), dtype=np.int64)]
+        return [np.arange(len(x), dtype=np.int64)], False
     chosen = np.array(list(first.values()), dtype=np.int64)
-    return [np.resize(part, size) for part in np.array_split(chosen, folds)]
+    alike = near_duplicates(inputs[chosen[:_MOST_COMPARED]], folds)
+    if alike is not None:
+        return [chosen[part] for part in _folds_of_subjects(alike, folds, size, rng)], True
+    return [np.resize(part, size) for part in np.array_split(chosen, folds)], False
+
+
+_MOST_COMPARED = 1000
+"""Records of a client whose pairs are compared, some 50 ms of them; folds of near-duplicates are of these alone."""
+_LEAST_DISTINCT, _LEAST_UNITS, _LEAST_JOINED = 16, 8, 0.25
+"""Records among which near-duplicates are looked for, units that they form, and share of the links within units."""
+_APART, _SPREADS = 2.0, 3.0
+"""Links between units are longer than those within by this factor, and by so many spreads of their own logarithms: in
+few dimensions links of all lengths occur."""
+
+
+def near_duplicates(records: NDArray[Any], least: int = 2) -> IntArray | None:
+    """Return the unit (n,) of each record, near-duplicates in one; None where there are none, or too few.
+
+    Parameters
+    ----------
+    records : (n, ...) array
+        Inputs; equal ones are one record.
+    least
+        Number of units needed; never fewer than 8.
+
+    Notes
+    -----
+    Records of one subject or device, or augmented copies, are nearer to each other than any are by chance. The links
+    of a minimum spanning tree then have a gap: a quarter or more are short, and the others, between units, are at
+    least twice as long. Such records in different folds agree, and each client looks like a group by itself.
+    """
+    points = records.reshape(len(records), -1).astype(np.float64)
+    points -= points.mean(axis=0)
+    energy = (points**2).sum(axis=1)
+    squares = energy[:, None] + energy - 2.0 * (points @ points.T)
+    order, links = _spanning_tree(squares)
+    lengths = np.sort(links[links > 1e-12 * energy.max(initial=0.0)])
+    if len(lengths) + 1 < _LEAST_DISTINCT:
+        return None
+    logs = 0.5 * np.log(lengths)
+    gaps = np.diff(logs)
+    first, last = math.ceil(_LEAST_JOINED * len(logs)) - 1, len(gaps) - max(_LEAST_UNITS, least) + 2
+    for short in np.argsort(-gaps[first:last], kind="stable") + first:
+        if gaps[short] < math.log(_APART):
+            return None
+        if gaps[short] >= _SPREADS * logs[short + 1 :].std():
+            units = np.empty(len(order), dtype=np.int64)
+            units[order] = np.concatenate([[0], np.cumsum(links > lengths[short])])
+            return units
+    return None
+
+
+def _spanning_tree(squares: NDArray[np.float64]) -> tuple[IntArray, NDArray[np.float64]]:
+    """Return records in the order of Prim's algorithm (n,), and the squared lengths of its links (n - 1,).
+
+    All that short links join is reached before a longer link is taken, so that units are runs in this order.
+    """
+    count = len(squares)
+    order, links = np.zeros(count, dtype=np.int64), np.empty(max(count - 1, 0))
+    nearest = squares[0].copy()
+    nearest[0] = np.inf
+    done = np.zeros(count)
+    done[0] = np.inf
+    for step in range(1, count):
+        order[step] = reached = int(nearest.argmin())
+        links[step - 1] = nearest[reached]
+        done[reached] = np.inf
+        np.minimum(nearest, squares[reached], out=nearest)
+        np.maximum(nearest, done, out=nearest)
+    return order, links
 
 
 def _folds_of_subjects(subjects: IntArray, folds: int, size: int, rng: np.random.Generator) -> list[IntArray]:

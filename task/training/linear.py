@@ -90,7 +90,7 @@ def linear_losses(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) 
 
 @may_diverge
 def linear_test(models: LinearModels, x: Float32, y: NDArray[Any], loss: str) -> Evaluated:
-    """Return what the first model comes to, with further scores; see `florets.task.training.losses.evaluated`."""
+    """Return the results of the first model, with further scores; see `florets.task.training.losses.evaluated`."""
     outputs = _checked(models.outputs(x))
     accuracy = float(np.mean(outputs[:, 0].argmax(axis=1) == y)) if loss == "cross_entropy" else None
     count(losses=len(x))

@@ -42,8 +42,8 @@ def pack_description(key: str, description: Description) -> RecordDict:
 def read_description(content: RecordDict) -> tuple[str, Description]:
     """Return what a client calls itself, and its description."""
     record = entries(content).get(kinds.CONFIG)
-    told = entries(record) if isinstance(record, ConfigRecord) else {}
-    key, text = told.get(kinds.CLIENT_KEY), told.get(kinds.DESCRIPTION)
+    sent = entries(record) if isinstance(record, ConfigRecord) else {}
+    key, text = sent.get(kinds.CLIENT_KEY), sent.get(kinds.DESCRIPTION)
     if not isinstance(key, str) or not isinstance(text, str) or len(text) > MOST_CHARACTERS:
         raise MalformedMessage("no description of data")
     try:

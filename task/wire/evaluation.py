@@ -111,10 +111,10 @@ def pack_sums(parts: Mapping[str, PartSums], train: FloatArray) -> ConfigRecord:
     `train` are samples of each class (C,), or number, mean and sum of squared deviations (3,), of the training
     targets.
     """
-    told: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
+    sent: dict[str, bytes] = {TRAIN: train.astype("<f8").tobytes()}
     for part, sums in parts.items():
-        told |= {f"{part}/{name}": getattr(sums, name).astype(kind).tobytes() for name, kind in _TYPES.items()}
-    return config_record(told)
+        sent |= {f"{part}/{name}": getattr(sums, name).astype(kind).tobytes() for name, kind in _TYPES.items()}
+    return config_record(sent)
 
 
 def read_sums(
@@ -129,21 +129,21 @@ def read_sums(
     record = entries(content).get(kinds.TEST_SUMS)
     if record is None:
         return {}, None
-    told = entries(record) if isinstance(record, ConfigRecord) else {}
-    parts = [part for part in tests if f"{part}/figures" in told]
-    if told.keys() != {TRAIN, *(f"{part}/{name}" for part in parts for name in _TYPES)}:
+    sent = entries(record) if isinstance(record, ConfigRecord) else {}
+    parts = [part for part in tests if f"{part}/figures" in sent]
+    if sent.keys() != {TRAIN, *(f"{part}/{name}" for part in parts for name in _TYPES)}:
         raise MalformedMessage(f"record {kinds.TEST_SUMS!r} does not hold the sums of {', '.join(tests)}")
-    train = _array(told, TRAIN, "<f8", (num_classes or 3,))
+    train = _array(sent, TRAIN, "<f8", (num_classes or 3,))
     _check(bool(np.isfinite(train).all()), TRAIN, "is not finite")
     counts = train if num_classes else train[:1]
     _check(bool((counts >= 0).all() and (counts <= _LARGEST).all() and counts.sum() >= 1), TRAIN, "counts nothing")
     _check(bool((counts == np.floor(counts)).all()), TRAIN, "has no integer counts")
     _check(bool(num_classes) or bool(train[2] >= 0 and np.abs(train).max() <= _LARGEST), TRAIN, "cannot be")
-    return {part: _read_part(told, part, num_classes, *tests[part]) for part in parts}, train
+    return {part: _read_part(sent, part, num_classes, *tests[part]) for part in parts}, train
 
 
 def _read_part(
-    told: Mapping[str, Any], part: str, num_classes: int, count: int, loss: float, accuracy: float | None
+    sent: Mapping[str, Any], part: str, num_classes: int, count: int, loss: float, accuracy: float | None
 ) -> PartSums:
     measures = CLASS_MEASURES if num_classes else VALUE_MEASURES
     curves = 0 if num_classes > MOST_CURVES else 1 if num_classes == 2 else num_classes
@@ -155,7 +155,7 @@ def _read_part(
         "histogram": (curves, 2, BINS),
         "deviations": (0,) if num_classes else (DEVIATIONS,),
     }
-    found = PartSums(**{name: _array(told, f"{part}/{name}", _TYPES[name], shape) for name, shape in shapes.items()})
+    found = PartSums(**{name: _array(sent, f"{part}/{name}", _TYPES[name], shape) for name, shape in shapes.items()})
     for name in ("figures", "replicates"):
         values = getattr(found, name)
         # Rounded to float32 the least and the largest value stay within. A NaN passes no comparison, and is allowed.
@@ -205,18 +205,22 @@ def _check_values(found: PartSums, part: str, count: int) -> None:
     fits = least * (1 - _ROUNDING) <= absolute**2 <= most * (1 + _ROUNDING)
     _check(fits, f"{part}/sums", "has errors that do not fit each other")
     at = places(mean, squares, count) - mean
-    told = found.deviations
-    _check(bool(np.isfinite(told).all() and np.abs(told).max() <= _LARGEST), f"{part}/deviations", "cannot be")
+    deviations = found.deviations
+    _check(
+        bool(np.isfinite(deviations).all() and np.abs(deviations).max() <= _LARGEST),
+        f"{part}/deviations",
+        "cannot be",
+    )
     slack = _ROUNDING * count * (abs(mean) + np.sqrt(squares / count) + np.abs(at))
-    fits = (told >= count * np.abs(at) - slack).all() and (
-        told <= np.sqrt(count * (squares + count * at**2)) + slack
+    fits = (deviations >= count * np.abs(at) - slack).all() and (
+        deviations <= np.sqrt(count * (squares + count * at**2)) + slack
     ).all()
     _check(bool(fits), f"{part}/deviations", "does not fit mean and spread")
 
 
-def _array(told: Mapping[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _array(sent: Mapping[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Return an array of this shape; a first size of -1 is any."""
-    value, dtype = told[name], np.dtype(kind)
+    value, dtype = sent[name], np.dtype(kind)
     size = int(np.prod(shape))
     if type(value) is not bytes or (
         len(value) % (-size * dtype.itemsize) if size < 0 else len(value) != size * dtype.itemsize
@@ -326,18 +330,18 @@ def read_scores(content: RecordDict, num_examples: int, accuracy: float | None) 
     record = entries(content).get(kinds.SCORES)
     if record is None:
         return SentScores()
-    told = entries(record) if isinstance(record, ConfigRecord) else None
-    if told is None or not told.keys() <= _NAMES:
+    sent = entries(record) if isinstance(record, ConfigRecord) else None
+    if sent is None or not sent.keys() <= _NAMES:
         raise MalformedMessage(f"record {kinds.SCORES!r} holds other things than {', '.join([*RANGES, CONFUSION])}")
     values: dict[str, float] = {}
     for name, (least, most) in RANGES.items():
-        if name in told:
-            value = told[name]
+        if name in sent:
+            value = sent[name]
             # A NaN passes no comparison.
             if type(value) is not float or not least <= value <= most:
                 raise MalformedMessage(f"{name} is not a number from {least:g} to {most:g}")
             values[name] = value
-    counts = _checked(told[CONFUSION], num_examples, accuracy) if CONFUSION in told else ()
+    counts = _checked(sent[CONFUSION], num_examples, accuracy) if CONFUSION in sent else ()
     return SentScores(values, counts)
 
 

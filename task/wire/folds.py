@@ -122,10 +122,10 @@ def without_empty(rows: Float32) -> Float32:
     Where nothing was learned on some folds, the others' mean (1, width) is what there is of the client, as of one
     with few samples: discovery compares as many folds of each client. Where nothing was learned at all, (0, width).
     """
-    told = rows.any(axis=1)
-    if told.all():
+    learned = rows.any(axis=1)
+    if learned.all():
         return rows
-    left = rows[told].astype(np.float64)
+    left = rows[learned].astype(np.float64)
     if len(left) == 0:
         return rows[:0]
     mean: Float32 = (

@@ -113,10 +113,10 @@ def _empty(kind: type[_Any]) -> _Any:
     return restored(kind, {})
 
 
-def array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
-    """Return ``Array(dtype, shape, "numpy.ndarray", data)``, without its search for how it was called."""
+def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
+    """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
     made = Array.__new__(Array)
-    made.__dict__.update(dtype=dtype, shape=shape, stype="numpy.ndarray", data=data)
+    made.__dict__.update(dtype=dtype, shape=shape, stype=stype, data=data)
     return made
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from florets.engines.go_on import Engine
+from florets.studies.go_on import Engine
 from tests import fake_cells
 from tests.reproduce_item import ITEM, results
 

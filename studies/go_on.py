@@ -14,7 +14,6 @@ from florets.conf.overrides import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.saved import default_values
 from florets.conf.schema import Config, as_plain
-from florets.engines.jobs import Runner
 from florets.reports.folder import FINISHED, MARKER, FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import CheckpointError, Checkpoints
@@ -22,6 +21,7 @@ from florets.server_app.data_agreement import ASKED
 from florets.server_app.own_code import Hashes, changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.recorder import read_summary
 from florets.server_app.resume import CHANGEABLE
+from florets.studies.one_run import Runner
 from florets.task.registry import reads_files
 
 log = logging.getLogger("florets")

@@ -37,7 +37,7 @@ Usage
   florets show-partition experiment=<preset>    who holds which samples
   florets plan experiment=<preset>              what a run will send, and the
                                                 memory that it needs
-  florets new strategy|data|project <name>      a skeleton of your own, with a
+  florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
   florets watch <folder>                        a page that shows a run in
                                                 progress

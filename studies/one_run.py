@@ -1,7 +1,6 @@
-"""One job of the `florets` command: from overrides to a run's summary, and what to tell of it."""
+"""One run of a command or a study: its configuration from overrides, the line that sums it up, why it failed."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -10,46 +9,11 @@ from florets.conf.extras import require
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import FLOWER, HUGGING_FACE, Config
+from florets.engines.worker_count import cores
 from florets.reports.console import counted
 from florets.reports.summary import RunSummary, ari_words, stability_words, unplaced_words
 from florets.server_app.progress import truth_words, with_clients
 from florets.task.raised_in import raised_in
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
-    """Return a warning where jobs at a time, each with its worker processes, are more than the cores; else nothing.
-
-    `workers` are the jobs' values of the key of that name.
-    """
-    there = cores()
-    # joblib's negative numbers count down from the cores.
-    at_a_time = n_jobs if n_jobs > 0 else max(1, there + 1 + n_jobs)
-    most = max((there if number == "auto" else int(number or 1) for number in workers), default=1)
-    if most == 1 or at_a_time * most <= there:
-        return ""
-    return (
-        f"n_jobs={n_jobs} x workers={most}: {at_a_time * most} processes will share {there} cores and be "
-        "slower for it; lower one of the two (results do not depend on them)"
-    )
-
-
-def num_workers(workers: int | str | None, num_clients: int) -> int:
-    """Return the number of processes that `workers` stands for in process; ConfigError for more than clients."""
-    if workers is None:
-        return 1
-    if isinstance(workers, str):
-        return max(1, min(cores(), num_clients))
-    if workers > num_clients:
-        raise ConfigError(
-            f"workers={workers}: more than clients ({num_clients}); use workers of at most {num_clients}."
-        )
-    return workers
-
 
 _OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.")
 
@@ -78,6 +42,23 @@ def measure_name(config: Config) -> str:
     if config.task.validation_fraction == 0:
         return ""
     return "loss" if config.measure == "auto" else config.measure
+
+
+def crowded(n_jobs: int, workers: Iterable[int | str | None]) -> str:
+    """Return a warning where jobs at a time, each with its worker processes, are more than the cores; else nothing.
+
+    `workers` are the jobs' values of the key of that name.
+    """
+    there = cores()
+    # joblib's negative numbers count down from the cores.
+    at_a_time = n_jobs if n_jobs > 0 else max(1, there + 1 + n_jobs)
+    most = max((there if number == "auto" else int(number or 1) for number in workers), default=1)
+    if most == 1 or at_a_time * most <= there:
+        return ""
+    return (
+        f"n_jobs={n_jobs} x workers={most}: {at_a_time * most} processes will share {there} cores and be "
+        "slower for it; lower one of the two (results do not depend on them)"
+    )
 
 
 def headline(summary: RunSummary) -> str:

@@ -1,0 +1,84 @@
+"""Test evaluations: what clients are asked for besides a test, and their replies as a round reports them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import MetricRecord, RecordDict
+
+from florets.strategies.base.report import Evaluation
+from florets.task.wire import kinds
+from florets.task.wire.evaluation import TestResult, read_evaluation
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What clients do at an evaluation besides the test of the model that they are sent.
+
+    Attributes
+    ----------
+    fine_tune_epochs
+        Local epochs that a copy of the model is trained for, and tested again; 0: none.
+    validation
+        Each test is made on the validation data as well.
+    sums_of
+        Classes of the task, 0 for values, where clients send sums of their tests; None: they send none.
+    """
+
+    fine_tune_epochs: float = 0.0
+    validation: bool = False
+    sums_of: int | None = None
+
+    @property
+    def settings(self) -> dict[str, float | bool]:
+        """Message settings that say so to the clients; none for a plain test."""
+        asked = {
+            kinds.FINE_TUNE_EPOCHS: self.fine_tune_epochs,
+            kinds.VALIDATION: self.validation,
+            kinds.TEST_SUMS: self.sums_of is not None,
+        }
+        return {name: value for name, value in asked.items() if value}
+
+    def read(self, content: RecordDict) -> TestResult:
+        """Return the reply to a test, checked for what was asked."""
+        return read_evaluation(content, bool(self.fine_tune_epochs), self.validation, self.sums_of)
+
+
+def evaluation_of(test: TestResult) -> Evaluation:
+    """Return a client's reply as it is reported."""
+    validation = None if test.validation is None else evaluation_of(test.validation)
+    tuned = None if test.tuned is None else evaluation_of(test.tuned)
+    values = dict(test.scores.values)
+    return Evaluation(test.num_examples, test.loss, test.accuracy, validation, tuned, values, test.sums, test.train)
+
+
+def confusions_of(tests: Iterable[tuple[str, TestResult]], assignment: Mapping[str, int]) -> dict[int, list[int]]:
+    """Return the counts of the clients of each model together, as `RoundReport.confusions` has them."""
+    parts: dict[int, list[int]] = {}
+    for key, test in tests:
+        if key in assignment and test.scores.confusion:
+            parts.setdefault(assignment[key], []).extend(test.scores.confusion)
+    found = {}
+    for model in sorted(parts):
+        cells = np.array(parts[model], dtype=np.int64).reshape(-1, 3)
+        pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
+        counts = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(counts, place.ravel(), cells[:, 2])
+        found[model] = np.column_stack([pairs, counts]).ravel().tolist()
+    return found
+
+
+def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
+    """Return the unweighted means over clients, for Flower's result; None without any."""
+    if not evaluations:
+        return None
+    metrics = MetricRecord({kinds.EVAL_LOSS: float(np.mean([result.loss for result in evaluations]))})
+    accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
+    if accuracies:
+        metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
+    for prefix, beside in (
+        (kinds.VALIDATED, [result.validation for result in evaluations if result.validation is not None]),
+        (kinds.TUNED, [result.tuned for result in evaluations if result.tuned is not None]),
+    ):
+        metrics.update({f"{prefix}{name}": value for name, value in (mean_results(beside) or {}).items()})
+    return metrics
