@@ -18,6 +18,7 @@ from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
+from florets.client_app.parcels import opened
 from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
@@ -175,6 +176,8 @@ class FloretsApp(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message; see ClientApp."""
+        if message.metadata.message_type in (kinds.PARCEL, kinds.HOSTED):
+            return opened(self, message, context)
         answer = _ANSWERS.get(message.metadata.message_type)
         if answer is None or not self.is_bare or has_process_of_its_own():
             return super().__call__(message, context)

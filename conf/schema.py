@@ -68,6 +68,12 @@ class Config(Experiment):
         least=1,
         note="auto takes one for each core, null one process",
     )
+    clients_per_node: int = setting(
+        1,
+        "engine=flwr and real nodes: most clients that one of Flower's nodes hosts; a simulated one hosts as many, "
+        "and all that a round asks of them is one message. Results are equal to the bit",
+        least=1,
+    )
     cluster_test: bool = setting(
         False,
         "at evaluations also test all K models on each true cluster's test data, on the server; simulation only",

@@ -67,6 +67,11 @@ def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resum
         from florets.engines import flower_run
 
         return flower_run.run_in(folder, config, resume)
+    if config.clients_per_node > 1:
+        raise ConfigError(
+            f"clients_per_node={config.clients_per_node}: engine={config.engine} has no nodes that host clients; "
+            "leave it out, or use engine=flwr."
+        )
     with _local_grid(config) as grid:
         from florets.server_app.experiment import run_experiment
 

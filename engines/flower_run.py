@@ -133,7 +133,8 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
             f"{'resume' if resume else 'run-folder'} = {json.dumps(str(folder))}\n",
             encoding="utf-8",
         )
-        nodes = f"num-supernodes={config.num_clients} client-resources-num-cpus=1"
+        hosts = -(-config.num_clients // config.clients_per_node)
+        nodes = f"num-supernodes={hosts} client-resources-num-cpus=1"
         command = ["run", str(app), NAME, "--federation-config", nodes, "--run-config", str(settings)]
         say(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", sys.stderr)
         started = superlink.flwr(*command, "--format", "json", capture=True)

@@ -13,7 +13,7 @@ from florets.conf.schema import Config, as_plain
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
-from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, is_table, name_of, site_file
+from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, client_folders, is_table, name_of, site_file
 from florets.task.data.tables.names import listed
 from florets.task.spec import DECLARED
 from florets.task.wire import kinds
@@ -40,9 +40,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         raise ConfigError(
             f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."
         )
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    if not folders:
-        folders = sorted(path for path in root.iterdir() if is_table(path))
+    folders = client_folders(root)
     if not folders:
         raise ConfigError(
             f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "

@@ -52,6 +52,11 @@ OFF = "off"
 """Kind of the verdicts that need a reason."""
 
 
+WIDE = "the published spread decides nothing"
+"""Kind of the verdicts on values whose published spread is over `_MOST_SPREAD` points."""
+_MOST_SPREAD = 5.0
+
+
 @dataclass(frozen=True)
 class Verdict:
     """How ours compares with a published value.
@@ -143,7 +148,9 @@ class Reference:
         difference = ours - self.value
         # A value on the edge must not fail by the last bit of a float.
         slack = self.rounding + 1e-9
-        if self.spread is not None and abs(difference) <= self.spread + slack:
+        within = self.spread is not None and abs(difference) <= self.spread + slack
+        is_wide = measure.unit == "point" and (self.spread or 0.0) > _MOST_SPREAD
+        if within and not is_wide:
             return "within the paper's spread", ""
         if measure.near and abs(difference) <= measure.near + 1e-9:
             return f"within {measure.near:g} {measure.unit}".strip(), ""
@@ -153,4 +160,4 @@ class Reference:
         if measure.near and abs(float(shown)) <= measure.near:
             # Rounded it would look near enough.
             shown = f"{difference:+.{len(shown.partition('.')[2]) + 1}f}"
-        return OFF, f"by {shown}"
+        return (WIDE, f"({shown})") if within else (OFF, f"by {shown}")

@@ -13,7 +13,7 @@ from florets.papers.cells import Cell, Place, Progress, in_order
 from florets.papers.items import Item, Line
 from florets.papers.measures import Measure, by_accuracy, read_measure
 from florets.papers.ranks import Ranking, ranked
-from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, Reference, Verdict
+from florets.papers.references import NEVER, NO_VALUE, OFF, UNDECIDED, WIDE, Reference, Verdict
 from florets.reports import tables
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
@@ -464,7 +464,7 @@ def _counted_as(verdict: Verdict) -> str:
 
 def _rank(kind: str) -> int:
     """Return the place of a kind of verdict: what agrees comes first, what was not run last."""
-    order = ("within the paper's spread", "within", "never", OFF, "not finished", NOT_RUN)
+    order = ("within the paper's spread", "within", "never", WIDE, OFF, "not finished", NOT_RUN)
     return next((place for place, begin in enumerate(order) if kind.startswith(begin)), len(order))
 
 

@@ -22,12 +22,15 @@ from florets.conf.schema import Config
 from florets.conf.validate import check_own_clients
 from florets.reports.console import log, log_to_console
 from florets.server_app.experiment import run_experiment
+from florets.server_app.parcel_grid import ParcelGrid
 from florets.server_app.resume import read_resume
 from florets.strategies.base.federation import WrongNodeCount
 from florets.studies.advise.methods import Question
 from florets.studies.advise.study import answer
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
+from florets.task.partitions.own import OWN
+from florets.task.wire.parcels import Hosting
 
 # Flower has loaded NumPy before this package could ask for one thread.
 one_thread_for_good()
@@ -50,6 +53,9 @@ def main(grid: Grid, context: Context) -> None:
         else:
             config, folder, resume = read_run_config(context.run_config)
             check_own_clients(config)
+            if config.clients_per_node > 1:
+                of = 0 if config.task.partition == OWN else config.num_clients
+                grid = ParcelGrid(grid, Hosting(config.clients_per_node, of))
             run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
         given = {n: value for n, value in context.run_config.items() if value not in _UNSET and value is not False}

@@ -16,17 +16,17 @@ ALA = "strategy=fedala"
 # Weights
 
 
-def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1) -> tuple[float, int]:
+def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1, samples: int = 1) -> tuple[float, int]:
     """Return the weight of the mixture of 1 (own) and 3 (global), whose loss is its square by 2, and the passes."""
     module = nn.Linear(1, 1, bias=False)
     own, shared = ({"weight": torch.full((1, 1), value)} for value in (1.0, 3.0))
-    x, y = torch.ones(1, 1), torch.zeros(1)
+    x, y = torch.ones(samples, 1), torch.zeros(samples)
     start = {"weight": torch.ones(1, 1)}
-    settings = {"rate": rate, "fraction": 1.0, "tolerance": tolerance, "most_passes": passes}
+    settings = {"rate": rate, "batch_size": 2, "fraction": 1.0, "tolerance": tolerance, "most_passes": passes}
     with counted() as effort:
         found = learned_weights(
             *(module, shared, own, start, x, y, "half_squared_error"),
-            *(Training(batch_size=4), np.random.default_rng(0)),
+            *(Training(batch_size=8), np.random.default_rng(0)),
             **settings,
         )
     assert start["weight"].item() == 1.0
@@ -36,6 +36,11 @@ def weight_after(passes: int, tolerance: float = 0.0, rate: float = 0.1) -> tupl
 def test_weights_follow_the_gradient_and_stay_between_0_and_1() -> None:
     # The mixture is 3, with gradient 3: 1 - 0.1 x 3 x (3 - 1). Then 1.8, and then 1.08, which would be below 0.
     assert [weight_after(passes)[0] for passes in (1, 2, 3)] == pytest.approx([0.4, 0.04, 0.0], abs=1e-6)
+
+
+def test_weights_take_a_step_a_batch_of_their_own_in_a_pass() -> None:
+    # Six samples in batches of 2 are the three steps of above; training's batch would take one.
+    assert [weight_after(1, samples=n)[0] for n in (2, 4, 6)] == pytest.approx([0.4, 0.04, 0.0], abs=1e-6)
 
 
 def test_passes_end_once_the_losses_have_settled_or_at_the_cap() -> None:

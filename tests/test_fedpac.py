@@ -71,6 +71,13 @@ def test_the_statistics_of_features_are_as_computed_by_hand() -> None:
 # Runs
 
 
+def test_round_1_has_no_prototypes_to_pull_towards_not_even_the_clients_own() -> None:
+    once, twice = ("num_rounds=1", "train.local_epochs=3"), ("num_rounds=2", "train.local_epochs=3")
+    without = "strategy.prototype_lambda=0"
+    assert play(PAC, *once).final == play(PAC, *once, without).final
+    assert play(PAC, *twice).final != play(PAC, *twice, without).final
+
+
 @pytest.mark.slow
 def test_heads_are_combined_within_a_group_alone_and_the_body_is_shared() -> None:
     given = ("num_rounds=6", "train.local_epochs=5", "strategy.fraction_train=0.7", "eval_every=1")

@@ -17,10 +17,10 @@ from florets.engines.engine import run
 from florets.server_app.build import build_task
 from florets.server_app.run_models import load_run
 from florets.server_app.saved_groups import pack_frozen, unpack_frozen
-from florets.strategies.base.placement import row_scale, scale_rows
+from florets.strategies.base.placement import scale_rows
 from florets.strategies.core.cluster import canonical
 from florets.strategies.flux.messages import DESCRIPTOR
-from florets.strategies.flux.strategy import FLUX, density_clusters, knee
+from florets.strategies.flux.strategy import FLUX, density_clusters, knee, row_scale
 from florets.task.descriptors import describe, projection
 from florets.task.models import cnn, mlp
 from florets.task.training.features import features
@@ -81,7 +81,8 @@ def test_the_number_of_groups_can_be_given() -> None:
 
 
 def test_a_client_whose_descriptor_was_lost_is_placed_when_it_takes_part() -> None:
-    late = play(*SHORT, lost={(DESCRIPTOR, 1, client) for client in (0, 5)})
+    # Of four clients in two pairs the smaller distance is the knee, which leaves the other pair apart.
+    late = play(*SHORT, "strategy.eps_scale=1.5", lost={(DESCRIPTOR, 1, client) for client in (0, 5)})
     assert sorted(late.reports[0].assignment) == ["1", "2", "3", "4"]
     assert late.ari == 1.0
     assert len(late.reports[1].assignment) == 6
@@ -273,6 +274,8 @@ def test_every_row_is_brought_to_0_to_1_on_its_own() -> None:
         ([1, 3], 3),
         ([4], 4),
         ([0, 5, 8, 9, 9.5], 9.5),  # it flattens
+        # From 10 down, less the diagonal: 0, -0.12, -0.03, -0.18, -0.34, ...: a maximum below the diagonal counts.
+        ([0, 3, 6.7, 6.8, 7, 9.5, 10], 7),
     ],
 )
 def test_knees_by_hand(values: list[float], expected: float) -> None:

@@ -12,6 +12,7 @@ from florets.strategies.sr_fca.strategy import (
     group_by_largest_ratio,
     mutual,
     nearest_of_large,
+    pivot_groups,
 )
 from florets.task.wire import kinds
 from tests.method_runs import play
@@ -76,6 +77,19 @@ def test_the_largest_factor_decides_and_not_the_largest_difference() -> None:
     assert group_by_largest_ratio(np.zeros((3, 3))).clusters.tolist() == [0, 0, 0]
     order = [5, 2, 0, 4, 1, 3]
     assert group_by_largest_ratio(distances[np.ix_(order, order)]).clusters.tolist() == [0, 1, 2, 0, 2, 1]
+
+
+def test_a_pivot_takes_its_neighbours_and_not_theirs() -> None:
+    # A chain of six, 0.1 apart: single linkage makes one group of it.
+    points = 0.1 * np.arange(6)
+    distances = np.abs(np.subtract.outer(points, points))
+    found = {tuple(pivot_groups(distances, 0.15, np.random.default_rng(seed)).tolist()) for seed in range(40)}
+    # Of pivots 1 and 4; of 0, 3 and 5; of 2 and 5, which leave 0 alone.
+    assert {(0, 0, 0, 1, 1, 1), (0, 0, 1, 1, 1, 2), (0, 1, 1, 1, 2, 2)} <= found
+    assert {max(groups) + 1 for groups in found} == {2, 3}
+    # A neighbour is at most as far as the threshold, be that 0.
+    assert pivot_groups(np.array([[0.0, 3.0], [3.0, 0.0]]), 3.0, np.random.default_rng(0)).tolist() == [0, 0]
+    assert pivot_groups(distances, 0.0, np.random.default_rng(0)).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_farthest_neighbours_are_those_of_the_longest_merge_that_was_made() -> None:

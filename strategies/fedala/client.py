@@ -53,6 +53,7 @@ def learned_weights(
     augment: Callable[[Tensor], Tensor] | None = None,
     *,
     rate: float,
+    batch_size: int,
     fraction: float,
     tolerance: float,
     most_passes: int,
@@ -69,6 +70,8 @@ def learned_weights(
         All of the client's samples, on the module's device, and their weights in the loss; None: 1 each.
     rate
         Step size eta, at least 0.
+    batch_size
+        Samples of a step.
     fraction
         Part of the client's samples that is used, above 0 and at most 1.
     tolerance
@@ -79,10 +82,11 @@ def learned_weights(
     Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1 (the weights' update and its repetition until they
     converge). Deviation: a pass's mean loss is what converges, in eval mode; the part of the samples is drawn.
     """
-    if not (rate >= 0 and 0 < fraction <= 1 and tolerance >= 0 and most_passes >= 1):
+    if not (rate >= 0 and batch_size >= 1 and 0 < fraction <= 1 and tolerance >= 0 and most_passes >= 1):
         raise ValueError(
-            f"rate={rate}, fraction={fraction}, tolerance={tolerance}, most_passes={most_passes} of a mixture's "
-            "weights must be at least 0, in (0, 1], at least 0 and at least 1."
+            f"rate={rate}, batch_size={batch_size}, fraction={fraction}, tolerance={tolerance}, "
+            f"most_passes={most_passes} of a mixture's weights must be at least 0, at least 1, in (0, 1], at least 0 "
+            "and at least 1."
         )
     module.load_state_dict(shared)
     module.eval()
@@ -93,7 +97,7 @@ def learned_weights(
     losses: list[float] = []
     for _ in range(most_passes):
         order, total = torch.from_numpy(rng.permutation(chosen)).to(x.device), 0.0
-        for part in order.split(training.batch_size):  # type: ignore[no-untyped-call]  # torch leaves it without types
+        for part in order.split(batch_size):  # type: ignore[no-untyped-call]  # torch leaves it without types
             with torch.no_grad():
                 for name, parameter in upper.items():
                     parameter.copy_(torch.lerp(*ends[name], found[name]))
@@ -133,6 +137,7 @@ def mixed(client: Client) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         sample_weights(client),
         augmentation(client),
         rate=client.number(kinds.MIX_RATE),
+        batch_size=int(client.number(kinds.MIX_BATCH, client.training.batch_size)),
         fraction=client.number(kinds.MIX_FRACTION),
         tolerance=client.number(kinds.MIX_TOLERANCE),
         most_passes=1 if known else int(client.number(kinds.MIX_PASSES)),

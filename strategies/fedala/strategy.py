@@ -28,6 +28,9 @@ class FedALASettings(Settings):
 
     layers: list[str] = setting([], "name prefixes of the layers that are mixed; none: the last one")
     weight_rate: float = setting(1.0, "step size eta of the weights; 0 leaves them at 1, which is FedAvg", least=0)
+    weight_batch: int | None = setting(
+        10, "samples of a step of the weights; null: those of a step of training (train.batch_size)", least=1
+    )
     sample_fraction: float = setting(
         0.8, "fraction of a client's training data on which weights are learned", above=0, most=1
     )
@@ -132,7 +135,9 @@ class FedALAClients(PersonalMethod[FedALASettings, FedALAKept]):
     def _settings(self) -> dict[str, float]:
         """Return what the messages say of how weights are learned."""
         settings = self.settings
+        batch = {} if settings.weight_batch is None else {kinds.MIX_BATCH: settings.weight_batch}
         return {
+            **batch,
             kinds.MIX_RATE: settings.weight_rate,
             kinds.MIX_FRACTION: settings.sample_fraction,
             kinds.MIX_TOLERANCE: settings.tolerance,
@@ -168,9 +173,9 @@ class FedALA(OneGroup[FedALASettings, FedALAState]):
     up to `most_passes` until its weights have converged. At the end model 0 is the global one, and the others are the
     clients' mixtures by the weights that they learned last.
 
-    Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, 80 % of the data and the last layer are the
-    released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no weights in
-    that round; passes are capped; see `florets.strategies.fedala.client`.
+    Source: Zhang et al. 2023 (FedALA, arXiv 2212.01197), Alg. 1; eta 1, batches of 10, 80 % of the data and the last
+    layer are the released code's defaults, the threshold 0.01 is the paper's. Deviation: who is not sampled learns no
+    weights in that round; passes are capped; see `florets.strategies.fedala.client`.
     """
 
     Settings = FedALASettings

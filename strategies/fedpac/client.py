@@ -22,7 +22,9 @@ from florets.task.wire.codec import pack
 def train_split(client: Client) -> RecordDict:
     """Return the trained model, the prototypes of its classes, and the statistics of the features that came.
 
-    Source: Xu et al. 2023 (FedPAC): the clients' part.
+    In round 1 there are no global prototypes, and the body is trained on the plain loss.
+
+    Source: Xu et al. 2023 (FedPAC): the clients' part; round 1 as in the released code.
     """
     labels, classes = class_labels(client), client.task.num_outputs
     body, head = body_and_head(client.module, client.names(kinds.HEAD))
@@ -41,7 +43,9 @@ def train_split(client: Client) -> RecordDict:
     middle = copied(arrays)
     factor = client.number(kinds.PROTOTYPE_LAMBDA)
     with head_inputs(client.module, head) as found:
-        terms = (NearPrototypes(factor, *_prototypes(client, before, labels), classes, found),) if factor else ()
+        terms: tuple[NearPrototypes, ...] = ()
+        if factor and kinds.PROTOTYPES in client.content:
+            terms = (NearPrototypes(factor, *_prototypes(client, before, labels), classes, found),)
         arrays, loss = trained(client, middle, objective=Objective(terms, weights, head))
         found.clear()
     model = packed(arrays)
@@ -64,13 +68,10 @@ def _prototypes(
     """Return the prototypes to be near, and their classes: global ones, and the client's own where there are none."""
     means, counts = class_means(before, labels, client.task.num_outputs)
     prototypes, classes = torch.from_numpy(means), torch.from_numpy(np.flatnonzero(counts))
-    if kinds.PROTOTYPES in client.content:
-        sent = client.states(kinds.PROTOTYPES)[0]
-        # Of a class that stands twice the last row counts.
-        prototypes = torch.cat([prototypes, sent[kinds.PROTOTYPES]])
-        classes = torch.cat([classes, sent[kinds.CLASSES]])
-        lone = ~torch.isin(classes[: len(means)], sent[kinds.CLASSES])
-        kept = torch.cat([lone, torch.ones(len(sent[kinds.CLASSES]), dtype=torch.bool)])
-        prototypes, classes = prototypes[kept], classes[kept]
+    sent = client.states(kinds.PROTOTYPES)[0]
+    lone = ~torch.isin(classes, sent[kinds.CLASSES])
     device = client.data.x_train.device
-    return prototypes.to(device), classes.to(device)
+    return (
+        torch.cat([prototypes[lone], sent[kinds.PROTOTYPES]]).to(device),
+        torch.cat([classes[lone], sent[kinds.CLASSES]]).to(device),
+    )

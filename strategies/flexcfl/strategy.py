@@ -67,9 +67,8 @@ def cosine_differences(updates: FloatArray) -> FloatArray:
     Of clients i and j it is the mean, over all other clients z, of |cos(i, z) - cos(j, z)|; of two clients alone 1 -
     cos(i, j).
 
-    Source: FlexCFL and FedGroup, MADC.
-    Deviation: the two clients' own cosines, which the released code's mean of whole rows contains, are left out: they
-    are 1 and cos(i, j) in one row, and cos(i, j) and 1 in the other.
+    Source: FlexCFL and FedGroup, MADC. The two clients' own cosines are left out, as in the released code's
+    call for it (`correction=True`): they are 1 and cos(i, j) in one row, and cos(i, j) and 1 in the other.
     """
     similarity = cosines(updates)
     number = len(similarity)

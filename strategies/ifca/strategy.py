@@ -42,6 +42,10 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     HypCluster. `restarts` begins several times and goes on with the best start.
 
     Source: Ghosh et al. 2020, Alg. 1 (l. 7 and 8: the choice; option I gradients, option II models).
+    Deviation: clients weigh in their model's mean by their examples (`weighting=examples`), where option II takes the
+    plain mean; `uniform` does that, and clients of equal size make them the same. With `personal` a round has one
+    exchange more, in which clients choose.
+    Deviation: round 1 is `random` by default, as CLoVE's is.
     """
 
     Settings = IFCASettings

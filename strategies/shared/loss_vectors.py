@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
-from florets.strategies.shared.watch import Watch
+from florets.strategies.shared.watch import WATCH, Watch
 from florets.task.keys import setting
 from florets.task.wire.replies import Losses, Update
 
@@ -164,6 +164,21 @@ S = TypeVar("S", bound=LossVectorSettings)
 M = TypeVar("M", bound=LossVectorState)
 
 
+class Embedded(NamedTuple):
+    """A round's loss vectors, and the round whose models they were taken on, the probes among these.
+
+    `keys` and `vectors` (n, K + probes) are of the clients to be clustered, `limit` is what the vectors are clipped
+    to. `replied` are those of this round, and `kept` those that have kept the models for their training.
+    """
+
+    sent: Round
+    keys: list[str]
+    vectors: FloatArray
+    limit: float
+    replied: list[str]
+    kept: set[str]
+
+
 class LossVectors(Restarts[S, M]):
     """A method that groups clients by their losses of K models: with probes, no outliers, watched when frozen."""
 
@@ -206,15 +221,27 @@ class LossVectors(Restarts[S, M]):
             replies = context.reject(replies, keys, reason)
         return replies
 
-    def embedded(self, replies: Replies[Losses], limit: float) -> tuple[list[str], FloatArray, float]:
-        """Return the clients that are clustered, their loss vectors and what these are clipped to."""
-        fresh = {key: self._embed(reply.losses) for key, reply in replies.ok}
+    def embed(self, context: Round) -> Embedded:
+        """Ask the participants for their losses of all models (one exchange), and embed those that can be clustered.
+
+        A client whose loss vector was lost sits this round out: nobody can match it to a model.
+        """
+        sent = self.with_probes(context)
+        with context.meter.part("losses"):
+            replies = sent.ask_losses(context.participants, sent.models)
+        limit = self.state.outliers.measure([reply.losses for _, reply in replies.ok])
+        replies = self.without_outliers(replies, context)
+        context.require(replies, "loss vector")
+        fresh = {key: self._root(reply.losses) for key, reply in replies.ok}
         known = self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
         keys = sorted(known)
-        limit = float(self._embed(np.array(self.state.outliers.limit(keys, limit))))
-        return keys, clipped(np.stack([known[key] for key in keys]), limit), limit
+        limit = float(self._root(np.array(self.state.outliers.limit(keys, limit))))
+        vectors = clipped(np.stack([known[key] for key in keys]), limit)
+        context.note_vectors("losses", keys, vectors)
+        kept = {key for key, reply in replies.ok if reply.kept}
+        return Embedded(sent, keys, vectors, limit, [key for key, _ in replies.ok], kept)
 
-    def _embed(self, losses: FloatArray) -> FloatArray:
+    def _root(self, losses: FloatArray) -> FloatArray:
         return np.sqrt(np.maximum(losses, 0.0)) if self.settings.square_root else losses
 
     def departed_open(self, context: Round) -> bool:
@@ -225,13 +252,15 @@ class LossVectors(Restarts[S, M]):
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average without clients that depart in this round, or that no model fits, unless all of a cluster do."""
-        return super().average(self.state.watch.staying(updates))
+        watched = self.settings.watch is not None
+        return super().average(self.state.watch.staying(updates) if watched else updates)
 
     def details(self) -> dict[str, Detail]:
         """Return what first rounds and the watch report, and `stable_from` in the round that froze the clusters."""
         froze = self.state.frozen is not None and self.state.phase != "stable"
         freeze: dict[str, Detail] = {STABLE_FROM: self.context.server_round + 1} if froze else {}
-        return {**super().details(), **self.state.watch.report(), **freeze}
+        watch: dict[str, Detail] = {WATCH: dict(self.state.watch.details)} if self.state.watch.details else {}
+        return {**super().details(), **watch, **freeze}
 
     def frozen_clusters(self) -> Frozen | None:
         """Return the clusters at the moment of stability."""

@@ -13,7 +13,6 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import (
     Grouping,
-    group_below,
     group_by_largest_gap,
     group_into,
     joined,
@@ -24,6 +23,7 @@ from florets.strategies.core.cluster import canonical, finite_losses, group_mean
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.strategies.shared.linked_groups import TreeSettings
 from florets.task.keys import setting
+from florets.task.randomness import Purpose
 from florets.task.wire.replies import Update
 
 
@@ -71,6 +71,21 @@ def group_by_largest_ratio(distances: FloatArray, smallest: int = 1) -> Grouping
     # Single linkage asks for the order of distances alone, so that it makes the same tree of their logarithms.
     found = group_by_largest_gap(np.log(np.maximum(distances, floor) / floor), "single", smallest)
     return Grouping(found.clusters, floor * float(np.exp(found.threshold)))
+
+
+def pivot_groups(distances: FloatArray, threshold: float, rng: np.random.Generator) -> IntArray:
+    """Return the groups (M,) of a random pivot with all that are at most `threshold` from it, then of the next one.
+
+    Each pivot is drawn from those that are left. Numbered from 0 in order of first appearance.
+
+    Source: the released code of SR-FCA, `correlation_clustering`, in ONE_SHOT and in MERGE. The paper asks for a
+    correlation clustering of the graph of neighbours, of which this is the usual approximation.
+    """
+    groups = np.full(len(distances), -1, dtype=np.int64)
+    while len(left := np.flatnonzero(groups < 0)):
+        pivot = rng.choice(left)
+        groups[left[distances[pivot, left] <= threshold]] = pivot
+    return canonical(groups)
 
 
 def farthest_neighbours(distances: FloatArray, grouping: Grouping) -> float:
@@ -135,18 +150,20 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
     """Group clients by cross losses, then train and refine.
 
     Round 1: every client trains a model alone and evaluates everybody's. Two clients are as far apart as the mean of
-    their models' losses on each other's data; neighbours make a cluster, small clusters are dissolved. Then each
-    cluster trains with a trimmed mean. At each refinement every client goes to the nearest cluster, and clusters that
-    are near each other merge.
+    their models' losses on each other's data; a random client and its neighbours make a cluster, then another of
+    those left, and small clusters are dissolved. Then each cluster trains with a trimmed mean. At each refinement
+    every client goes to the nearest cluster, and clusters that are near each other merge.
 
     Round 1 sends M models to each of M clients.
 
     Source: Vardhan et al. 2024 (SR-FCA): ONE_SHOT, then REFINE, which is TrimmedMeanGD, RECLUSTER and MERGE. 250
     steps, at least 2 clients, 2 refinements and beta = 0.15 are those of its experiment on rotated MNIST. Deviation:
     the threshold is one of mean losses (the published code divides the batches' mean losses by the number of samples
-    once more); by default round 1 cuts at the largest ratio, and later clusters merge if they are nearer than the
-    farthest neighbours of round 1: their models have been trained less than those of single clients, so that all
-    losses between clusters may lie in that gap. Clusters go on with their models in each refinement, the largest
+    once more); by default it is where single linkage has its largest ratio, and later clusters merge if they are no
+    farther than the farthest neighbours of round 1: their models have been trained less than those of single clients,
+    so that all losses between clusters may lie in that gap. With `cut=k` round 1 takes the tree's k clusters, because
+    pivots make no given number. A cluster of exactly `least_size` stays in round 1 as in the refinements; the code's
+    round 1 dissolves it. Clusters go on with their models in each refinement, the largest
     one's where they merge, in place of starting again; the rounds between two refinements are a setting; a client
     that was not in round 1 is placed by its loss alone.
     """
@@ -188,7 +205,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         with context.meter.part("cluster"):
             state.cross = losses[:, [columns[key] for key in state.keys]]
             context.note_vectors("losses", state.keys, state.cross)
-            grouping = self._group(mutual(state.cross))
+            grouping = self._group(mutual(state.cross), context)
             sizes = np.bincount(grouping.clusters)
             large = sizes[grouping.clusters] >= own.least_size
             if not large.any():
@@ -204,14 +221,14 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
         )
         return start.replaced(np.repeat(start.bank, int(clusters.max()) + 1, axis=0))
 
-    def _group(self, distances: FloatArray) -> Grouping:
+    def _group(self, distances: FloatArray, context: Round) -> Grouping:
         own = self.settings
-        # Single linkage: neighbours of neighbours are of one cluster.
-        if own.threshold is not None:
-            return group_below(distances, own.threshold, "single")
         if own.cut == "k":
             return group_into(distances, int(self.k or 1), "single")
-        return group_by_largest_ratio(distances, own.smallest_group)
+        threshold = own.threshold
+        if threshold is None:
+            threshold = group_by_largest_ratio(distances, own.smallest_group).threshold
+        return Grouping(pivot_groups(distances, threshold, context.random(Purpose.CLUSTERING)), threshold)
 
     def _refine(self, context: Round) -> Models:
         """Assign everybody anew, and merge clusters that are near each other."""
@@ -225,7 +242,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             present = np.unique(assigned)
             clusters = np.searchsorted(present, assigned)
             between = mutual(group_means(losses[:, present], clusters))
-            near = group_below(between, float(state.threshold or 0.0), "single").clusters
+            near = pivot_groups(between, float(state.threshold or 0.0), context.random(Purpose.CLUSTERING))
             looked_at = np.arange(len(present), dtype=np.int64)
             numbers, heirs = joined(looked_at, near, np.bincount(clusters), len(present))
         # Who did not answer follows its cluster; where that is gone, it is placed when it takes part.

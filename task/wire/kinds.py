@@ -44,6 +44,9 @@ TRAIN = "train"
 TRAIN_SELECT = "train.select"
 TRAIN_ESTIMATE = "train.estimate"
 EVALUATE = "evaluate"
+HOSTED = "query.hosted"
+PARCEL = "query.parcel"
+"""Messages to a node that hosts several clients: which they are, and messages to them; see `wire.parcels`."""
 CUSTOM = "custom"
 """Action of the messages that a handler answers which they name: `train.custom`, `evaluate.custom`, ..."""
 
@@ -129,6 +132,7 @@ HEAD_EPOCHS = "head-epochs"
 HEAD_RATE = "head-rate"
 PROTOTYPE_LAMBDA = "prototype-lambda"
 MIX_RATE = "mix-rate"
+MIX_BATCH = "mix-batch"
 MIX_FRACTION = "mix-fraction"
 MIX_TOLERANCE = "mix-tolerance"
 MIX_PASSES = "mix-passes"
@@ -175,6 +179,8 @@ SHARE_CONFUSION = "share-confusion"
 ROWS_OF = "rows-of"
 # In a node's config: false keeps it from sending sums of its tests.
 SHARE_STATISTICS = "share-statistics"
+# In a node's config: it hosts a client for each folder, or table, in its data-dir.
+CLIENTS_IN_FOLDERS = "clients-in-folders"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.
 ONE_PROCESS = "one-process"
 

@@ -171,6 +171,12 @@ def reply_message(content: RecordDict, message: Message) -> Message:
     )
 
 
+def inner_message(message: Message, content: RecordDict, kind: str, message_id: str, ttl: float) -> Message:
+    """Return a message that came as a part of another one."""
+    own = {"_message_type": kind, "_message_id": message_id, "_ttl": ttl}
+    return _filled(content, {**vars(message.metadata), **own})
+
+
 def _filled(content: RecordDict, fields: dict[str, Any]) -> Message:
     metadata = Metadata.__new__(Metadata)
     metadata.__dict__.update(fields)

@@ -146,6 +146,12 @@ def name_of(table: Path) -> str:
     return table.name.removesuffix(table.name[len(table.name) - len(ending) :]) or table.name
 
 
+def client_folders(root: Path) -> list[Path]:
+    """Return the folders in a folder, or its tables where there are none: each is a client's data. No hidden ones."""
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return folders or sorted(path for path in root.iterdir() if is_table(path))
+
+
 def site_file(data: Path) -> Path:
     """Return the path of a node's file: in its data folder or, where a single file is its data, next to that."""
     return data / NODE_FILE if data.is_dir() else data.with_name(f"{name_of(data)}.toml")

@@ -1,0 +1,74 @@
+"""Parcels on a node: which clients it hosts, and their answers to the messages of one parcel.
+
+A simulated node, or one with a `partition-id`, hosts as many parts of the data in turn as the run says. A node whose
+config has `clients-in-folders = true` hosts a client for each folder, or table, in its data-dir. Any other hosts one.
+"""
+
+import logging
+from pathlib import Path
+from time import monotonic
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from florets.client_app.client import client_key, is_simulated, partition_id
+from florets.task.data.files import inside
+from florets.task.data.tables.declaration import client_folders, name_of
+from florets.task.wire import kinds
+from florets.task.wire.parcels import Failure, Hosted, Hosting, pack_clients, pack_replies, unpack
+from florets.task.wire.records import inner_message, reply_message
+
+log = logging.getLogger("florets")
+
+
+def opened(app: ClientApp, message: Message, context: Context) -> Message:
+    """Answer a parcel: each of its messages by itself, as `app` would answer it on a node of its own.
+
+    A client that fails costs the others nothing. The question for the node's clients is a parcel without messages.
+    """
+    items, hosting = unpack(message.content)
+    contexts = clients_of(context, hosting)
+    if message.metadata.message_type == kinds.HOSTED:
+        nodes = int(context.node_config["num-partitions"]) if is_simulated(context) else 0
+        return reply_message(pack_clients(Hosted(list(contexts), nodes)), message)
+    places, begun = list(contexts.values()), monotonic()
+    replies: list[RecordDict | Failure] = []
+    for number, item in enumerate(items):
+        left = message.metadata.ttl - (monotonic() - begun)
+        part = f"{message.metadata.message_id}/{number}"
+        inner = inner_message(message, item.content, item.kind, part, left)
+        try:
+            if not 0 <= item.client < len(places):
+                raise ValueError(f"this node hosts {len(places)} clients, and no client {item.client}")
+            reply = app(inner, places[item.client])
+            replies.append(Failure(reply.error.reason or "") if reply.has_error() else reply.content)
+        except Exception as error:  # as in every Flower runtime, whatever a client raises is its reply alone
+            log.debug("client %d of node %d failed", item.client, context.node_id, exc_info=True)
+            replies.append(Failure(f"{type(error).__name__}: {error}"))
+    return reply_message(pack_replies(replies), message)
+
+
+def clients_of(context: Context, hosting: Hosting) -> dict[str, Context]:
+    """Return the context of each client that a node hosts, by a name that is its own on the node."""
+    node = context.node_config
+    if hosting.per_node == 1:
+        return {client_key(context): context}
+    if node.get(kinds.CLIENTS_IN_FOLDERS) is True:
+        root, own = Path(str(node.get("data-dir", ""))), f"{node['client-id']}/" if "client-id" in node else ""
+        return {
+            name_of(path): _context(context, {"data-dir": str(inside(root, path)), "client-id": own + name_of(path)})
+            for path in client_folders(root)
+        }
+    if "partition-id" not in node or not hosting.num_clients:
+        return {client_key(context): context}
+    first = partition_id(context) * hosting.per_node
+    of = {"num-partitions": hosting.num_clients} if "num-partitions" in node else {}
+    return {
+        str(number): _context(context, {**of, "partition-id": number})
+        for number in range(first, min(first + hosting.per_node, hosting.num_clients))
+    }
+
+
+def _context(context: Context, own: dict[str, str | int]) -> Context:
+    config = {**context.node_config, **own}
+    return Context(context.run_id, context.node_id, config, context.state, context.run_config, context.series_id)

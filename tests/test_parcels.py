@@ -1,0 +1,165 @@
+"""Nodes that host several clients: equal bits, faults of one client alone, and what no reply can do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+
+from florets.client_app.app import app
+from florets.client_app.parcels import clients_of
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.conf.schema import Config
+from florets.engines import engine
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.build import build_task
+from florets.server_app.parcel_grid import ParcelGrid
+from florets.strategies.base.federation import Federation, WrongNodeCount
+from florets.task.wire import MalformedMessage, bank, kinds
+from florets.task.wire.parcels import (
+    Failure,
+    Hosted,
+    Hosting,
+    Item,
+    pack,
+    pack_clients,
+    pack_replies,
+    read_clients,
+    read_replies,
+    unpack,
+)
+from tests.grid_runs import run_on
+
+SMALL = ("num_clients=7", "k=2", "task.num_clusters=2", "num_rounds=4", "quiet=true")
+
+
+class Counting(LocalGrid):
+    """Counts messages; a message to a node of `broken` is answered with an error."""
+
+    def __init__(self, num_nodes: int, broken: tuple[int, ...] = ()) -> None:
+        super().__init__(app, num_nodes)
+        self.kinds: list[str] = []
+        self.broken = broken
+        for context in self._contexts.values():
+            del context.node_config[kinds.ONE_PROCESS]
+
+    def _deliver(self, message: Message) -> Message:
+        self.kinds.append(message.metadata.message_type)
+        if message.metadata.dst_node_id in self.broken and message.metadata.message_type == kinds.PARCEL:
+            return Message(Error(code=5, reason="gone"), reply_to=message)
+        return super()._deliver(message)
+
+
+def content(number: int) -> RecordDict:
+    return RecordDict({"metrics": MetricRecord({"n": number}), "config": ConfigRecord({"of": "x"})})
+
+
+def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
+    items = [Item(kinds.TRAIN, 2, content(0)), Item(kinds.EVALUATE, 0, content(1))]
+    found, hosting = unpack(pack(items, Hosting(3, 7)))
+    assert (found, hosting) == (items, Hosting(3, 7))
+    replies = read_replies(pack_replies([content(4), Failure("no data")]), 2)
+    assert replies == [content(4), Failure("no data")]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {},
+        {"parcel": MetricRecord({"failed": 1})},
+        {"parcel": ConfigRecord({"failed": 1, "reasons": "x"})},
+        {"parcel": ConfigRecord({"failed": [1], "reasons": ["x", "y"]})},
+    ],
+)
+def test_a_reply_that_is_no_parcel_is_malformed(records: dict[str, Any]) -> None:
+    with pytest.raises(MalformedMessage, match="parcel"):
+        read_replies(RecordDict(records), 2)
+
+
+def test_records_of_nobody_are_left_out_and_no_reply_is_a_failure() -> None:
+    forged = pack_replies([content(4)])
+    for name in ("1", "5/metrics", "-1/metrics", "00/metrics", "/metrics"):
+        forged[name] = MetricRecord({"n": 9})
+    assert read_replies(forged, 2) == [content(4), Failure("its node sent no reply of it")]
+
+
+@pytest.mark.parametrize(
+    ("names", "rule"),
+    [(["a", "b", "c"], "hosts 3 clients, more than clients_per_node=2"), (["a", "a"], "names"), (["=1"], "names")],
+)
+def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str], rule: str) -> None:
+    with pytest.raises(MalformedMessage, match=rule):
+        read_clients(pack_clients(Hosted(names, 0)), Hosting(2))
+
+
+def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
+    strategy, reports = run_on(grid, config, build_task(config))
+    rows = [(one.bytes_up, one.bytes_down, one.replies, one.evaluations, one.assignment) for one in reports]
+    values, _ = bank.unpack(strategy.context.models.record)
+    return values.tobytes(), rows
+
+
+@pytest.mark.parametrize("strategy", ["clove", "ifca"])
+def test_hosted_clients_have_the_bits_of_clients_with_nodes_of_their_own(strategy: str) -> None:
+    config = compose([*SMALL, f"strategy={strategy}", "strategy.fraction_train=0.7"])
+    alone, hosts = Counting(7), Counting(3)
+    assert final(ParcelGrid(hosts, Hosting(3, 7)), config) == final(alone, config)
+    # 3, 3 and 1 clients.
+    assert len(hosts.kinds) <= 3 / 5 * len(alone.kinds)
+    assert set(hosts.kinds) == {kinds.HOSTED, kinds.PARCEL}
+
+
+def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
+    config = compose([*SMALL[1:], "strategy=fedavg", "num_clients=6", "quorum=0.5", "min_clients=4"])
+    grid = Counting(2)
+    inner = ParcelGrid(grid, Hosting(3, 6))
+    deliver = grid._deliver
+
+    def from_round_2(message: Message) -> Message:
+        grid.broken = (3,) if message.metadata.group_id == "2" else ()
+        return deliver(message)
+
+    grid._deliver = from_round_2  # type: ignore[method-assign]
+    strategy, reports = run_on(inner, config, build_task(config))
+    assert [one.replies["error"] for one in reports] == [0, 6, 0, 0]
+    assert len(strategy.assignment) == 6
+
+
+def test_the_failure_of_each_client_is_its_own() -> None:
+    grid = ParcelGrid(LocalGrid(app, 2), Hosting(3, 6))
+    while not (nodes := grid.get_node_ids()):
+        pass
+    bad = RecordDict({"config": ConfigRecord({})})
+    messages = [Message(bad, node, kinds.HELLO, group_id="1") for node in nodes]
+    replies = grid.send_and_receive(messages, timeout=5)
+    assert [reply.error.reason for reply in replies] == [
+        "ValueError: the message's config has no 'task'; send task.TaskSpec(...).to_json()"
+    ] * 6
+
+
+def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
+    with pytest.raises(WrongNodeCount, match="num-supernodes=3 "):
+        Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), Hosting(3, 7)))
+
+
+def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
+    for name in ("ward-b", "ward-a", ".git"):
+        (tmp_path / name).mkdir()
+    node = {"data-dir": str(tmp_path), "client-id": "north", "clients-in-folders": True, "device": "cpu"}
+    context = Context(1, 2, node, RecordDict(), {})
+    found = clients_of(context, Hosting(5))
+    assert list(found) == ["ward-a", "ward-b"]
+    own = found["ward-b"].node_config
+    assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
+    # Without the key, or in a run that knows of no hosts, the node is one client.
+    assert list(clients_of(context, Hosting(1))) == ["north"]
+    (tmp_path / "ward-c").symlink_to("/")
+    with pytest.raises(ValueError, match="a link points outside"):
+        clients_of(context, Hosting(5))
+
+
+def test_engines_without_nodes_refuse_hosts(tmp_path: Path) -> None:
+    given = ["clients_per_node=2", f"results_dir={tmp_path}"]
+    with pytest.raises(ConfigError, match="engine=local has no nodes"):
+        engine.run(compose(given), given)
