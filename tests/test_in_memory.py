@@ -117,6 +117,16 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         "the targets of '1' are names, and those of '0' integers; give all",
     ),
+    "one fraction": (
+        [(X, Y), (X, np.where(np.arange(20) == 7, 1.5, Y)), (X, Y)],
+        {},
+        "clients: 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
+    ),
+    "one fraction in a table": (
+        [pd.DataFrame({"a": X[:, 0], "ill": y}) for y in (Y, Y, Y + 0.5 * (np.arange(20) > 17))],
+        {"target": "ill"},
+        "clients: 2: 2 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
+    ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
@@ -318,6 +328,7 @@ def test_a_check_says_what_the_command_says(
     [
         (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave one of them out."),
         ("quickstart", {}, "experiment=quickstart: names data, and clients= are others; leave it out"),
+        (None, {"clients": None}, "clients: is None; give (x, y) of arrays"),
         (None, {"clients": [OTHER]}, "clients: only '0' is given; give at least 2."),
         (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to Federation(...) itself."),
     ],
