@@ -139,7 +139,19 @@ def describe_table(
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
         lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),
+        leaking=tuple(name for name in used if len(part) >= _FEW_ROWS and _is_copy(part[name], part[target])),
     )
+
+
+def _is_copy(column: "pd.Series[Any]", target: "pd.Series[Any]") -> bool:
+    """Return whether a column has one value for each class of the target, or is the target."""
+    import pandas as pd
+
+    # Numbered by where a value comes first, columns of different values each are all equal.
+    codes, values = pd.factorize(target)
+    if 2 * len(values) > len(codes):
+        return np.array_equal(as_numbers(column), as_numbers(target))
+    return len(values) > 1 and np.array_equal(pd.factorize(column)[0], codes)
 
 
 def _columns(
