@@ -19,7 +19,7 @@ from florets.task.data.tables.description import (
     Role,
     TargetSummary,
 )
-from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed
+from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
     """Return the target's column: the declared one, else the last one that nothing else is declared of."""
     if declared.target:
         if declared.target not in names:
-            raise ValueError(
-                f"the table has no column {declared.target!r}, the target; its columns are {listed(names)}."
-            )
+            near = nearest_columns([declared.target], list(names))[declared.target]
+            hint = f" Did you mean {near!r}?" if near else f" Its columns are {listed(names)}."
+            raise ValueError(f"the table has no column {declared.target!r}, the target.{hint}")
         return declared.target
     apart = {
         declared.group,
