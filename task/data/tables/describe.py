@@ -73,8 +73,10 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
     if declared.target:
         if declared.target not in names:
             near = nearest_columns([declared.target], list(names))[declared.target]
-            hint = f" Did you mean {near!r}?" if near else f" Its columns are {listed(names)}."
-            raise ValueError(f"the table has no column {declared.target!r}, the target.{hint}")
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise ValueError(
+                f"the table has no column {declared.target!r}, the target.{hint} Its columns are {listed(names)}."
+            )
         return declared.target
     apart = {
         declared.group,
