@@ -8,8 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.own_nodes import own_nodes
@@ -163,12 +161,13 @@ class Check(Paged):
         write_whole(self.folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
         write_whole(self.folder / CHECK, json.dumps([asdict(one) for one in self._findings], indent=1) + "\n")
         errors = self._number("error")
+        unread = {one.site for one in self._findings if one.level == "error" and one.site}
         shown = dict(list(self._sites.items())[:_MOST_SITES])
         html = render(
             _PAGE,
             name=f"Check: {title}",
             above=title,
-            title=f"{counted(len(self._sites), 'site')}: "
+            title=f"{counted(len({*self._sites, *unread}), 'site')}: "
             + (f"{errors} cannot take part as they are" if errors else "all can take part"),
             findings=self._findings,
             sites=_sites(shown, self._agreed),
@@ -196,7 +195,7 @@ def _equal_archives(nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Desc
             content = hashlib.sha256()
             for path in find_files(Path(str(node["data-dir"]))).paths:
                 for array in read_arrays(path, ("x", "y")):
-                    content.update(np.ascontiguousarray(array))
+                    content.update(array.tobytes())
             found.setdefault(content.hexdigest(), []).append(key)
     return list(found.values())
 
