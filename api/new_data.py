@@ -440,8 +440,8 @@ def assign_data(run: RunModels, new: NewData) -> Assignment:
                 f"the run's first model learns from them what that group learned (cosine {cosine:.2f})",
             )
             training = run.frozen.training
-            if training.folds_of(len(x)) == 1:
-                needed = training.folds * training.size
+            if training.size_of(len(x)) == 0:
+                needed = training.folds * -(-training.size // 2)
                 why += f", but {len(x)} samples are too few to be sure, {needed} would be enough"
     if run.frozen is not None and run.frozen.by == "descriptors":
         chosen = nearest_descriptor(run.frozen, run.task, x, y)

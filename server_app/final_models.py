@@ -45,7 +45,7 @@ class Truth:
         dict
             ``model_error``, see `core.metrics.model_error`; None where no true models are known, or the models
             have other parameters than they. ``cluster_error`` and ``cluster_loss``: of each true cluster the lowest
-            test error (share of wrong classes) and the lowest loss that one of the K models has on the cluster's test
+            test error (fraction of errors) and the lowest loss that one of the K models has on the cluster's test
             data, mean over clusters; None where they are not tested, and ``cluster_error`` without classes.
         """
         found: dict[str, float | None] = dict.fromkeys(FIGURES)

@@ -164,8 +164,8 @@ def nearest_group(groups: Frozen, task: Task, train: Training, x: FloatArray, y:
     """Train the common model on data as the run's clients did; return the group (-1: none fits) and the cosine."""
     how = groups.training
     assert how is not None
-    folds = how.folds_of(len(x))
-    size = how.size if folds > 1 else len(x)
+    size = how.size_of(len(x))
+    folds, size = (how.folds, size) if size else (1, len(x))
     training = on_folds(train, how.steps, how.rate)
     return groups.place_rows(fold_rows(task, _common(groups), x, y, folds, size, training, how.form, groups.seed))
 

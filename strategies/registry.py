@@ -177,6 +177,9 @@ class _Source:
     importing Flower takes. What a needed statement imports from outside of the strategies is imported.
     """
 
+    # Importing all strategies takes more than ten times as long (1.9 against 0.13 CPU seconds). A module of settings
+    # for each algorithm, without Flower, would be as quick, but 28 files more, and apart from what the settings do.
+
     def __init__(self, module: str) -> None:
         spec = find_spec(module)
         assert spec is not None

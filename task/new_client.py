@@ -204,7 +204,7 @@ def best_of_each_cluster(
     Returns
     -------
     tuple
-        The loss, infinite if all models diverged on a cluster, and the share of samples that are not put into their
+        The loss, infinite if all models diverged on a cluster, and the fraction of samples not put into their
         class, None where there are no classes.
 
     Source: mixed regression, Sec. V-D, the test loss and the misclassification rate.

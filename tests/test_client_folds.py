@@ -44,7 +44,7 @@ def rows_of(ask: Ask, folds: int = 3, form: RowForm = FULL, **settings: object) 
     return codec.read(FoldRows, ask(QUERY_FOLDS, own, arrays=MODEL), form=form, folds=folds).rows
 
 
-def by_hand(start: ArrayRecord, rate: float = 0.01) -> np.ndarray:
+def by_hand(start: ArrayRecord, rate: float = 0.02) -> np.ndarray:
     """Two steps of Adam on each fold, by PyTorch's own; rare classes weigh more."""
     data = TASK.client(0)
     folds = disjoint_folds(data.x_train, data.y_train, 3, 10, generator(CONFIG.seed, 2, Purpose.FOLDS, 0))[0]

@@ -145,16 +145,39 @@ def test_the_length_of_a_row_changes_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_the_p_value_is_exact_without_groups() -> None:
-    """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5."""
+@pytest.mark.parametrize("classes", [None, np.array([0, 0, 0, 0, 1, 1, 1])])
+def test_the_p_value_is_exact_without_groups(classes: IntArray | None) -> None:
+    """Of 100 federations of one skewed distribution, a fifth have a p value of at most 0.2, half of at most 0.5.
+
+    So it is within two classes of clients of which one has other rows.
+    """
     rng = np.random.default_rng(7)
     values = []
     for _ in range(100):
-        gram = gram_of(centred_rows(rng.standard_exponential((4, 2, 6))))
-        values.append(permutation_p_value(gram, 0.2, 9, rng))
+        rows = rng.standard_exponential((4 if classes is None else 7, 2, 6))
+        if classes is not None:
+            rows[classes == 1] += 2.0
+        values.append(permutation_p_value(gram_of(centred_rows(rows, classes)), 0.2, 9, rng, classes))
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
         assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 100)
+
+
+def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
+    classes = np.repeat([0, 1], 8)
+    asked = {"level": 0.05, "permutations": 19, "tested": classes == 0, "classes": classes}
+    alike = planted([16], seed=1)
+    # What smaller folds do to all rows of their class.
+    alike[8:] += 0.3
+    assert discover(alike, None, level=0.05, permutations=19, rng=np.random.default_rng(0)).verdict == "groups"
+    assert discover(alike, None, rng=np.random.default_rng(0), **asked).verdict == "none"  # type: ignore[arg-type]
+    # Three clients with the largest folds cannot be tested alone; with those of the second class they can.
+    classes = np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    few = planted([4, 4], seed=1, signal=9.0)[[0, 1, 4, 2, 3, 5, 6, 7]]
+    alone = discover(few, None, rng=np.random.default_rng(0), tested=classes == 0)
+    found = discover(few, None, rng=np.random.default_rng(0), tested=classes == 0, classes=classes)
+    assert (alone.verdict, found.verdict, found.k) == ("none", "groups", 2)
+    assert found.p_far_apart == pytest.approx((3 * 10) ** -3.0)
 
 
 def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +201,7 @@ def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: p
     [(2, 4, 0.005, False), (2, 8, 0.005, False), (2, 9, 0.005, True), (3, 4, 0.005, True), (3, 3, 0.005, False)],
 )
 def test_too_few_clients_and_folds_for_a_level(clients: int, folds: int, level: float, expected: bool) -> None:
-    assert can_reject(clients, folds, level) is expected
+    assert can_reject(np.array([clients]), folds, level) is expected
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from florets.engines.local_grid import as_flowers_process
 from florets.strategies.shared.fold_round import FoldPlan
+from florets.task.training.settings import Training
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
 from florets.task.wire.folds import RowForm
 from florets.task.wire.records import (
@@ -303,13 +304,16 @@ def test_clients_with_few_samples_have_smaller_folds_or_none(count: int, size: i
 
 
 PLANS = [
-    ([288] * 20, FoldPlan(4, 25, 3)),
+    ([288] * 20, FoldPlan(4, 72, 2)),
+    ([500] * 20, FoldPlan(4, 100, 2)),
     ([100] * 20, FoldPlan(4, 25, 2)),
     ([30] * 60, FoldPlan(3, 10, 5)),
     ([90] * 5, FoldPlan(8, 11, 4)),
     ([39] * 5, FoldPlan(3, 13, 4)),
     # Half of the clients have enough: the smallest of these decides.
     ([10, 20, 48, 500], FoldPlan(8, 6, 4)),
+    # Smaller clients than those near the median have folds of up to two smaller sizes, or none.
+    ([20, 60, 110, 120, 200] + [400] * 7, FoldPlan(4, 100, 2, smaller=(50, 27))),
     # Nobody has enough.
     ([4] * 10, FoldPlan(3, 1, 10)),
 ]
@@ -317,5 +321,19 @@ PLANS = [
 
 @pytest.mark.parametrize(("counts", "plan"), PLANS)
 def test_all_clients_have_folds_of_one_size_and_train_as_many_steps(counts: list[int], plan: FoldPlan) -> None:
-    assert FoldPlan.of(counts) == plan
-    assert FoldPlan.of(counts[::-1]) == plan
+    assert FoldPlan.of(counts, tests=bool(plan.smaller)) == plan
+    assert FoldPlan.of(counts[::-1], tests=bool(plan.smaller)) == plan
+
+
+def test_folds_cost_about_a_local_training() -> None:
+    # Two epochs of 400 samples are 800 gradients; on whole folds, all side by side, twice as many take no longer.
+    assert FoldPlan.of([400] * 20, training=Training(local_epochs=2.0, batch_size=50)).steps == 4
+    assert FoldPlan.of([400] * 20, training=Training(local_steps=20, batch_size=50)).steps == 5
+    assert FoldPlan.of([400] * 20, training=Training(local_epochs=25.0)).steps == 10
+
+
+def test_the_classes_of_fold_sizes() -> None:
+    plan = FoldPlan(4, 100, 2, smaller=(50, 27))
+    sizes = [plan.size_of(count) for count in (900, 399, 199, 107, 40, 31)]
+    assert sizes == [100, 50, 27, 26, 10, 0]
+    assert [plan.class_of(size) for size in sizes] == [0, 1, 2, -1, -1, -1]

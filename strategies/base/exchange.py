@@ -64,7 +64,7 @@ class Patience:
     timeout
         Seconds until the exchange ends, whoever has answered; also the messages' time to live.
     quorum
-        Share of the asked clients whose valid replies a round needs.
+        Fraction of the asked clients whose valid replies a round needs.
     grace
         Seconds to wait for the rest once as many of the asked clients as the quorum have answered without an error;
         None waits until the timeout. What the answers hold is not looked at before the exchange is over.

@@ -14,7 +14,7 @@ from florets.strategies.core.placement import Centres, place
 from florets.task.wire.folds import RowForm
 
 FIT, FIT_ONE = 0.5, 0.1
-"""Share of a group's usual cosine below which the group does not fit a client; the one row of a client with few
+"""Fraction of a group's usual cosine below which the group does not fit a client; the one row of a client with few
 samples is noisier."""
 UNLABELLED = 2
 """Rows of a descriptor that need no labels: mean and spread of all samples. They come first."""
@@ -49,9 +49,13 @@ class FoldTraining:
     rate: float
     form: RowForm
 
-    def folds_of(self, num_examples: int) -> int:
-        """Return how many folds a client with so many samples has."""
-        return self.folds if num_examples >= self.folds * self.size else 1
+    def size_of(self, num_examples: int) -> int:
+        """Return the samples of each fold of a client with so many; 0: too few, it trains once on all of them.
+
+        Folds of half the size are still as good as the run's to say whether a group fits.
+        """
+        size = min(self.size, num_examples // self.folds)
+        return size if 2 * size >= self.size else 0
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""
         state = self.state
         if state.frozen is not None:
-            state.watch.observe(updates, self.settings.watch)
+            if self.settings.watch is not None:
+                state.watch.observe(updates, self.settings.watch)
             return
         participants = {client.key for client in self.context.participants}
         stable = {key for key, update in updates if update.stable}

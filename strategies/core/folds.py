@@ -64,10 +64,11 @@ LINKAGES = ("ward", "average")
 EQUAL = 1e-24
 
 
-def centred_rows(folds: FloatArray) -> FloatArray:
+def centred_rows(folds: FloatArray, classes: IntArray | None = None) -> FloatArray:
     """Return the rows (M, m, D) at unit length, minus each fold's mean over the clients, as (m, M, D).
 
-    A row of zeros has no direction: it stays 0 before the mean is taken off. ValueError if an entry is not finite.
+    With `classes` (M,) the mean is that of the client's own class. A row of zeros has no direction: it stays 0 before
+    the mean is taken off. ValueError if an entry is not finite.
     """
     rows = np.array(np.swapaxes(folds, 0, 1), dtype=np.float64)
     # By the largest entry first: squares of very large or small entries would leave the range of a float.
@@ -76,9 +77,17 @@ def centred_rows(folds: FloatArray) -> FloatArray:
         raise ValueError("a fold's row has an entry that is not finite: leave that client out.")
     rows /= np.where(largest > 0.0, largest, 1.0)
     rows /= np.where(largest > 0.0, np.linalg.norm(rows, axis=2, keepdims=True), 1.0)
-    rows -= rows.sum(axis=1, keepdims=True) / max(rows.shape[1], 1)
+    for members in _members(classes, rows.shape[1]):
+        rows[:, members] -= rows[:, members].sum(axis=1, keepdims=True) / max(len(members), 1)
     rows[(rows**2).sum(axis=2) < EQUAL] = 0.0
     return rows
+
+
+def _members(classes: IntArray | None, num_clients: int) -> list[IntArray]:
+    """Return the clients of each class; None: of one class."""
+    if classes is None:
+        return [np.arange(num_clients)]
+    return [np.flatnonzero(classes == one) for one in np.unique(classes)]
 
 
 def gram_of(rows: FloatArray) -> FloatArray:
@@ -89,10 +98,13 @@ def gram_of(rows: FloatArray) -> FloatArray:
     return gram
 
 
-def centred_gram(gram: FloatArray) -> FloatArray:
-    """Return the Gram matrix after each fold's mean over the clients is taken off the rows, (m, M, m, M)."""
-    half = gram - gram.mean(axis=1, keepdims=True)
-    centred: FloatArray = half - half.mean(axis=3, keepdims=True)
+def centred_gram(gram: FloatArray, classes: IntArray | None = None) -> FloatArray:
+    """Return the Gram matrix (m, M, m, M) after each fold's mean over a class's clients is taken off their rows."""
+    centred = gram.copy()
+    for axis in (1, 3):
+        by_client = np.moveaxis(centred, axis, 0)
+        for members in _members(classes, gram.shape[1]):
+            by_client[members] -= by_client[members].mean(axis=0)
     return centred
 
 
@@ -205,29 +217,37 @@ ENOUGH = 10
 ROUNDING = 1e-10
 
 
-def can_reject(num_clients: int, num_folds: int, level: float) -> bool:
+def can_reject(counts: IntArray, num_folds: int, level: float) -> bool:
     """Say whether there are enough different permutations for a p value at the level.
 
-    Permuting the clients of all folds alike changes nothing, so (M!)^(m - 1) arrangements are different at
-    most. Two clients need nine folds at a level of 0.5 %; three clients need four.
+    `counts` are the clients of each class of fold sizes. Permuting the clients of all folds alike changes nothing, so
+    (M!)^(m - 1) arrangements are different at most, or the product of these over the classes. Two clients need nine
+    folds at a level of 0.5 %; three clients need four.
 
     Groups need more of them, see `p_value_far_apart`.
     """
-    return (num_folds - 1) * math.lgamma(num_clients + 1) >= -math.log(level)
+    return (num_folds - 1) * sum(math.lgamma(count + 1) for count in counts.tolist()) >= -math.log(level)
 
 
 def p_value_far_apart(sizes: IntArray, num_folds: int) -> float:
     """Return up to which value the p value of groups of these sizes is, however far apart they are.
 
+    `sizes` (K,), or (classes, K) where clients trade places within classes: the ways below are then multiplied.
+
     Where members of one group change places the score changes by noise alone. What counts is in how many ways clients
     can be given to groups of these sizes, M! / prod n!, to the power m - 1: 216 for two pairs and four folds, 64 for
     one client beside three, 125 for one beside four. Where that is above the level, groups are found by chance only.
     """
-    ways = math.lgamma(int(sizes.sum()) + 1) - sum(math.lgamma(size + 1) for size in sizes.tolist())
+    ways = sum(
+        math.lgamma(sum(row) + 1) - sum(math.lgamma(size + 1) for size in row)
+        for row in np.atleast_2d(sizes).tolist()
+    )
     return math.exp(-(num_folds - 1) * ways)
 
 
-def permutation_p_value(gram: FloatArray, level: float, permutations: int, rng: np.random.Generator) -> float:
+def permutation_p_value(
+    gram: FloatArray, level: float, permutations: int, rng: np.random.Generator, classes: IntArray | None = None
+) -> float:
     """Return the p value, in (0, 1], of the largest score, under permutations of the clients of each fold.
 
     **The null hypothesis**: all clients' rows of a fold are exchangeable, and the folds independent of each other.
@@ -235,9 +255,13 @@ def permutation_p_value(gram: FloatArray, level: float, permutations: int, rng: 
     alike. Every permutation of the clients within each fold is then as likely as the one observed, and the p value is
     exact for any number of clients, folds, dimensions and any distribution of the rows: P(p <= u) <= u.
 
+    **Folds of several sizes**: rows of smaller folds have more noise, so clients trade places only within their class
+    of sizes, `classes` (M,), by whose means the rows are centred. The argument then holds within each class, so the p
+    value stays exact. What differs between classes alone is not seen.
+
     **It is not exact** where folds share records (repeated random splits of the same data are dependent, the test
-    then rejects too often), or where clients differ in what is no group: folds of unequal size or number of steps,
-    duplicated records in two folds of one client.
+    then rejects too often), or where clients of a class differ in what is no group: folds of unequal size or
+    number of steps, duplicated records in two folds of one client.
 
     **Early stopping** keeps it exact: the permutations end at the ``h``-th that reaches the observed score, with p =
     h / (number drawn), and otherwise after all of them, with p = (reached + 1) / (permutations + 1). ``h`` is 10, or
@@ -248,15 +272,18 @@ def permutation_p_value(gram: FloatArray, level: float, permutations: int, rng: 
     """
     if gram.shape[1] > CLIENTS:
         chosen = np.sort(rng.choice(gram.shape[1], size=CLIENTS, replace=False))
-        gram = centred_gram(gram.take(chosen, axis=1).take(chosen, axis=3))
+        classes = None if classes is None else classes[chosen]
+        gram = centred_gram(gram.take(chosen, axis=1).take(chosen, axis=3), classes)
     num_folds, num_clients = gram.shape[:2]
     observed = scores(gram).max()
     enough = max(ENOUGH, math.floor(level * (permutations + 1)))
     order = np.tile(np.arange(num_clients), (num_folds, 1))
+    of_class = _members(classes, num_clients)
     reached = 0
     for drawn in range(1, permutations + 1):
         # The first fold stays: only how the folds lie beside each other matters.
-        order[1:] = rng.permuted(order[1:], axis=1)
+        for members in of_class:
+            order[1:, members] = rng.permuted(order[1:, members], axis=1)
         if scores(permuted(gram, order)).max() >= observed - ROUNDING:
             reached += 1
             if reached == enough:
@@ -385,6 +412,7 @@ def discover(
     permutations: int = 399,
     rng: np.random.Generator,
     tested: BoolArray | None = None,
+    classes: IntArray | None = None,
 ) -> Groups:
     """Say whether the clients fall into groups, how many, and which.
 
@@ -393,7 +421,7 @@ def discover(
     folds : (M, m, D) float
         Row of each client and fold: the update of one common model, a projection of it, or its signs. Rows are scaled
         to unit length here. The same fold number means the same thing for all clients (steps, order of batches); all
-        folds of the clients that are tested hold the same number of samples.
+        folds of a class hold the same number of samples.
     k : int or None
         Number of groups, where it is known: neither the score nor the test then decides. With at least as many
         groups as clients, each client is its own.
@@ -406,8 +434,11 @@ def discover(
     rng : numpy.random.Generator
         Draws the permutations.
     tested : (M,) bool or None
-        Clients of the test, which is exact only among those whose folds are of one size; None: all. The others take
-        part in the choice of K, and in the groups.
+        Clients with the largest folds, around whom groups form; None: all. The others join them where that predicts
+        better.
+    classes : (M,) int64 or None
+        Class of fold sizes of each client, within which the test is exact, see `permutation_p_value`; -1: it takes no
+        part in the test. None: those `tested` are one class, and the others take no part.
 
     Returns
     -------
@@ -421,10 +452,10 @@ def discover(
         raise ValueError(f"the number of groups is {k}: it must be at least 1.")
     if num_clients > MOST_CLIENTS:
         sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
-        part_of = None if tested is None else tested[sample]
-        part = _discover(folds[sample], k, level, least_gain, permutations, rng, part_of)
+        part_of, class_of = (None if of is None else of[sample] for of in (tested, classes))
+        part = _discover(folds[sample], k, level, least_gain, permutations, rng, part_of, class_of)
         return _everybody(folds, sample, part)
-    return _discover(folds, k, level, least_gain, permutations, rng, tested)
+    return _discover(folds, k, level, least_gain, permutations, rng, tested, classes)
 
 
 def _discover(
@@ -435,6 +466,7 @@ def _discover(
     permutations: int,
     rng: np.random.Generator,
     tested: BoolArray | None,
+    classes: IntArray | None,
 ) -> Groups:
     num_clients, num_folds = folds.shape[:2]
     rows = centred_rows(folds)
@@ -450,10 +482,20 @@ def _discover(
         by_way = np.concatenate([by_way, joined_scores(gram, large)])
     values = by_way.max(axis=0)
     p_value = np.nan
+    if classes is None:
+        classes = np.full(num_clients, -1)
+        classes[large] = 0
+    kinds, counts = np.unique(classes, return_counts=True)
+    # One client alone has nobody to trade places with.
+    takes_part = (kinds >= 0) & (counts > 1)
+    kinds, counts = kinds[takes_part], counts[takes_part]
     if k is None:
-        of_test = gram if len(large) == num_clients else gram_of(centred_rows(folds[large]))
-        if can_reject(of_test.shape[1], num_folds, level):
-            p_value = permutation_p_value(of_test, level, permutations, rng)
+        part = np.flatnonzero(np.isin(classes, kinds))
+        of_part = None if len(kinds) < 2 else classes[part]
+        is_all = len(part) == num_clients and of_part is None
+        if can_reject(counts, num_folds, level):
+            of_test = gram if is_all else gram_of(centred_rows(folds[part], of_part))
+            p_value = permutation_p_value(of_test, level, permutations, rng, of_part)
         verdict, found = choose(values, p_value, level, least_gain)
     else:
         verdict, found = "groups" if k > 1 else "none", k
@@ -469,7 +511,10 @@ def _discover(
     labels = grouped(found)
     best = number_of_groups(values[: max(num_clients // 2, 2) - 1], least_gain)
     likely = labels if best == found else grouped(best)
-    p_far_apart = 0.0 if k is not None else p_value_far_apart(np.bincount(likely[large]), num_folds)
+    p_far_apart = 0.0
+    if k is None:
+        sizes = [np.bincount(likely[classes == one], minlength=int(likely.max()) + 1) for one in kinds]
+        p_far_apart = p_value_far_apart(np.array(sizes).reshape(len(kinds), -1), num_folds)
     return Groups(verdict, found, labels, values, candidates, p_value, similarity, None, best, p_far_apart)
 
 

@@ -39,8 +39,8 @@ class Placing(Strategy[DiscoverySettings, DiscoveryState]):
         with context.meter.part("place"):
             placed, unfit = state.folds.place(new, state.centres, context)
         self.assignment.update(placed)
-        folds, whole = state.folds, state.folds.plan.size
-        self.note_unsure(one.key for one in new if one.key in placed and folds.size_of(one) < whole)
+        folds = state.folds
+        self.note_unsure(one.key for one in new if one.key in placed and folds.sure_size_of(one) == 0)
         if unfit:
             state.unfit |= unfit
             state.details[ADVICE] = no_group_fits(sorted(unfit))

@@ -22,6 +22,7 @@ from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
+from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
 from florets.task.wire.folds import RowForm, Upload
 from florets.task.wire.replies import Update, read_update
@@ -249,29 +250,30 @@ LEAST = 24
 """Samples below which a client does not decide how large all folds are, as long as half of the others have more."""
 LEAST_SIZE = 8
 """Samples of a fold below which a client has no folds where others have more: it is placed afterwards."""
-MOST = 100
-"""Samples that are used: four folds of 25.
-
-Larger folds have fewer steps, for equal work. The less noise a fold has, the less it costs to divide a group, so that
-the score falls more slowly beyond the right number of groups.
-"""
-MOST_OF_EIGHT = 96
+NEAR_MEDIAN = 0.75
+"""Share of the median client's samples from which on a client has folds of the largest size."""
+SMALLER = (1 / 2, 1 / 4)
+"""Of the largest size, the least ones of the two further classes of sizes in which clients are tested."""
+MOST = 400
+"""Samples that are used: four folds of 100. Larger ones say little more, and cost as much more."""
 MOST_FINE = 148
-"""As `MOST_OF_EIGHT`, for a regression's trained model, whose few small steps say little more than one does.
+"""The same for a regression's trained model, whose few small steps say little more than one does.
 
 With fewer of them on more samples a row costs the same and has less noise.
 """
 LEAST_STEPS, MOST_STEPS = 2, 10
-STEPS_OF_EIGHT = 4
-EPOCHS = 2
-"""Of local training on the smallest client's data: what all folds together may cost, in samples times steps."""
-RATE, FINE_RATE = 0.01, 0.001
+STEPS_OF_EIGHT, PASSES_OF_EIGHT = 4, 384
+RATE, FINE_RATE = 0.02, 0.001
 """Learning rate on the folds, and that at a regression's model which has been trained.
 
-Groups may then be nearer to it than steps of 0.01, and such steps would pass them by.
+Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
 """
-LEAST_PASSES, MOST_PASSES = 150, 300
-"""Passes of a client with few samples, which must be seen more often, and of one with many."""
+LEAST_PASSES = 150
+"""Of a sample through the model and back, on all folds: few samples must be seen more often."""
+OF_LOCAL = 2.0
+"""Passes on the folds for each one of a local training: in steps on whole folds, all folds side by side, two take
+about the time of one in batches."""
+MOST_PASSES_FINE = 300
 
 
 @dataclass(frozen=True)
@@ -286,12 +288,15 @@ class FoldPlan:
         Samples of each. A client with too few samples for that has smaller ones, see `size_of`.
     steps, rate
         Of Adam on each, every one on the whole fold.
+    smaller
+        Sizes of further classes of clients, the larger first.
     """
 
     folds: int
     size: int
     steps: int
     rate: float = RATE
+    smaller: tuple[int, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -302,30 +307,40 @@ class FoldPlan:
         """Return the samples of each fold of a client with so many samples; 0: it has no folds.
 
         Smaller folds than the others' make noisier rows, which still say more of the groups, above all of one whose
-        clients all have few samples, than placing these clients afterwards. The test leaves them out.
+        clients all have few samples, than placing these clients afterwards. The test leaves those out whose size is
+        that of no class.
         """
-        if count >= self.samples:
-            return self.size
-        size = count // self.folds
-        return size if size >= LEAST_SIZE else 0
+        most = count // self.folds
+        size = next((size for size in (self.size, *self.smaller) if size <= most), most)
+        return size if size in (self.size, *self.smaller) or size >= LEAST_SIZE else 0
+
+    def class_of(self, size: int) -> int:
+        """Return the class of folds of a size, 0 for the largest; -1: of none."""
+        sizes = (self.size, *self.smaller)
+        return sizes.index(size) if size in sizes else -1
 
     @classmethod
-    def of(cls, counts: Sequence[int], fine: bool = False, tests: bool = False) -> "FoldPlan":
+    def of(
+        cls, counts: Sequence[int], fine: bool = False, tests: bool = False, training: Training | None = None
+    ) -> "FoldPlan":
         """Return the plan for clients with so many samples, at least one client; `fine` for a model that was trained.
 
         `tests`: whether there are groups is to be found. Few clients with few samples then have as many folds as the
-        test takes; where K is given larger folds are better.
+        test takes; where K is given larger folds are better. `training` is the local one, which says what folds may
+        cost; None: an epoch.
 
-        The test for groups is exact only where folds are of one size, so that the smallest client that takes part in
-        it decides it. Where half of the clients have enough samples these take part, else three of four of those that
-        have a few.
+        The test for groups is exact only among folds of one size. The largest size is that of the smallest client
+        near the median, as many as it can fill; where few clients have enough samples, that of three of four of those
+        that have a few. Clients with fewer come in up to two further classes, each as large as its smallest
+        client can fill.
         """
         rate = FINE_RATE if fine else RATE
         counts = sorted(counts)
         enough = [count for count in counts if count >= ENOUGH]
         fair = [count for count in counts if count >= LEAST]
         if 2 * len(enough) >= len(counts):
-            smallest = enough[0]
+            near = 0.0 if len(counts) <= FEW_CLIENTS else NEAR_MEDIAN * min(counts[len(counts) // 2], MOST)
+            smallest = next(count for count in enough if count >= near)
         elif 2 * len(fair) >= len(counts):
             smallest = fair[len(fair) // 4]
         else:
@@ -333,16 +348,29 @@ class FoldPlan:
         tested = _tested(counts) if tests and smallest < EIGHT_FOLDS else []
         if len(tested) > 2:
             smallest = tested[0]
+        local = OF_LOCAL * (smallest if training is None else training.num_passes(smallest))
         if len(counts) <= FEW_CLIENTS and smallest >= EIGHT_FOLDS:
-            return cls(8, min(smallest, MOST_OF_EIGHT) // 8, STEPS_OF_EIGHT, rate)
+            samples = min(smallest, MOST)
+            steps = min(max(round(max(PASSES_OF_EIGHT, local) / samples), LEAST_STEPS), STEPS_OF_EIGHT)
+            return cls(8, samples // 8, steps, rate)
         # Of one sample no fold is left over: whoever has no more is placed afterwards.
         samples = max(2, min(smallest, MOST_FINE if fine else MOST))
         folds = min(3 if samples < THREE_FOLDS else 4, samples)
         if len(tested) > 2:
             folds = 1 + math.ceil(math.log(ARRANGEMENTS) / math.log(len(tested)))
-        passes = min(max(EPOCHS * smallest, LEAST_PASSES), MOST_PASSES)
+        passes = min(max(LEAST_PASSES, local), MOST_PASSES_FINE if fine else math.inf)
         steps = min(max(round(passes / samples), LEAST_STEPS), MOST_STEPS)
-        return cls(folds, samples // folds, steps, rate)
+        size = samples // folds
+        return cls(folds, size, steps, rate, _smaller([count // folds for count in counts], size) if tests else ())
+
+
+def _smaller(most: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the sizes of further classes, of clients whose folds hold so many samples at most, in rising order."""
+    sizes = [size]
+    for share in SMALLER:
+        of_class = [each for each in most if max(LEAST_SIZE, share * size) <= each < sizes[-1]]
+        sizes += of_class[:1]
+    return tuple(sizes[1:])
 
 
 def _tested(counts: Sequence[int]) -> list[int]:
@@ -391,7 +419,7 @@ class FoldRound:
     rows
         By client, (m, width).
     short
-        Clients whose folds are smaller than the others'.
+        Samples of each fold of clients whose folds are smaller than the others'.
     alike
         Clients with near-duplicates among their records.
     small
@@ -407,7 +435,7 @@ class FoldRound:
     place_one_class: bool = False
     rows: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
-    short: set[str] = field(default_factory=set)
+    short: dict[str, int] = field(default_factory=dict)
     alike: set[str] = field(default_factory=set)
 
     @classmethod
@@ -425,7 +453,8 @@ class FoldRound:
         `tests`: whether there are groups is to be found; see `FoldPlan.of`.
         """
         held_out = context.config.get(kinds.LOSS_DATA) == kinds.HELD_OUT
-        plan = FoldPlan.of([_samples(client, held_out) for client in context.online], fine, tests)
+        counts = [_samples(client, held_out) for client in context.online]
+        plan = FoldPlan.of(counts, fine, tests, Training.received(context.config))
         models = context.models
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         form = RowForm.of(upload, width, int(models.layout.trained.sum()), plan.folds)
@@ -442,10 +471,18 @@ class FoldRound:
         """Return the samples of each of a client's folds, see `FoldPlan.size_of`."""
         return self.plan.size_of(_samples(client, self.held_out))
 
+    def sure_size_of(self, client: Client) -> int:
+        """Return the samples of each fold of a later client; 0: one row of all its data, for the nearest group.
+
+        Much smaller folds than the others' are too noisy to say that no group fits.
+        """
+        size = self.size_of(client)
+        return size if 2 * size >= self.plan.size else 0
+
     def _sizes(self, clients: Sequence[Client]) -> dict[str, int]:
         """Return the samples of each client's folds, and note whose are smaller than the others'."""
         sizes = {client.key: self.size_of(client) for client in clients}
-        self.short |= {key for key, size in sizes.items() if 0 < size < self.plan.size}
+        self.short |= {key: size for key, size in sizes.items() if 0 < size < self.plan.size}
         return sizes
 
     def train(self, context: Round) -> tuple[list[Request], Read[Update]]:
@@ -516,8 +553,16 @@ class FoldRound:
         # Twice as many as a p value at the level takes: one of them may reach the score.
         permutations = math.ceil(2 / level - 1e-9) - 1
         tested = np.array([key not in self.short for key in keys])
+        classes = np.array([self.plan.class_of(self.short.get(key, self.plan.size)) for key in keys])
         groups = discover(
-            folds, wanted, level=level, least_gain=least_gain, permutations=permutations, rng=rng, tested=tested
+            folds,
+            wanted,
+            level=level,
+            least_gain=least_gain,
+            permutations=permutations,
+            rng=rng,
+            tested=tested,
+            classes=classes,
         )
         evidence = replace(Evidence.of(groups, keys, k is not None, level), near_duplicates=len(self.alike))
         if k is None and groups.verdict == "groups":
@@ -559,9 +604,7 @@ class FoldRound:
         placed: dict[str, int] = {}
         unfit: set[str] = set()
         frozen = self.frozen(groups)
-        # Smaller folds are too noisy to say that no group fits: one row of all data then, for the nearest.
-        whole = self.plan.size
-        sizes = {client.key: whole if self.size_of(client) == whole else 0 for client in clients}
+        sizes = {client.key: self.sure_size_of(client) for client in clients}
         for key, reply in self._ask(clients, sizes, context).ok:
             group = frozen.place_rows(reply.rows, in_run=True)[0] if len(reply.rows) else -1
             if group < 0:

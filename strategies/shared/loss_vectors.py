@@ -15,7 +15,7 @@ from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
-from florets.strategies.shared.watch import Watch
+from florets.strategies.shared.watch import WATCH, Watch
 from florets.task.keys import setting
 from florets.task.wire.replies import Losses, Update
 
@@ -252,13 +252,15 @@ class LossVectors(Restarts[S, M]):
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
         """Average without clients that depart in this round, or that no model fits, unless all of a cluster do."""
-        return super().average(self.state.watch.staying(updates))
+        watched = self.settings.watch is not None
+        return super().average(self.state.watch.staying(updates) if watched else updates)
 
     def details(self) -> dict[str, Detail]:
         """Return what first rounds and the watch report, and `stable_from` in the round that froze the clusters."""
         froze = self.state.frozen is not None and self.state.phase != "stable"
         freeze: dict[str, Detail] = {STABLE_FROM: self.context.server_round + 1} if froze else {}
-        return {**super().details(), **self.state.watch.report(), **freeze}
+        watch: dict[str, Detail] = {WATCH: dict(self.state.watch.details)} if self.state.watch.details else {}
+        return {**super().details(), **watch, **freeze}
 
     def frozen_clusters(self) -> Frozen | None:
         """Return the clusters at the moment of stability."""

@@ -37,7 +37,7 @@ class Restarted(Weighted):
     )
     keep_start: Literal["loss", "share"] = setting(
         "loss",
-        "the best start: lowest mean of the clients' lowest losses, or the largest share of clients for the least "
+        "the best start: lowest mean of the clients' lowest losses, or the largest fraction of clients for the least "
         "used model",
     )
 
@@ -93,7 +93,7 @@ def least_loss(losses: FloatArray) -> float:
 def least_share(losses: FloatArray) -> float:
     """Return the smallest fraction of the clients that a model has, where each takes the one with its lowest loss.
 
-    Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a share of clients.
+    Source: Ghosh et al. 2020 (IFCA), whose experiments begin anew until every model has such a fraction of clients.
     """
     return float(np.bincount(losses.argmin(axis=1), minlength=losses.shape[1]).min() / len(losses))
 

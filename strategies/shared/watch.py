@@ -9,7 +9,7 @@ import numpy as np
 from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
-from florets.strategies.base.report import Client, Detail
+from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
 from florets.task.wire.replies import Losses, Update
 
@@ -99,13 +99,11 @@ class Watch:
     fresh: set[str] = field(default_factory=set)
     details: dict[str, list[str] | bool] = field(default_factory=dict)
 
-    def observe(self, updates: Sequence[tuple[str, Update]], threshold: float | None) -> None:
+    def observe(self, updates: Sequence[tuple[str, Update]], threshold: float) -> None:
         """Take in the model and the training loss of each of a round's clients.
 
-        `threshold` is the robust z-score from which a change is no usual one; None: nobody is watched.
+        `threshold` is the robust z-score from which a change is not usual.
         """
-        if threshold is None:
-            return
         logs = {key: (update.model, math.log(max(update.train_loss, _SMALLEST))) for key, update in updates}
         changes = {
             key: (model, level - float(np.median(self.levels[key])))
@@ -168,10 +166,6 @@ class Watch:
 
     def _is_due(self, key: str) -> bool:
         return key in self.departed and self.departed[key].due <= 0
-
-    def report(self) -> dict[str, Detail]:
-        """Return the detail of the round's report, empty where there is nothing to say."""
-        return {WATCH: dict(self.details)} if self.details else {}
 
     def forget(self, key: str) -> None:
         """Begin anew with a client that has moved."""

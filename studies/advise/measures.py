@@ -15,7 +15,7 @@ Name = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "
 """Measures that a run may choose, and the training loss for tasks that have none of them."""
 
 RARE = 0.2
-"""Share of a site's records below which one of two classes is rare."""
+"""Fraction of a site's records below which one of two classes is rare."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def own(
         by 2**depth - 1 in place of the largest value of the files' type. See
         `florets.task.data.image_files.read_image`.
     test_share
-        Share of an undivided archive or folder of images that becomes the test set; of tables
+        Fraction of an undivided archive or folder of images that becomes the test set; of tables
         `task.table.test_share`.
     owner
         Archives: name of the array that says whose each sample is; the partition ``natural`` goes by it. None: there

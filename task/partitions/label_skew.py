@@ -91,10 +91,10 @@ def divide(
     alpha
         Of the Dirichlet distribution, above 0.
     reserve
-        Share of each class that is split evenly among its owners before the rest is drawn, in [0, 1].
+        Fraction of each class that is split evenly among its owners before the rest is drawn, in [0, 1].
         While a cluster falls below its minimum, all is drawn again with 0.05 more, up to 1.
     min_share
-        A cluster's least number of train samples, as a share of an even one (all train samples / K).
+        A cluster's least number of train samples, as a fraction of an even one (all train samples / K).
     test_shares
         ``same``: a cluster's test samples have the shares of its train samples. ``fresh``: theirs are drawn anew,
         with the same minimum.
@@ -331,9 +331,9 @@ def label_skew_4(
     Parameters
     ----------
     own_share
-        Share of the dominant class, between 0 and 1.
+        Fraction of the dominant class, between 0 and 1.
     used_share
-        A cluster's size, as a share of the smallest class, above 0 and at most 1.
+        A cluster's size, as a fraction of the smallest class, above 0 and at most 1.
 
     Notes
     -----

@@ -124,7 +124,7 @@ def rotation_blocks(
     angles
         Degrees, counter-clockwise; by default the full turn in K even steps. Multiples of 90 are exact.
     test_share
-        Share of each client's samples that are its test set.
+        Fraction of each client's samples that are its test set.
     interpolation
         Of angles that are no multiples of 90.
 
@@ -193,7 +193,7 @@ def rotation_mixture(
     kappa
         Probability that an image of the mixture is left as it is; the nearer to 0 or 1, the harder to tell apart.
     test_share
-        Share of each client's samples that are its test set.
+        Fraction of each client's samples that are its test set.
 
     Source: CFL-GP, Sec. 5.2 (Fig. 3) and App. F.5.2.
     """

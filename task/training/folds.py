@@ -19,7 +19,7 @@ from florets.task.training.networks import network_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, stacked_update
 
-LEARNING_RATE = 0.01
+LEARNING_RATE = 0.02
 """Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
 update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
 

@@ -117,6 +117,11 @@ class Training:
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return self.local_steps or max(1, ceil(self.local_epochs * batches - 1e-9))
 
+    def num_passes(self, num_samples: int) -> int:
+        """Return how many gradients of one sample a local training takes."""
+        batch = min(self.batch_size, num_samples)
+        return self.num_steps(ceil(num_samples / batch)) * batch
+
     def rate_factor(self, server_round: int) -> float:
         """Return what the schedule multiplies the learning rate by in a round, from 1; 0 counts as the first."""
         t, rounds, factor = max(server_round - 1, 0), self.schedule_rounds or 1, self.schedule_factor or 0.0
