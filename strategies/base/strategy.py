@@ -485,9 +485,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             try:
                 arrays, train_metrics = self._train(grid, result.arrays, server_round, train_config)
             except FederationError:
-                self._settle(grid, result, on_round, failed=True)
+                self._report_untested(grid, result, on_round, failed=True)
                 raise
-            if self._settle(grid, result, on_round):
+            if self._report_untested(grid, result, on_round):
                 break
             result.arrays = result.arrays if arrays is None else arrays
             if train_metrics is not None:
@@ -505,7 +505,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 break
         return result
 
-    def _settle(self, grid: Grid, result: Result, on_round: RoundObserver | None, failed: bool = False) -> bool:
+    def _report_untested(
+        self, grid: Grid, result: Result, on_round: RoundObserver | None, failed: bool = False
+    ) -> bool:
         """Report the last round with its tests; say whether the run ends with it.
 
         Then, and where the next round has `failed`, the state is what it was after that round.

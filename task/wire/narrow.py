@@ -82,8 +82,9 @@ def widened(array: Array) -> Values:
     scale = np.frombuffer(data, _SCALE, 1)[0]
     if not (np.isfinite(scale) and scale >= 0):
         raise NotFinite("the scale of an array of int8 holds NaN or infinite values, or is negative")
-    steps = np.frombuffer(data, _BYTES, offset=_SCALE.itemsize).astype(np.float32)
-    return (steps * scale.astype(np.float32)).reshape(shape)
+    steps: Values = np.frombuffer(data, _BYTES, offset=_SCALE.itemsize).astype(np.float32).reshape(shape)
+    steps *= scale
+    return steps
 
 
 def whole(record: ArrayRecord) -> ArrayRecord:
