@@ -198,7 +198,15 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> De
     classes = () if regression else tuple(map(str, range(data.num_outputs)))
     # Bytes have been divided by 255 already.
     scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
-    return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes, scale=scale)
+    return Description(
+        "archive",
+        sum(n),
+        n[0],
+        shape=data.input_shape,
+        classes=classes,
+        scale=scale,
+        target_scale=scale_of(data.y_train[:, np.newaxis].astype(np.float32)) if regression else "",
+    )
 
 
 def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:
@@ -239,8 +247,6 @@ def find_files(data: Path | None) -> Files:
                 found[" and ".join(path.name for path in there)] = paths
     if not found:
         tables = sorted(inside(data, path) for path in data.iterdir() if path.is_file() and is_table(path))
-        # A README.txt describes data.
-        tables = [path for path in tables if not path.name.lower().startswith("readme")]
         if len(tables) == 1:
             return Files((tables[0],))
         found = {path.name: (path,) for path in tables}

@@ -104,8 +104,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
-    scale
-        Of an archive's inputs, coarsely: no figure of them is sent.
+    scale, target_scale
+        Of an archive's inputs, and of the values that are its targets, coarsely: no figure of them is sent.
     duplicates, near_duplicates
         Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
@@ -115,6 +115,8 @@ class Description:
         target was taken for values; None where the site's files are split already.
     notes
         What was detected of the file's form.
+    lacking
+        Columns that the run declares and the table does not have.
     """
 
     form: Literal["table", "archive", "images"]
@@ -126,12 +128,14 @@ class Description:
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     scale: Scale = ""
+    target_scale: Scale = ""
     duplicates: int = 0
     near_duplicates: int = 0
     groups: int = 0
     group: str = ""
     regression: bool | None = None
     notes: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return one line of strict JSON: figures that are not known are left out."""
@@ -146,7 +150,7 @@ class Description:
             for column in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="")
+        return replace(self, columns=columns, target=target, scale="", target_scale="")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -156,7 +160,7 @@ class Description:
             raise ValueError("a description with other entries")
         read["columns"] = tuple(ColumnSummary(**_read(column)) for column in read["columns"])
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "notes"):
+        for name in ("shape", "classes", "notes", "lacking"):
             read[name] = tuple(read[name])
         return cls(**read)
 
