@@ -307,9 +307,9 @@ PLANS = [
     ([288] * 20, FoldPlan(4, 72, 2)),
     ([500] * 20, FoldPlan(4, 100, 2)),
     ([100] * 20, FoldPlan(4, 25, 2)),
-    ([30] * 60, FoldPlan(3, 10, 5)),
+    ([30] * 60, FoldPlan(3, 10, 6)),
     ([90] * 5, FoldPlan(8, 11, 4)),
-    ([39] * 5, FoldPlan(3, 13, 4)),
+    ([39] * 5, FoldPlan(3, 13, 5)),
     # Half of the clients have enough: the smallest of these decides.
     ([10, 20, 48, 500], FoldPlan(8, 6, 4)),
     # Smaller clients than those near the median have folds of up to two smaller sizes, or none.

@@ -268,7 +268,7 @@ RATE, FINE_RATE = 0.02, 0.001
 
 Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
 """
-LEAST_PASSES = 150
+LEAST_PASSES = 180
 """Of a sample through the model and back, on all folds: few samples must be seen more often."""
 OF_LOCAL = 2.0
 """Passes on the folds for each one of a local training: in steps on whole folds, all folds side by side, two take
