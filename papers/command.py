@@ -54,7 +54,7 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
 
     same = shlex.join(["florets", "reproduce", *words])
     try:
-        if _choose(table, request, engine):
+        if _choose(table, request, engine, _progress(request.stored, caller)):
             table = finished_table(request, caller)
         _run(table, folder, request, engine)
     except KeyboardInterrupt:
@@ -157,11 +157,11 @@ def _show(table: Table, folder: Path, request: Request) -> int:
     return 1 if asked.states["failed"] or asked.states["refused"] else 0
 
 
-def _choose(table: Table, request: Request, engine: Engine) -> bool:
+def _choose(table: Table, request: Request, engine: Engine, known: Callable[[Cell], Progress]) -> bool:
     """Run the candidates of places whose settings are still to be chosen; return whether there were any."""
     undecided = [place for place in table.places if place.chosen is None and request.chooses(place)]
     cells = in_order([candidate for place in undecided for candidate in place.candidates])
-    waiting, texts = with_data([cell for cell in cells if progress_of(cell).state not in ("finished", "failed")])
+    waiting, texts = with_data([cell for cell in cells if known(cell).state not in ("finished", "failed")])
     for text in texts:
         say(f"florets: {text}", sys.stderr)
     for number, (cell, progress, seconds) in enumerate(run_cells(waiting, engine, request.n_jobs), start=1):

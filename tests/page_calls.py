@@ -86,6 +86,8 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] == "tune":
         tune_overrides(*read_words(arguments[1:]))
         return
+    if arguments and arguments[0] == "leaderboard":
+        arguments = ["reproduce", *arguments]
     if arguments and arguments[0] == "reproduce":
         words = [word for word in arguments[1:] if not word.startswith("-")]
         if words:

@@ -15,8 +15,9 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.papers import command
-from florets.papers.cells import Place
+from florets.papers.cells import Place, Progress, places
 from florets.papers.items import Line, read_item
+from florets.papers.plot import pictures as plot_pictures
 from florets.papers.plot import row_lines
 from florets.papers.store import CurveStore
 from florets.papers.table import Table
@@ -59,6 +60,26 @@ def curve(number: int, **values: float) -> dict[str, float | None]:
 
 def pictures(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.png"))
+
+
+def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
+    text = ITEM.replace("{kind: curves, measure: accuracy}", "{kind: ranks, measure: score}").replace(
+        ", leave_out: [fedavg]", ""
+    )
+    item.write_text(
+        text.replace("measures: [", "measures: [score, ").replace(
+            "columns:", "  local: {overrides: [k=4]}\ncolumns:\n  a: {overrides: [strategy=local]}"
+        )
+    )
+    read = read_item(item, "item")
+    some = [replace(place, seeds=1) for place in places(read, {}, item.parent)]
+    losses = {"clove": 0.1, "fedavg": 0.2, "a": 0.3}
+    found = {place.key: {0: Progress("finished", {"loss": losses[place.column.name]})} for place in some}
+    ((row, picture),) = plot_pictures(Table(read, some, found), lambda *_: ())
+    assert row is None
+    texts = [text.get_text() for text in picture.axes[0].texts]
+    # q(3) * sqrt(12 / 18) = 2.343 * 0.816
+    assert {"CLoVE  1.0", "FedAvg  2.0", "3.0  a", "critical difference 1.9"} <= set(texts)
 
 
 # Over rows
