@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError
+from florets.task.data.tables.description import MOST_GUESSED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -399,6 +400,8 @@ def agree_on_targets(
             both = f"{whose[kind]!r} are {_KINDS[kind]}, and those of {whose[others[0]]!r} {_KINDS[others[0]]}"
             raise ConfigError(f"clients: the targets of {both}; give all clients the same kind.")
     is_chosen = regression is not None
+    if regression is None and classes is None:
+        refuse_few_fractions({name: [part.y for part in own] for name, own in parts.items()})
     if regression is None:
         regression = "f" in whose and classes is None
     if regression:
@@ -434,6 +437,24 @@ def agree_on_targets(
     if len(every) < 2:
         raise ConfigError("clients: the targets of all clients are of one class; nothing can be learned.")
     return Targets(classes=names)
+
+
+def refuse_few_fractions(targets: Mapping[str, Sequence[NDArray[Any]]]) -> None:
+    """Refuse fractions at less than half of the clients where all others have the few integers that classes are."""
+    valued = {
+        name: count
+        for name, own in targets.items()
+        if (count := sum(int((y != np.floor(y)).sum()) for y in own if y.dtype.kind == "f"))
+    }
+    others = {value for name, own in targets.items() if name not in valued for y in own for value in y.tolist()}
+    if valued and 2 * len(valued) < len(targets) and 1 < len(others) <= MOST_GUESSED:
+        raise ConfigError(
+            [
+                f"clients: {name}: {count} of its {sum(map(len, targets[name]))} targets have fractions, and the "
+                f"other clients' targets are {len(others)} integers; correct them, or give regression=True."
+                for name, count in valued.items()
+            ]
+        )
 
 
 def _refuse_values(every: Collection[Any], count: int) -> None:

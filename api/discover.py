@@ -75,6 +75,20 @@ class Groups:
         p_value: float | None = self.evidence["p_value"]
         return p_value
 
+    @property
+    def is_sharp(self) -> bool:
+        """Whether the clients fall into groups, rather than differ by degrees."""
+        return bool(self.evidence["sharp"])
+
+    @property
+    def tree(self) -> dict[str, Any] | None:
+        """Groups within groups: a node's ``p_value``, ``height``, ``parts``; a leaf's ``clients``; None: one level.
+
+        `labels` are those of the groups that were found among all clients, at whichever level of the tree they are.
+        """
+        found: dict[str, Any] | None = self.evidence["tree"]
+        return found
+
     @cached_property
     def evidence(self) -> dict[str, Any]:
         """What was found, as the run's ``rounds.jsonl`` has it: verdict, scores of each k, similarity of clients."""

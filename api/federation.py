@@ -26,6 +26,7 @@ from florets.api.client_data import (
     is_series,
     is_torch_data,
     read_client,
+    refuse_few_fractions,
 )
 from florets.conf.compose import OWN_DATA
 from florets.conf.presets import preset_values
@@ -252,7 +253,15 @@ class Federation:
         columns = [part.frame[part.target] for own in self._tables.values() for part in own]
         if regression is None:
             # The pipeline sees it by itself where values are integers, once the clients have described their columns.
-            regression = all(column.dtype.kind in "iuf" for column in columns) and any(map(_has_fractions, columns))
+            is_numeric = all(column.dtype.kind in "iuf" for column in columns)
+            if is_numeric:
+                refuse_few_fractions(
+                    {
+                        name: [part.frame[part.target].dropna().to_numpy() for part in own]
+                        for name, own in self._tables.items()
+                    }
+                )
+            regression = is_numeric and any(map(_has_fractions, columns))
         return Targets(regression)
 
     def _folder_of(self, place: int) -> str:
@@ -342,9 +351,11 @@ def clients_of(
             raise ConfigError("clients: are given twice; leave out one of them.")
         experiment, keys = None, {**keys, "clients": first}
     if keys.get("clients") is None:
+        if "clients" in keys:
+            raise ConfigError(f"clients: is None; give {FORMS} for each client, or leave it out.")
         if alone := [name for name in _OF_CLIENTS if keys.get(name) is not None]:
             raise ConfigError([f"{name}: describes clients=, and none are given." for name in alone])
-        return experiment, {name: value for name, value in keys.items() if name != "clients"}, None
+        return experiment, dict(keys), None
     rest = {name: value for name, value in keys.items() if name not in ("clients", *_KEYS)}
     try:
         federation = _federation(keys, rest)

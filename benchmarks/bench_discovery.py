@@ -1,8 +1,8 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites or sampled, or ``rules``. ``--steps 16
---upload signs`` and the like change the recipe. CPU seconds on one thread.
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled, structure or ``rules``. ``--steps
+16 --upload signs`` and the like change the recipe. CPU seconds on one thread.
 """
 
 import argparse
@@ -18,9 +18,10 @@ from sklearn.metrics import silhouette_score
 
 from benchmarks.discovery_federations import TABLES, Cell, Recipe, federation, fold_changes, plan_of, sent
 from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
-from florets.strategies.core.folds import Groups, discover
+from florets.strategies.core.folds import Groups, centred_rows, discover
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.placement import unit_mean
+from florets.strategies.core.subgroups import Node, spread, tree_of
 
 
 def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:
@@ -125,13 +126,29 @@ def is_right(found: Groups, truth: np.ndarray) -> bool:
     return found.verdict == "groups" and found.k == number
 
 
+def structure(rows: np.ndarray, found: Groups, tested: np.ndarray, seed: int) -> str:
+    """Whether groups are sharp, and the tree of groups within groups."""
+    if found.verdict != "groups" or not (labels := canonical(found.labels[tested])).any():
+        return ""
+    rng = np.random.default_rng([seed, 5])
+    if not spread(centred_rows(rows[tested]), labels, rng).is_sharp:
+        return "not sharp"
+
+    def shown(node: Node) -> str:
+        return f"({' '.join(map(shown, node.parts))})" if node.parts else str(len(node.members))
+
+    tree = tree_of(rows, found.labels, found.p_value, 0.005, rng, tested)
+    return shown(tree) if tree.depth > 1 else "one level"
+
+
 def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permutations: int) -> None:
     print(f"{table}, {recipe}, seeds {first} to {first + seeds - 1}, {permutations} permutations")
     for name, cell in TABLES[table].items():
         if only and only not in name:
             continue
         begin = time.process_time()
-        right, agreement, known, p_values, answers = [], [], [], [], Counter()
+        right, agreement, known, p_values = [], [], [], []
+        answers, shapes = Counter(), Counter()
         for seed in range(first, first + seeds):
             rows, truth, tested = rows_of(cell, recipe, seed)
             # With no permutation the p value is 1: at a level of 1, only the choice of K is seen.
@@ -143,12 +160,13 @@ def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permuta
             given = discover(rows, len(set(truth.tolist())), rng=np.random.default_rng([seed, 4]))
             known.append(adjusted_rand_index(truth.tolist(), given.labels.tolist()))
             p_values.append(found.p_value)
+            shapes[structure(rows, found, tested, seed)] += 1
             answers[{"none": "none", "all_differ": "all"}.get(found.verdict, str(found.k))] += 1
         p = np.array(p_values)
         said = " ".join(f"{answer}:{count}" for answer, count in answers.most_common(6))
         print(
             f"{name:34} right {np.mean(right):6.3f}  ARI {np.mean(agreement):5.2f}  K given {np.mean(known):5.2f}  "
-            f"p<=.005 {np.mean(p <= 0.005):5.3f} p<=.05 {np.mean(p <= 0.05):5.3f}  {said}  "
+            f"p<=.005 {np.mean(p <= 0.005):5.3f} p<=.05 {np.mean(p <= 0.05):5.3f}  {said}  {dict(shapes)}  "
             f"{(time.process_time() - begin) / seeds:.2f} s",
             flush=True,
         )

@@ -6,7 +6,8 @@
 - ``own_settings``: a round alone, in blocks (`batch_clients=auto`) and as a bare loop over the clients, with the same
   arithmetic by PyTorch and nothing else, and no test: IFCA on its paper's rotated MNIST (10 full steps, here
   120 clients of 100 images; the paper has 2,400), CFL-GP's round without clustering, CLoVE on MNIST label
-  skew 1, with a small CNN and with ResNet-18 on CIFAR-10 (10 x 100 images), and on 1,000 digits clients.
+  skew 1, with a small CNN and with ResNet-18 on CIFAR-10 (10 x 100 images), and on 1,000 digits clients; FedAvg
+  with a CNN of 32 and 64 channels.
 - ``strategies``: a round of four strategies with test, on digits and on MNIST label skew 1.
 - ``growth``: a clustering round of CLoVE on digits in the number of clients, models and parameters.
 - ``memory``: the largest resident size of the command, one round of MNIST label skew 1.
@@ -35,6 +36,7 @@ IFCA = [
     "train.batch_size=100", "eval_every=1000",
 ]  # fmt: skip
 CFL_GP = ["experiment=cfl_gp/rotated_mnist", "strategy.period=1000", "eval_every=1000"]
+WIDE = "task.model_options.channels=[32,64]"
 CIFAR = [
     "experiment=paper/clove/cifar10_label_skew_1", "num_clients=10", "k=2",
     "task.partition_options.samples_per_client=100", "train.batch_size=100", "eval_every=1000",
@@ -66,7 +68,8 @@ def rounds(overrides: list[str], way: str, device: str = "cpu") -> dict[str, flo
     task, there = build_task(config), find_device(device)
     if way == "bare":
         return {"seconds": bare_round(config, task), "MB": peak()}
-    size, is_cuda = block_size(task.build_model(), there) if way == "auto" else 1, there.type == "cuda"
+    size = block_size(task.build_model(), there, task.input_shape) if way == "auto" else 1
+    is_cuda = there.type == "cuda"
 
     def all_done() -> float:
         torch.cuda.synchronize(there)
@@ -84,8 +87,8 @@ def bare_round(config: Any, task: Any) -> float:
 
     torch.set_num_threads(1)
     gradients = config.averaging == "gradients"
-    # What is asked for before training: IFCA and CLoVE the losses of all models, CFL-GP between clusterings nothing.
-    compared = 0 if config.strategy.name == "cfl_gp" else int(config.k)
+    # What is asked for before training: IFCA and CLoVE the losses of all models, the others nothing.
+    compared = int(config.k) if config.strategy.name in ("clove", "ifca") else 0
     module, states = task.build_model(), [task.build_model().state_dict() for _ in range(max(1, compared))]
     clients = [task.client(number) for number in range(config.num_clients)]
     times = []
@@ -187,6 +190,7 @@ def cases(name: str, data_dir: str, device: str) -> dict[str, tuple[Any, ...]]:
             "CFL-GP, no clustering": [*CFL_GP, data[0], "num_rounds=8"],
             "MNIST label skew 1": [*MNIST, *data],
             "small CNN, CIFAR-10": [*CIFAR, "task.model=cnn", *data],
+            "FedAvg, CNN [32, 64], CIFAR-10": [*CIFAR, "strategy=fedavg", "task.model=cnn", WIDE, *data],
             "ResNet-18, CIFAR-10": [*CIFAR, "task.model=resnet18", *data],
         }
     return {

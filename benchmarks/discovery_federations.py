@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from scipy.ndimage import rotate
 from torch import Tensor
 
 from florets.strategies.shared.fold_round import FoldPlan
@@ -34,6 +35,9 @@ class Kind:
         What is added to the labels, modulo 10; pairs of labels that trade places.
     classes
         Classes that there are, in equal shares; all, with the data's own shares, where empty.
+    angles, noise, brighter
+        Largest turn in degrees, each client's drawn uniformly from 0 on; standard deviation of what is added to each
+        pixel (from 0 to 1); what is added to all.
     """
 
     turns: int = 0
@@ -41,6 +45,9 @@ class Kind:
     shift: int = 0
     swaps: tuple[tuple[int, int], ...] = ()
     classes: tuple[int, ...] = ()
+    angles: float = 0.0
+    noise: float = 0.0
+    brighter: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,20 @@ SAMPLED = {
     }.items()
     for number in (20, 40, 60)
 }
+STRUCTURE = {
+    f"{name}, {samples}": Cell(groups, samples)
+    for name, groups in {
+        "20 angles": ((Kind(angles=90.0), 20),),
+        "40 angles": ((Kind(angles=90.0), 40),),
+        "2 rotations x swapped pair, 5 each": tuple(
+            (Kind(turns=turns, swaps=swaps), 5) for turns in (0, 2) for swaps in ((), ((0, 3),))
+        ),
+        "27 + 3 with a swapped pair": ((Kind(), 27), (Kind(swaps=((0, 3),)), 3)),
+        "noise of 0, 0.3, 0.8, 7 each": tuple((Kind(noise=noise), 7) for noise in (0.0, 0.3, 0.8)),
+        "10 + 10 brighter by 0.3": ((Kind(), 10), (Kind(brighter=0.3), 10)),
+    }.items()
+    for samples in (60, 100, 130)
+}
 TABLES = {
     "no_groups": NO_GROUPS,
     "groups": GROUPS,
@@ -158,6 +179,7 @@ TABLES = {
     "skewed": SKEWED,
     "few_sites": FEW_SITES,
     "sampled": SAMPLED,
+    "structure": STRUCTURE,
 }
 
 
@@ -226,6 +248,9 @@ def _client(kind: Kind, count: int, shares: np.ndarray | None, rng: np.random.Ge
     x = np.rot90(images[rows], kind.turns, axes=(1, 2))
     if kind.mirror:
         x = x[:, :, ::-1]
+    if kind.angles:
+        x = rotate(x, rng.uniform(0, kind.angles), axes=(1, 2), reshape=False, order=1)
+    x = x + kind.brighter + (kind.noise * rng.standard_normal(x.shape) if kind.noise else 0.0)
     names = np.arange(CLASSES)
     for a, b in kind.swaps:
         names[a], names[b] = b, a

@@ -256,10 +256,11 @@ def _trained(block: Sequence[_Asked], network: Network, shares: Sequence[Share])
         ]
     if linear and training.takes_full_steps(max(asked.samples for asked in block)):
         return linear_updates(linear, shares, loss, training)
-    if first.device.type == "cpu":
-        size = stack_size(first.module)
-    else:
-        size = device_stack_size(first.module, max((own.x for own in shares), key=len), training.batch_size)
+    largest = max((own.x for own in shares), key=len)
+    if first.device.type != "cpu":
+        size = device_stack_size(first.module, largest, training.batch_size)
+    elif (size := stack_size(network, first.module, largest, training.batch_size)) < 2:
+        return []
     return [
         result
         for begin in range(0, len(shares), size)

@@ -124,7 +124,7 @@ def _exit_code_of(given: Sequence[str]) -> int:
     """Do what the command line asks for, and return an exit code whatever happens."""
     try:
         with own_presets(given, Path.cwd()) as rest:
-            return _dispatch(rest)
+            return _dispatch(_with_files(rest))
     except ConfigError as error:
         _complain(str(error), "--debug" in given)
         return 2
@@ -140,6 +140,23 @@ def _exit_code_of(given: Sequence[str]) -> int:
         hint = "" if debug or one_run.is_foreseen(error) else " (--debug shows where)"
         _complain(f"the run failed: {one_run.explain(error)}{hint}", debug)
         return 1
+
+
+def _with_files(given: Sequence[str]) -> list[str]:
+    """Return the arguments with the overrides of each `@<file>` in its place; a key that is given as well wins."""
+    keys = {text.partition("=")[0] for text in given}
+    found: list[str] = []
+    for text in given:
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        try:
+            overrides = yaml.safe_load(Path(text[1:]).expanduser().read_text(encoding="utf-8"))["overrides"]
+            found += [one for one in overrides if one.partition("=")[0] not in keys]
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
+            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from error
+    return found
 
 
 def _dispatch(given: Sequence[str]) -> int:

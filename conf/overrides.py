@@ -103,7 +103,8 @@ def with_full_names(given: Sequence[Given], problems: list[str]) -> list[Given]:
     for entry in given:
         if name := SHORT.get(entry.key):
             # A column's name may look like a number.
-            entry = Given(name, entry.text.partition("=")[2].strip("'\""), entry.text)
+            value = entry.value if isinstance(entry.value, str) else entry.text.partition("=")[2]
+            entry = Given(name, value, entry.text)
         _add(entry, found, problems)
     return list(found.values())
 

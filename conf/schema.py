@@ -54,10 +54,9 @@ class Config(Experiment):
         "private Ray",
     )
     batch_clients: int | Literal["off", "auto"] = setting(
-        "off",
-        "clients whose work is computed at once, in process: models without dropout, batch normalisation and "
-        "convolutions of one's own, equal to rounding; "
-        "auto chooses",
+        "auto",
+        "clients whose work is computed at once, in process: auto where that is faster; at most a number; off: each "
+        "alone, equal to the bit on every engine. Blocks are equal to rounding; engine=flwr takes auto as off",
         least=1,
         note="off computes each client's work alone, auto chooses the number",
     )

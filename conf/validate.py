@@ -110,7 +110,7 @@ def _run(config: Config) -> Iterator[str]:
 
 def _engine(config: Config) -> Iterator[str]:
     engine, address, workers = config.engine, config.ray_address, config.workers
-    if engine == "flwr" and config.batch_clients != "off":
+    if engine == "flwr" and config.batch_clients not in ("off", "auto", 1):
         yield (
             f"batch_clients={config.batch_clients}: Flower sends each client its own messages; leave it out, or use "
             "engine=local."

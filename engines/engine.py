@@ -105,8 +105,12 @@ def _grid(config: Config) -> "Iterator[LocalGrid]":
     from florets.client_app.client import session
     from florets.engines.local_grid import LocalGrid
     from florets.engines.own_nodes import check_device, own_nodes
+    from florets.task.data.tables.declaration import unread_files
 
     nodes = own_nodes(config)
+    if nodes and not config.task.table.owner:
+        for name, remedy in unread_files(Path(config.data_dir)).items():
+            say(f"florets: {config.data_dir}: {name} is not read; {remedy}", sys.stderr)
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
     num_nodes = len(nodes) or config.num_clients

@@ -24,8 +24,6 @@ from florets.task.wire import kinds
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
 _CLIENT_APP_RAISED, _NODE_UNAVAILABLE = 2, 5
-_MANY_CLIENTS = 50
-"""From here on the seconds that blocks save are worth a line."""
 
 InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
 """Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
@@ -120,38 +118,26 @@ class LocalGrid(Grid):
             for node in range(num_nodes)
         }
 
-    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+    def prepare(self, config: Config, task: Task) -> Config:
         """Take a run's task and return what `choose_blocks` does; ConfigError where the engine cannot do that."""
         chosen = self.choose_blocks(config, task)
         self.share(task)
         return chosen
 
-    def choose_blocks(self, config: Config, task: Task) -> tuple[Config, str]:
-        """Compute as many clients' work together as `batch_clients` says; return the configuration and a line.
+    def choose_blocks(self, config: Config, task: Task) -> Config:
+        """Compute as many clients' work together as `batch_clients` says; return the configuration with the choice.
 
-        In the configuration the choice replaces `auto`: the results depend on it, and a resumed run must not choose
-        again. The line is for the screen, empty where there is nothing to say.
+        It replaces `auto`: the results depend on it, and a resumed run must not choose again.
         """
         asked = config.batch_clients
-        if asked == "off":
-            self.block_size = 1
-            # Only the process that computes needs to have the device.
-            if not (self.takes_blocks and config.num_clients >= _MANY_CLIENTS and _best_size(config, task) > 1):
-                return config, ""
-            # On a GPU nothing was measured, and nothing is promised.
-            gain = "faster" if find_device(config.device).type == "cpu" else "fewer calls of the GPU"
-            hint = "batch_clients=auto would compute the work of several clients at once"
-            return config, f"{hint}: {gain}, and equal to rounding"
-        if not self.takes_blocks:
+        if not self.takes_blocks and asked not in ("off", "auto"):
             raise ConfigError(
                 f"batch_clients={asked}: the ClientApp has mods, which handle each message by itself; leave it out."
             )
-        self.block_size = size = _best_size(config, task) if asked == "auto" else asked
-        chosen = replace(config, batch_clients="off" if size < 2 else size)
-        if asked != "auto":
-            return chosen, ""
-        why = "this model's work is done for each client alone" if size < 2 else f"up to {size} clients at once"
-        return chosen, f"batch_clients=auto: {why}"
+        if asked == "auto":
+            asked = _best_size(config, task) if self.takes_blocks else "off"
+        self.block_size = 1 if asked == "off" else asked
+        return replace(config, batch_clients="off" if self.block_size < 2 else self.block_size)
 
     def share(self, task: Task) -> None:
         """Let clients and server have one task, and so one data set in memory; before the first message."""

@@ -87,7 +87,7 @@ class WorkerGrid(LocalGrid):
         self._kept = KeptModels()
         self._arrived: dict[str, Message] = {}
 
-    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
+    def prepare(self, config: Config, task: Task) -> Config:
         """Take a run's task, as `LocalGrid.prepare`; workers that cannot start are the configuration's problem."""
         try:
             return super().prepare(config, task)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -90,9 +90,14 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         findings += _columns(key, site, site_level, varied)
         if key in taking_part:
             findings += _target(key, site)
+    # Of arrays no figures are sent.
+    told = {key: site.to_json() for key, site in sites.items() if site.form == "table"}
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _unscaled(sites)
+    findings += same_data(
+        [[key for key, text in told.items() if text == one] for one in dict.fromkeys(told.values())]
+    )
     findings += _unique(sites)
     findings += _rare(taking_part)
     findings += [
@@ -305,6 +310,12 @@ def _words(
     here, there = ", ".join(list(own.categories)[:4]), ", ".join(sorted(known)[:4])
     text = f"{name!r} shares no category with the other sites: ({here}) here, ({there}) there"
     return _warning(key, text, "Use the same words at all sites.")
+
+
+def same_data(groups: Iterable[Sequence[str]]) -> list[Finding]:
+    """Return a warning for each group of several sites, whose data are equal."""
+    remedy = "If one is a copy, remove it: it counts twice, and its records are tested on where they are trained on."
+    return [_warning("", f"{listed(keys)} have equal data", remedy) for keys in groups if len(keys) > 1]
 
 
 def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:

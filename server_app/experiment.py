@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -103,7 +104,7 @@ def _run(
     task = build_task(config, own.table)
     strategy, models, settings = build_checked(config, task)
     with refused():
-        config, block_line = _prepared(grid, config, task)
+        config = _prepared(grid, config, task)
     total = strategy.first_rounds + config.num_rounds
     if checkpoint is not None:
         _take_up(checkpoint, strategy, config, folder)
@@ -120,7 +121,7 @@ def _run(
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
-        for line in filter(None, (*own.lines, first_phase, block_line, _prolonged(config, checkpoint, parent))):
+        for line in filter(None, (*own.lines, first_phase, _prolonged(config, checkpoint, parent))):
             recorder.note(line)
         tracking.start(config, total, done_rounds)
         with run.explained_failures():
@@ -300,11 +301,11 @@ class _Run:
 class _OwnGrid(Protocol):
     """What the grids of Florets's own engines have in addition to Flower's methods."""
 
-    def prepare(self, config: Config, task: Task) -> tuple[Config, str]:
-        """Take a run's task; return the configuration with what the grid has chosen, and a line for the screen."""
+    def prepare(self, config: Config, task: Task) -> Config:
+        """Take a run's task; return the configuration with what the grid has chosen."""
 
 
-def _prepared(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
+def _prepared(grid: Grid, config: Config, task: Task) -> Config:
     """Let a grid of Florets's own engines take the task; on Flower's the keys of the others are refused."""
     if isinstance(grid, _OwnGrid):
         return grid.prepare(config, task)
@@ -314,11 +315,11 @@ def _prepared(grid: Grid, config: Config, task: Task) -> tuple[Config, str]:
     problems = [
         f"{name}={value}: needs the in-process engine; leave it out, or use engine=local."
         for name, value in asked.items()
-        if value not in (None, 1, "off")
+        if value not in (None, 1, "off", "auto") or (name, value) == ("workers", "auto")
     ]
     if problems:
         raise ConfigError(problems)
-    return config, ""
+    return replace(config, batch_clients="off")
 
 
 def _other_rate(config: Config) -> str:

@@ -1,11 +1,14 @@
 """Check of sites' data on this machine: their descriptions, problems with remedies, and a page."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
@@ -14,9 +17,11 @@ from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.reports.pages import Cell, Paged, render
 from florets.server_app.data_agreement import CHECK, DESCRIPTION, agreement, declaration_of, describe_here, lines
-from florets.server_app.data_findings import Finding, find
-from florets.task.data.own import holds_data
+from florets.server_app.data_findings import Finding, find, same_data
+from florets.task.data.own import find_files, holds_data
+from florets.task.data.samples import read_arrays
 from florets.task.data.tables.agreement import Agreed
+from florets.task.data.tables.declaration import unread_files
 from florets.task.data.tables.description import ColumnSummary, Description
 
 if TYPE_CHECKING:
@@ -182,6 +187,20 @@ class Check(Paged):
         return f"<florets.Check of {counted(len(self._sites), 'client')}: {kinds}; {self.page}>"
 
 
+def _equal_archives(nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]) -> list[list[str]]:
+    """Return the clients of each archive's content, which only this machine compares: no figure of it is sent."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        key = str(node["client-id"])
+        if key in sites and sites[key].form == "archive":
+            content = hashlib.sha256()
+            for path in find_files(Path(str(node["data-dir"]))).paths:
+                for array in read_arrays(path, ("x", "y")):
+                    content.update(np.ascontiguousarray(array))
+            found.setdefault(content.hexdigest(), []).append(key)
+    return list(found.values())
+
+
 def check(config: Config, data: Path, folder: Path) -> Check:
     """Describe each site's data in this process, and write the findings into a folder.
 
@@ -201,6 +220,14 @@ def check(config: Config, data: Path, folder: Path) -> Check:
             agreed = agreement(config, declaration_of(config), sites)
         except ConfigError as error:
             failed[""] = str(error).removesuffix(".")
-    result = Check(folder, sites, agreed, find(sites, agreed, failed))
+    findings = find(sites, agreed, failed)
+    more = same_data(_equal_archives(nodes, sites))
+    if not is_one and data.is_dir():
+        more += [
+            Finding("warning", "", f"{name} is not read", f"{remedy.capitalize()}.")
+            for name, remedy in unread_files(data).items()
+        ]
+    errors = [one for one in findings if one.level == "error"]
+    result = Check(folder, sites, agreed, [*errors, *more, *findings[len(errors) :]])
     result.save(data.name)
     return result

@@ -335,31 +335,46 @@ def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
     return Message(RecordDict({kinds.CONFIG: config, kinds.ARRAYS: models}), node, kinds.TRAIN)
 
 
-def test_the_choice_and_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_of_a_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert block_size(mlp((64,), 10, [64])) == 64
-    assert (block_size(mlp((784,), 10, [200])), stack_size(mlp((784,), 10, [200]))) == (16, 6)
+    assert block_size(mlp((784,), 10, [200])) == 16
     assert block_size(cnn((1, 28, 28), 10)) == 6
     assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
-    config = replace(compose(list(SMALL)), num_clients=60)
+    config = compose(list(SMALL))
     task, made = build_task(config), grid(7, 60)
-    assert made.choose_blocks(config, task)[1].startswith("batch_clients=auto would")
+    assert made.choose_blocks(replace(config, batch_clients="off"), task).batch_clients == "off"
     assert made.block_size == 1
-    assert not made.choose_blocks(replace(config, num_clients=12), task)[1]
-    assert made.choose_blocks(replace(config, batch_clients=9), task) == (replace(config, batch_clients=9), "")
-    assert made.block_size == 9
+    assert made.choose_blocks(replace(config, batch_clients=9), task).batch_clients == made.block_size == 9
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
-        chosen, line = made.choose_blocks(replace(config, batch_clients="auto", device=device), task)
         size = MOST_ON_DEVICE if gpu else block_size(task.build_model())
-        assert (chosen.batch_clients, line) == (size, f"batch_clients=auto: up to {size} clients at once")
-        hint = made.choose_blocks(replace(config, device=device), task)[1]
-        assert ("fewer calls of the GPU" in hint, "faster" in hint) == (gpu, not gpu)
+        assert made.choose_blocks(replace(config, device=device), task).batch_clients == made.block_size == size
 
 
-def test_other_engines_refuse_blocks(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="batch_clients=auto: Flower sends each client"):
-        compose([*SMALL, "batch_clients=auto", "engine=flwr"])
+@pytest.mark.parametrize(
+    ("module", "shape", "batch", "most"),
+    [
+        (mlp((784,), 10, [32]), (784,), 100, 41),
+        # Six would fit: one after the other is as fast.
+        (mlp((784,), 10, [200]), (784,), 100, 1),
+        (cnn((1, 28, 28), 10, [32, 64]), (1, 28, 28), 100, 6),
+        (cnn((3, 32, 32), 10, [32, 64]), (3, 32, 32), 100, 1),
+        (cnn((3, 32, 32), 10, [16, 32]), (3, 32, 32), 10, 6),
+    ],
+)
+def test_training_is_stacked_where_that_is_faster(
+    module: torch.nn.Module, shape: tuple[int, ...], batch: int, most: int
+) -> None:
+    network = network_of(module)
+    assert network is not None
+    assert stack_size(network, module, torch.zeros(100, *shape), batch) == most
+
+
+def test_other_engines_take_no_blocks(tmp_path: Path) -> None:
+    assert compose([*SMALL, "engine=flwr"]).batch_clients == "auto"
+    with pytest.raises(ConfigError, match="batch_clients=4: Flower sends each client"):
+        compose([*SMALL, "batch_clients=4", "engine=flwr"])
     with pytest.raises(ConfigError, match="batch_clients=0: must be"):
         compose([*SMALL, "batch_clients=0"])
     with pytest.raises(ConfigError, match="batch_clients=4: needs the in-process engine"):

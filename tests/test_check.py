@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import florets
 from florets.commands import main
 from florets.server_app.data_findings import find
 from florets.task.data.tables.description import Description
@@ -81,6 +82,39 @@ def test_a_site_that_cannot_take_part_makes_the_command_fail(tmp_path: Path) -> 
     (tmp_path / "sites" / "west" / "node.toml").write_text('rename = {serum_chol = "chol"}\n')
     (tmp_path / "sites" / "README.txt").write_text("Notes\n")
     assert check(tmp_path) == (0, [])
+
+
+def test_what_is_not_read_and_what_is_there_twice_are_warnings(tmp_path: Path) -> None:
+    for seed in range(3):
+        write(tmp_path / "sites", f"s{seed}", seed)
+    write(tmp_path / "sites", "copy", 0)
+    (tmp_path / "sites" / "east.xlsx").write_bytes(b"PK")
+    (tmp_path / "sites" / "west.csv").write_text("age,ill\n")
+    (tmp_path / "sites" / "README.txt").write_text("Notes\n")
+    code, findings = check(tmp_path)
+    assert code == 0
+    assert [f"{one['text']}. {one['remedy']}" for one in findings] == [
+        "east.xlsx is not read. Save it as .csv.",
+        "west.csv is not read. Move it into a folder of its own.",
+        "'copy', 's0' have equal data. If one is a copy, remove it: it counts twice, and its records are tested on "
+        "where they are trained on.",
+    ]
+
+
+def test_equal_arrays_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    clients = [(np.random.default_rng(seed).normal(size=(40, 2)), np.arange(40) % 2) for seed in (0, 1, 0)]
+    (text,) = florets.check(clients).findings["text"]
+    assert text == "'0', '2' have equal data"
+
+
+@pytest.mark.parametrize("key", ["drop", "id", "categorical", "columns"])
+def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path) -> None:
+    for seed in range(2):
+        write(tmp_path / "sites", f"s{seed}", seed)
+    code, findings = check(tmp_path, f"task.table.{key}=[ages]")
+    text = f"task.table.{key} names 'ages', and no site has such a column; correct it"
+    assert (code, findings[0]["text"]) == (1, text)
 
 
 def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

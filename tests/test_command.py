@@ -72,12 +72,22 @@ def test_alone_it_runs_the_quickstart_and_says_how_it_went_and_where(calls, caps
 def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/someone")
-    assert main(["results_dir=my results", "data_dir=~/data"]) == 0
+    assert main(["experiment=quickstart", "results_dir=my results", "data_dir=~/data"]) == 0
     config, overrides = calls[0]
     assert (config.results_dir, config.data_dir) == (str(tmp_path / "my results"), "/home/someone/data")
     # The folder's name is made from what was typed, so that it does not depend on the place.
-    assert overrides == ["results_dir=my results", "data_dir=~/data"]
+    assert overrides == ["experiment=quickstart", "results_dir=my results", "data_dir=~/data"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_folder_needs_data_that_read_it(calls, capsys):
+    for several in ([], ["-m"]):
+        assert main([*several, "data_dir=sites", "k=2"]) == 2
+        assert (
+            "data_dir=sites: has no effect on the quickstart's digits. Give target=<column>"
+            in capsys.readouterr().err
+        )
+    assert main(["data_dir=sites", "task.data=mnist"]) == 0
 
 
 def test_engine_flwr_goes_through_flower(monkeypatch):

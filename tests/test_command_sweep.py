@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from florets.commands.main import main
+from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.reports.summary import RunSummary
@@ -140,6 +141,11 @@ def test_a_choice_and_a_key_of_the_same_group_do_not_meet_in_hydra():
     jobs_of_it = list(expand(parsed))
     assert len(jobs_of_it) == 8
     assert jobs_of_it[1] == ["strategy=clove", "strategy.init=same", "task=mnist", "seed=1"]
+
+
+def test_a_column_keeps_its_blank_in_a_job():
+    for (text,) in expand(read_sweep(["target=Diagnosis Label,'400'"])):
+        assert compose([text]).task.table.target in ("Diagnosis Label", "400")
 
 
 def test_a_job_beside_others_is_quiet_and_tells_all_in_one_line(ran, tmp_path, capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florets.strategies.core import FloatArray
-from florets.strategies.core.folds import LEAST_GAIN, centred_rows
+from florets.strategies.core.folds import centred_rows
 from florets.strategies.core.subgroups import Node, spread, tree_of
 from tests.test_core_folds import planted, truth
 
@@ -20,7 +20,7 @@ def nested(seed: int, near: float = 1.0, each: int = 6, width: int = 60) -> Floa
 
 def tree(folds: FloatArray, labels: np.ndarray) -> Node:
     rng, everybody = np.random.default_rng(1), np.ones(len(folds), dtype=bool)
-    return tree_of(folds, labels, 0.01, 0.05, LEAST_GAIN, rng, everybody)
+    return tree_of(folds, labels, 0.01, 0.05, rng, everybody)
 
 
 def shape(node: Node) -> object:

@@ -220,6 +220,6 @@ def test_a_mod_that_clips_updates_clips_them() -> None:
 
 def test_clients_of_an_app_with_mods_are_not_computed_together() -> None:
     grid = LocalGrid(FloretsApp(mods=[message_size_mod]), 4, None, in_blocks)
-    with pytest.raises(ConfigError, match="batch_clients=auto: the ClientApp has mods"):
-        grid.choose_blocks(replace(CONFIG, batch_clients="auto"), TASK)
-    assert grid.choose_blocks(CONFIG, TASK) == (CONFIG, "")
+    with pytest.raises(ConfigError, match="batch_clients=4: the ClientApp has mods"):
+        grid.choose_blocks(replace(CONFIG, batch_clients=4), TASK)
+    assert grid.choose_blocks(replace(CONFIG, batch_clients="auto"), TASK).batch_clients == "off"

@@ -63,7 +63,7 @@ def assert_equal_ends(folder: Path, whole: Path) -> None:
 
 
 def test_a_simulation_that_was_killed_goes_on_and_ends_as_if_it_never_had_been(tmp_path: Path) -> None:
-    done = florets(*SETTINGS, f"results_dir={tmp_path / 'whole'}", "quiet=true")
+    done = florets(*SETTINGS, "batch_clients=off", f"results_dir={tmp_path / 'whole'}", "quiet=true")
     assert done.returncode == 0, done.stderr
     (marker,) = (tmp_path / "whole").rglob("rounds.jsonl")
     whole = marker.parent

@@ -77,7 +77,11 @@ def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path:
     folders = []
     for engine in ("local", "flwr"):
         hosts = "clients_per_node="
-        given = [one for one in f"strategy={settings}".split() if engine == "flwr" or not one.startswith(hosts)]
+        given = [
+            one
+            for one in f"batch_clients=off strategy={settings}".split()
+            if engine == "flwr" or not one.startswith(hosts)
+        ]
         done = florets(f"engine={engine}", *given, f"results_dir={tmp_path / engine}")
         assert done.returncode == 0, done.stdout + done.stderr
         (models,) = (tmp_path / engine).rglob("models.safetensors")

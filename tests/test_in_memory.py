@@ -117,6 +117,16 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         "the targets of '1' are names, and those of '0' integers; give all",
     ),
+    "one fraction": (
+        [(X, Y), (X, np.where(np.arange(20) == 7, 1.5, Y)), (X, Y)],
+        {},
+        "clients: 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
+    ),
+    "one fraction in a table": (
+        [pd.DataFrame({"a": X[:, 0], "ill": y}) for y in (Y, Y, Y + 0.5 * (np.arange(20) > 17))],
+        {"target": "ill"},
+        "clients: 2: 2 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
+    ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
@@ -283,6 +293,7 @@ def test_groups_have_the_clients_order_and_the_commands_result(
     assert found.p_value < 0.005
     assert f"group {found.labels[0]}: <h>, <f>, <d>, <b>" in found.text
     assert "&lt;h&gt;, &lt;f&gt;" in found._repr_html_()
+    assert (found.is_sharp, found.tree) == (True, None)
     figure = found.plot()
     assert sorted(label.get_text() for label in figure.axes[1].get_yticklabels()) == sorted(named)
     data_dir = next(path for path in (tmp_path / "results" / "federations").iterdir())
@@ -317,6 +328,7 @@ def test_a_check_says_what_the_command_says(
     [
         (None, {"data_dir": "x"}, "data_dir=x: clients= are the data already; leave one of them out."),
         ("quickstart", {}, "experiment=quickstart: names data, and clients= are others; leave it out"),
+        (None, {"clients": None}, "clients: is None; give (x, y) of arrays"),
         (None, {"clients": [OTHER]}, "clients: only '0' is given; give at least 2."),
         (None, {"clients": Federation([OTHER, OTHER]), "owner": "a"}, "owner: give it to Federation(...) itself."),
     ],

@@ -187,6 +187,7 @@ def test_prototypes_are_those_of_a_groups_own_clients() -> None:
         ("personal=ditto averaging=gradients", r"averaging=gradients: clients of personal=ditto send models"),
         ("personal=fedproto strategy.watch=8", r"strategy.watch: personal=fedproto begins once clusters are frozen"),
         ("personal=fedproto personal_options.head_layers=[1,3]", r"personal_options.head_layers=\[1,3\]: features"),
+        ("experiment=digits_autoencoder personal=intercept", r"neither; use personal=none"),
         ("strategy=cfl_gp personal=ditto strategy.quantise=round", r"strategy.quantise=round: clients of personal="),
         ("strategy=cfl_gp personal=fedproto strategy.stop_unchanged=0", r"begins once clustering has stopped"),
         ("strategy=oracle strategy.mode=true_start personal=ditto", r"personal=ditto: needs known groups"),

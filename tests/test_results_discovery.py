@@ -1,7 +1,7 @@
 """Evidence of a discovery in a run's folder and on the screen: the sentence, the picture, the warning."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from results_examples import CLIENTS, FOUND, evaluations, report
 
+from florets.reports.run_figures import evidence_figure
 from florets.reports.summary import RunSummary, last_evidence, round_line
 from florets.server_app.progress import describe
 from florets.server_app.recorder import Recorder
@@ -118,3 +119,16 @@ def test_without_scores_there_is_nothing_to_draw(tmp_path: Path) -> None:
     summary, page = finished(tmp_path / "run", Evidence("open", seen=3, needed=8))
     assert summary.discovery == "the search for groups waits until 8 clients have taken part (3 so far)"
     assert page.count("data:image/png") == 1
+
+
+@pytest.mark.pictures
+def test_groups_within_groups_are_drawn_with_the_p_value_of_each_division() -> None:
+    parts = [{"p_value": 0.5, "clients": [key]} for key in KEYS[:2]]
+    tree = {"p_value": 0.0025, "height": 2.0, "parts": [
+        {"p_value": 0.001, "height": 1.0, "parts": parts}, {"p_value": None, "clients": KEYS[2:]},
+    ]}  # fmt: skip
+    found = replace(Evidence.of(GROUPS, KEYS, False), tree=tree)
+    assert len(evidence_figure(asdict(replace(found, tree=None))).axes) == 3  # with the bar of colours
+    dendrogram = evidence_figure(asdict(found)).axes[2]
+    assert [label.get_text() for label in dendrogram.get_yticklabels()] == ["1 client", "1 client", "2 clients"]
+    assert {text.get_text() for text in dendrogram.texts} == {"p = 0.0025", "p = 0.001"}

@@ -93,7 +93,7 @@ def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tm
     (found,) = tmp_path.rglob("optimization_results.yaml")
     assert yaml.safe_load(found.read_text())["best_value"] == 0.9
     best = best_yaml(tmp_path)
-    assert best["overrides"] == "k=3 task.validation_fraction=0.2 measure=accuracy"
+    assert best["overrides"] == ["k=3", "task.validation_fraction=0.2", "measure=accuracy"]
     assert best["validation"]["mean"] == 0.9
     assert best["test"]["accuracy"]["mean"] == pytest.approx(0.3)
     last = capsys.readouterr().out.splitlines()[-1]
@@ -105,12 +105,15 @@ def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
     assert main(["tune", "k=2,3,4", "seed=0,1", "sampler=grid", "measure=accuracy"]) == 0
     best = best_yaml(tmp_path)
     # Held out where nothing was said of it, and no seed: the setting was run with two.
-    assert best["overrides"] == "k=3 measure=accuracy task.validation_fraction=0.2"
+    assert best["overrides"] == ["k=3", "measure=accuracy", "task.validation_fraction=0.2"]
     assert best["test"]["accuracy"] == {"mean": pytest.approx(0.305), "std": pytest.approx(0.01 / 2**0.5), "runs": 2}
     assert "Settings are chosen by validation data: task.validation_fraction=0.2." in capsys.readouterr().out
     # What is written is taken by the command.
-    assert main(best["overrides"].split()) == 0
-    assert (ran[-1].k, ran[-1].task.validation_fraction) == (3, 0.2)
+    (file,) = tmp_path.rglob("best.yaml")
+    assert main([f"@{file}", "k=4"]) == 0
+    assert (ran[-1].k, ran[-1].task.validation_fraction) == (4, 0.2)
+    assert main(["@nowhere/best.yaml"]) == 2
+    assert "@nowhere/best.yaml: cannot be used (No such file or directory)" in capsys.readouterr().err
 
 
 def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validation_none_is(
@@ -118,7 +121,7 @@ def test_a_setting_that_fails_with_one_seed_is_not_the_best_and_without_validati
 ):
     assert main(["-m", "k=2,3,5", "seed=0,1", HELD_OUT]) == 1
     # By the loss, which is to be low, k=2 is best; k=5 has no figure.
-    assert best_yaml(tmp_path)["overrides"] == "k=2 task.validation_fraction=0.2"
+    assert best_yaml(tmp_path)["overrides"] == ["k=2", "task.validation_fraction=0.2"]
     assert main(["-m", "k=2,3"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("Results of the sweep: ")
 

@@ -141,6 +141,8 @@ class Node:
 _SAME_LEVEL = 0.5
 """A division as far apart as this share of the squared distance above it is none of its own: of groups that differ
 alike, some are nearest by chance."""
+_LEAST_GAIN = 0.2
+"""See `folds.number_of_groups`: more than among all clients, as a group too few is divided one level further down."""
 _LEAST_TESTED = 4
 """Members of a group that is searched for groups: three cannot be two groups at such a level."""
 
@@ -150,15 +152,14 @@ def tree_of(
     labels: IntArray,
     p_value: float,
     level: float,
-    least_gain: float,
     rng: np.random.Generator,
     tested: BoolArray,
 ) -> Node:
     """Return the tree of groups `labels` (M,), K at least 2, that were found in rows `folds` (M, m, D) at `level`.
 
-    `p_value` is that of all clients, `tested` (M,) the clients of tests; `least_gain` as in `folds.discover`.
+    `p_value` is that of all clients, `tested` (M,) the clients of tests.
     """
-    search = _Search(folds, level, least_gain, rng, tested)
+    search = _Search(folds, level, rng, tested)
     return replace(search.above(np.arange(len(folds)), labels), p_value=p_value)
 
 
@@ -166,7 +167,6 @@ def tree_of(
 class _Search:
     folds: FloatArray
     level: float
-    least_gain: float
     rng: np.random.Generator
     tested: BoolArray
 
@@ -207,7 +207,7 @@ class _Search:
             rows,
             None,
             level=level,
-            least_gain=self.least_gain,
+            least_gain=_LEAST_GAIN,
             permutations=_most(level),
             rng=self.rng,
             tested=tested,

@@ -566,7 +566,7 @@ class FoldRound:
         )
         evidence = replace(Evidence.of(groups, keys, k is not None, level), near_duplicates=len(self.alike))
         if k is None and groups.verdict == "groups":
-            evidence = replace(evidence, **self._structure(folds, groups, keys, tested, level, least_gain, rng))
+            evidence = replace(evidence, **self._structure(folds, groups, keys, tested, level, rng))
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, groups.labels.tolist(), strict=True))
@@ -583,7 +583,6 @@ class FoldRound:
         keys: Sequence[str],
         tested: NDArray[np.bool_],
         level: float,
-        least_gain: float,
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """Return whether the groups found are sharp, and the tree of groups within groups."""
@@ -596,7 +595,7 @@ class FoldRound:
         # Of more clients than are searched the others have no place in a tree.
         if groups.sample is not None:
             return {}
-        tree = tree_of(folds, groups.labels, groups.p_value, level, least_gain, rng, tested)
+        tree = tree_of(folds, groups.labels, groups.p_value, level, rng, tested)
         return {"tree": _told(tree, keys)} if tree.depth > 1 else {}
 
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:

@@ -1,5 +1,6 @@
 """The best setting of a sweep, chosen by validation data and never by test data: `best.yaml` and the last line."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,12 @@ class Best:
 
     @property
     def command(self) -> str:
-        """The overrides as one text."""
-        return " ".join(f"{key}={value}" for key, value in self.overrides.items())
+        """The overrides as a shell takes them."""
+        return shlex.join(self._texts)
+
+    @property
+    def _texts(self) -> list[str]:
+        return [f"{key}={value}" for key, value in self.overrides.items()]
 
     @property
     def words(self) -> str:
@@ -59,7 +64,7 @@ class Best:
     def to_yaml(self) -> str:
         """Return the text of `best.yaml`."""
         content: dict[str, Any] = {
-            "overrides": self.command,
+            "overrides": self._texts,
             "validation": {"measure": self.measure, **_figures(self.validation)},
             "test": {name: _figures(spread) for name, spread in self.test.items()},
             "settings": self.settings,

@@ -239,8 +239,6 @@ def find_files(data: Path | None) -> Files:
                 found[" and ".join(path.name for path in there)] = paths
     if not found:
         tables = sorted(inside(data, path) for path in data.iterdir() if path.is_file() and is_table(path))
-        # A README.txt describes data.
-        tables = [path for path in tables if not path.name.lower().startswith("readme")]
         if len(tables) == 1:
             return Files((tables[0],))
         found = {path.name: (path,) for path in tables}

@@ -8,6 +8,7 @@ draws are moved there before the first step, and nothing is fetched before the l
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch.nn import Module
 
 from florets.task.client_data import Part
 from florets.task.training.loop import PlainOptimizer, clip_rows
-from florets.task.training.losses import CHUNK, Evaluated, per_sample_losses, targets_of
+from florets.task.training.losses import CHUNK, Evaluated, evaluated, loss_vector, per_sample_losses, targets_of
 from florets.task.training.modules import load, on_host, set_mode, torch_seed
 from florets.task.training.networks import Convolutions, Dense, Mapped, Network, network_of
 from florets.task.training.scores import Scores, scores_of
@@ -29,10 +30,19 @@ MULTIPLICATIONS, LEAST_ROWS = 5 * 10**7, 64
 """Of one product of dense layers: enough to hide what a call costs. Fewer samples than these make a slow product."""
 _CHUNK_OF_CONVOLUTIONS = 100
 
-MOST = 64
-"""Clients of one stack on a CPU: more gained under a tenth on any network that was measured."""
+MOST, LEAST = 64, 8
+"""Clients of one stack on a CPU: more gained under a tenth on any network that was measured.
+
+Of networks so large that fewer fit into the cache, stacks took up to 1.7 times as long as one client after the other.
+"""
 MOST_CONVOLUTIONS = 6
 """On MNIST's images 2 to 12 gain about as much, 25 less: the outputs of convolutions outgrow the cache."""
+_VALUES = 2**22
+"""Of all layers in one step of a stack of convolutions on several input channels: of more, it took up to 1.2 times as
+long. Those on one channel are so slow alone that any stack gains."""
+_SMALL, _FEW = 12_000, 100
+"""Values of a sample in a network of convolutions, and tested samples, up to which clients are compared and tested
+faster together: of more it took up to 1.4 times as long."""
 FULL_STEPS_STACK = 16
 """Clients of one `full_steps_update`, which holds no stack of first layers."""
 MOST_ON_DEVICE = 256
@@ -223,6 +233,8 @@ def joined_losses(
     is scratch, and `network_of` makes a network of it.
     """
     network = _network(module, parts)
+    if not _join(network, module, parts):
+        return np.stack([loss_vector(module, states, x, y, loss) for x, y in parts])
     if isinstance(network, Mapped):
         # Model by model is faster than mapped over the models.
         each = []
@@ -246,7 +258,10 @@ def joined_losses(
 def joined_tests(module: Module, state: Mapping[str, Tensor], parts: Sequence[Part], loss: str) -> list[Evaluated]:
     """Return the test of one model on each client's data; see `florets.task.training.losses.evaluated`."""
     load(module, state)
-    outputs_there, losses_there = _passed(module, _network(module, parts), state, parts, loss)
+    network = _network(module, parts)
+    if not _join(network, module, parts, _FEW):
+        return [evaluated(module, x, y, loss) for x, y in parts]
+    outputs_there, losses_there = _passed(module, network, state, parts, loss)
     # Of reconstructions there are no scores, and they are as large as the data.
     scored, classes = loss != "reconstruction", loss == "cross_entropy"
     outputs, losses, y = on_host(
@@ -268,6 +283,14 @@ def _network(module: Module, parts: Sequence[Part]) -> Network:
     network = network_of(module, parts[0][0][:3])
     assert network is not None
     return network
+
+
+def _join(network: Network, module: Module, parts: Sequence[Part], most: float = np.inf) -> bool:
+    """Say whether losses of several clients' data, at most so many samples of each, are faster taken together."""
+    x = max((own for own, _ in parts), key=len)
+    if x.device.type != "cpu" or not isinstance(network, Convolutions):
+        return True
+    return len(x) <= most and _values(module, x.shape[1:]) <= _SMALL
 
 
 def _samples_at_once(module: Module, models: int, parts: Sequence[Part], on_cpu: int) -> int:
@@ -346,11 +369,9 @@ def block_size(module: Module, device: torch.device | None = None, input_shape: 
         fit = DEVICE_MEMORY // (_BYTES_ON_DEVICE * max(1, _num_parameters(module)))
         able = network is not None and takes_blocks(device) and fit >= 2
         return min(MOST_ON_DEVICE, fit) if able else 1
-    if network is None or stack_size(module) < 2:
+    if network is None or (fit := _fitting(module)) < 2:
         return 1
-    if isinstance(network, Convolutions):
-        return min(MOST_CONVOLUTIONS, stack_size(module))
-    return max(FULL_STEPS_STACK, stack_size(module))
+    return min(MOST_CONVOLUTIONS, fit) if isinstance(network, Convolutions) else max(FULL_STEPS_STACK, min(MOST, fit))
 
 
 def takes_blocks(device: torch.device) -> bool:
@@ -358,9 +379,19 @@ def takes_blocks(device: torch.device) -> bool:
     return device.type != "mps"
 
 
-def stack_size(module: Module) -> int:
-    """Return the most clients of one stack on a CPU: all that it trains should stay in the processor's cache."""
-    return max(1, min(MOST, _MEMORY // (_BYTES * _num_parameters(module))))
+def stack_size(network: Network, module: Module, x: Tensor, batch_size: int) -> int:
+    """Return the most clients of one stack on a CPU; 1: one after the other is faster. See `device_stack_size`."""
+    fit = _fitting(module)
+    if not isinstance(network, Convolutions):
+        return min(MOST, fit) if fit >= LEAST else 1
+    if x.shape[1] > 1:
+        fit = min(fit, _VALUES // (min(batch_size, len(x)) * _values(module, x.shape[1:])))
+    return max(1, min(MOST_CONVOLUTIONS, fit))
+
+
+def _fitting(module: Module) -> int:
+    """Return of how many clients all that is trained stays in the processor's cache."""
+    return _MEMORY // (_BYTES * max(1, _num_parameters(module)))
 
 
 def device_stack_size(module: Module, x: Tensor, batch_size: int) -> int:
@@ -381,6 +412,16 @@ def device_samples(module: Module, models: int, shape: tuple[int, ...]) -> int:
 
 def _values(module: Module, shape: tuple[int, ...]) -> int:
     """Return how many values the layers of a module take and return for one sample of this shape."""
+    known = _counted.setdefault(module, {})
+    if shape not in known:
+        known[shape] = _count_values(module, shape)
+    return known[shape]
+
+
+_counted: "WeakKeyDictionary[Module, dict[tuple[int, ...], int]]" = WeakKeyDictionary()
+
+
+def _count_values(module: Module, shape: tuple[int, ...]) -> int:
     tensors: dict[int, Tensor] = {}
 
     def look(_: Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:

@@ -93,9 +93,9 @@ def _check(found: Description) -> None:
         raise ValueError("shape")
     if found.scale not in ("", "raw", "pixels") or (found.scale and found.form != "archive"):
         raise ValueError("scale")
-    if len(found.notes) > _MOST_NOTES:
+    if len(found.notes) > _MOST_NOTES or len(found.lacking) > MOST_COLUMNS:
         raise ValueError("notes")
-    for name in (*found.classes, *found.notes):
+    for name in (*found.classes, *found.notes, *found.lacking):
         _name(name)
 
 

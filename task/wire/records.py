@@ -237,6 +237,8 @@ _HEADER = re.compile(
 )
 _LONGEST_HEADER = 1024
 
+_IN_CACHE = 2**15
+"""Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
 _AT_ONCE = 2**18
 """Values of several vectors that are looked at together: a few megabytes."""
 
@@ -320,9 +322,12 @@ class PackedVector:
         """Add ``factor * self.unpacked()`` to `total` in place; no vector as long as that is made."""
         start = 0
         for part in self.parts:
-            # Entry by entry in float64, as it would be of the unpacked vector.
-            total[start : start + part.size] += np.multiply(part.ravel(), factor, dtype=np.float64)
-            start += part.size
+            values = part.ravel()
+            for begin in range(0, values.size, _IN_CACHE):
+                # Entry by entry in float64, as it would be of the unpacked vector.
+                some = values[begin : begin + _IN_CACHE]
+                total[start + begin : start + begin + some.size] += np.multiply(some, factor, dtype=np.float64)
+            start += values.size
 
 
 def largest_values(vectors: Sequence[PackedVector]) -> npt.NDArray[np.float64]:
@@ -507,7 +512,9 @@ def _are_finite(parts: Sequence[npt.NDArray[Any]]) -> bool:
 def write_array(values: npt.NDArray[Any]) -> Array:
     """Serialise an array: the bytes are those of Flower's own ``Array(values)``, in a quarter of the time."""
     dtype = _name(values.dtype)
-    return array(dtype, values.shape, _header(dtype, values.shape) + values.tobytes())
+    # One copy of a large array, where `tobytes` and the sum of two texts are three.
+    data = values.data if values.flags.c_contiguous and values.size else values.tobytes()
+    return array(dtype, values.shape, b"".join((_header(dtype, values.shape), data)))
 
 
 @lru_cache(maxsize=64)

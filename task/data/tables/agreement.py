@@ -285,6 +285,10 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     notes: list[str] = []
     warnings: list[str] = []
     left_out: dict[str, str] = {}
+    nowhere = set.intersection(*(set(site.lacking) for site in sites.values()))
+    for key in dict.fromkeys(declared.named.values()):
+        if wrong := [name for name in declared.named if name in nowhere and declared.named[name] == key]:
+            raise ValueError(f"task.table.{key} names {listed(wrong)}, and no site has such a column; correct it.")
     target = _target_name(sites, left_out)
     sites = {key: site for key, site in sites.items() if key not in left_out}
     columns, group, ids = _columns(declared, sites, left_out, notes, warnings)
@@ -366,10 +370,6 @@ def _columns(
     order = list(dict.fromkeys(name for columns in own.values() for name in columns))
     if declared.columns and declared.header:
         order = [name for name in declared.columns if name in counts]
-        if nowhere := [name for name in declared.columns if name not in counts and name != declared.target]:
-            raise ValueError(
-                f"task.table.columns names {listed(nowhere)}, and no site has such a column; correct it."
-            )
         common = order
     else:
         usual = {name for name in order if counts[name] * 2 > len(sites)}

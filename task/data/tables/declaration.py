@@ -3,7 +3,7 @@
 import difflib
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,6 +16,9 @@ NODE_FILE = "node.toml"
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
 """Ends of the names of files that are tables."""
+
+_OTHER_TABLES = (".xlsx", ".xls", ".xlsm", ".ods", ".parquet", ".feather", ".sav", ".dta", ".sas7bdat", ".rds")
+"""Ends of the names of files that are tables of forms which are not read."""
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 """Cells that stand for a missing value in every table."""
@@ -79,6 +82,18 @@ class Declaration(TableConfig):
         types = {**{name: entry.type for name, entry in known.items()}, **_MAPPINGS}
         return cls(**{name: _plain(f"task.table.{name}", types[name], value) for name, value in values.items()})
 
+    @property
+    def named(self) -> dict[str, str]:
+        """The columns that some sites at least must have, with the key that names each."""
+        keys: dict[str, Iterable[str]] = {
+            "drop": self.drop,
+            "id": self.id,
+            "categorical": self.categorical,
+            "units": self.units,
+            "columns": self.columns if self.header else (),
+        }
+        return {name: key for key, names in keys.items() for name in names}
+
     def inputs_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of a table's columns that may be inputs, in their order."""
         apart = {self.target, self.group, self.owner, *self.id, *self.drop}
@@ -136,8 +151,9 @@ SITE_KEYS = tuple(entry.name for entry in fields(Site))
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file is a table by the end of its name; hidden files are not."""
-    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".")
+    """Return whether a file is a table by the end of its name; hidden files and a README.txt are not."""
+    name = path.name.lower()
+    return name.endswith(SUFFIXES) and not name.startswith((".", "readme."))
 
 
 def name_of(table: Path) -> str:
@@ -150,6 +166,16 @@ def client_folders(root: Path) -> list[Path]:
     """Return the folders in a folder, or its tables where there are none: each is a client's data. No hidden ones."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     return folders or sorted(path for path in root.iterdir() if is_table(path))
+
+
+def unread_files(root: Path) -> dict[str, str]:
+    """Return the files in the folder of all clients that seem to be tables and are not read, each with the remedy."""
+    read = set(client_folders(root))
+    return {
+        path.name: "save it as .csv" if path.suffix.lower() in _OTHER_TABLES else "move it into a folder of its own"
+        for path in sorted(root.iterdir())
+        if path.is_file() and (path.suffix.lower() in _OTHER_TABLES or is_table(path)) and path not in read
+    }
 
 
 def site_file(data: Path) -> Path:

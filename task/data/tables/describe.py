@@ -138,6 +138,7 @@ def describe_table(
         near_duplicates=near - exact,
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
+        lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),
     )
 
 

@@ -115,6 +115,8 @@ class Description:
         target was taken for values; None where the site's files are split already.
     notes
         What was detected of the file's form.
+    lacking
+        Columns that the run declares and the table does not have.
     """
 
     form: Literal["table", "archive", "images"]
@@ -132,6 +134,7 @@ class Description:
     group: str = ""
     regression: bool | None = None
     notes: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return one line of strict JSON: figures that are not known are left out."""
@@ -156,7 +159,7 @@ class Description:
             raise ValueError("a description with other entries")
         read["columns"] = tuple(ColumnSummary(**_read(column)) for column in read["columns"])
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "notes"):
+        for name in ("shape", "classes", "notes", "lacking"):
             read[name] = tuple(read[name])
         return cls(**read)
 
