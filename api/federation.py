@@ -53,7 +53,7 @@ Labels = dict[str, str | bool | int | float]
 # Neither a device of Windows, nor with a blank at its end, nor the name of a client that cannot have its own.
 _FOLDER_NAME = re.compile(r"(?i)(?!(con|prn|aux|nul|com\d|lpt\d|client-\d+)$)\w([\w -]{0,79}\w)?", re.ASCII)
 # As `to_csv` writes it: nothing is left to be detected.
-_FORM = 'separator = ","\ndecimal = "."\n'
+_FORM = 'header = true\nseparator = ","\ndecimal = "."\n'
 
 
 class Federation:

@@ -33,8 +33,8 @@ from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
-from florets.task.wire.narrow import values_of
-from florets.task.wire.records import entries
+from florets.task.wire.narrow import whole
+from florets.task.wire.records import entries, view_array
 
 Config = Mapping[str, ConfigRecordValues]
 """A message's settings."""
@@ -45,6 +45,7 @@ _NUM_PARTITIONS = "num-partitions"
 _PARTITION_ID = "partition-id"
 _DATA_DIR = "data-dir"
 _NODES_PROCESS = "flwr-clientapp"
+_MOST_WHOLE = 4
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Session:
     _linear: LinearNames | None = None
     _stacked: tuple[ArrayRecord, LinearModels] | None = None
     _kept: tuple[str, ArrayRecord] | None = None
+    _whole: list[tuple[ArrayRecord, ArrayRecord]] = field(default_factory=list)
 
     def task(self, config: Config, context: Context) -> Task:
         """Return the task that the message describes, with the data folder that this node may use.
@@ -151,6 +153,15 @@ class Session:
             raise ValueError("this process no longer has the models of this round; was it restarted?")
         return self._kept[1]
 
+    def whole(self, record: ArrayRecord) -> ArrayRecord:
+        """Return a record with its narrow arrays as float32, see `wire.narrow`; the last few are kept."""
+        for known, found in self._whole:
+            if known is record:
+                return found
+        if (found := whole(record)) is not record:
+            self._whole = [*self._whole[1 - _MOST_WHOLE :], (record, found)]
+        return found
+
     def states(self, record: ArrayRecord) -> list[State]:
         """Return the models of a record as state dicts; unpacked once where clients are sent one record object."""
         if self._unpacked is None or self._unpacked[0] is not record:
@@ -175,7 +186,7 @@ class Session:
         for known, arrays in self._arrays:
             if known is record:
                 return arrays
-        read = {name: values_of(array).astype(np.float32, copy=False) for name, array in record.items()}
+        read = {name: view_array(array).astype(np.float32, copy=False) for name, array in record.items()}
         self._arrays = [*self._arrays[-1:], (record, read)]
         return read
 
@@ -189,7 +200,7 @@ class Session:
     def linear_models(self, record: ArrayRecord, names: LinearNames) -> LinearModels:
         """Return a record's linear models; unpacked once, as in `states`."""
         if self._stacked is None or self._stacked[0] is not record:
-            values = [{name: values_of(array) for name, array in model.items()} for model in bank.models(record)]
+            values = [{name: view_array(array) for name, array in model.items()} for model in bank.models(record)]
             self._stacked = (record, LinearModels.of(values, names))
         return self._stacked[1]
 
@@ -299,7 +310,7 @@ def device_of(config: Config, context: Context) -> torch.device:
 
 def _states(record: ArrayRecord) -> Iterator[State]:
     for arrays in bank.models(record):
-        yield {name: torch.from_numpy(values_of(array).copy()) for name, array in arrays.items()}
+        yield {name: torch.from_numpy(view_array(array).copy()) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -434,7 +445,7 @@ class Client:
         arrays = entries(self.content).get(record)
         if not isinstance(arrays, ArrayRecord):
             raise ValueError(f"the message has no {record!r}")
-        return arrays
+        return session.whole(arrays)
 
     def states(self, record: str = kinds.ARRAYS) -> list[State]:
         """Return the models of an array record as state dicts: one, or K in their order.

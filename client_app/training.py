@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -35,7 +35,7 @@ from florets.task.training.losses import (
     recorded,
 )
 from florets.task.training.modules import load, on_host, state_of
-from florets.task.training.settings import Training
+from florets.task.training.settings import Quantise, Training
 from florets.task.wire import is_stable, kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.records import Record, array_record, metric_record, record_dict, write_array
@@ -43,7 +43,6 @@ from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Upda
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
-Quantise = Literal["none", "round", "truncate"]
 Arrays = dict[str, NDArray[Any]]
 
 

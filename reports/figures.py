@@ -91,6 +91,8 @@ class Picture(Figure):
         with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
             # A client may be called by letters that no font of ours has: they are drawn as boxes.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            # Long names in a small figure leave no room for its axes: it is drawn without that layout.
+            warnings.filterwarnings("ignore", message="constrained_layout not applied")
             self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=metadata or None)
 
     def _repr_png_(self) -> bytes:

@@ -53,7 +53,8 @@ def main(grid: Grid, context: Context) -> None:
         else:
             config, folder, resume = read_run_config(context.run_config)
             check_own_clients(config)
-            if config.clients_per_node > 1:
+            # With the next round's training, a test is a part of the client's message, and their model is sent once.
+            if config.clients_per_node > 1 or config.eval == "before":
                 of = 0 if config.task.partition == OWN else config.num_clients
                 grid = ParcelGrid(grid, Hosting(config.clients_per_node, of))
             run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))

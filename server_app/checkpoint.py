@@ -274,6 +274,10 @@ class Checkpointing:
                 log.warning("the checkpoint of round %d could not be written: %s", self._last[0], error)
         return self.how_to_go_on()
 
+    def drop(self) -> None:
+        """Remove all checkpoints: the run cannot go on, and the same command may replace it."""
+        self._checkpoints.drop_after(0)
+
     def how_to_go_on(self) -> str:
         """Return how the run can go on from its last checkpoint."""
         if not self._every:

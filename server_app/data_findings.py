@@ -10,7 +10,7 @@ from typing import Literal
 from florets.reports.console import counted
 from florets.task.data.tables.agreement import Agreed
 from florets.task.data.tables.description import ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import listed, toml_key
+from florets.task.data.tables.names import NODE_FILE_WORDS, listed, toml_key
 from florets.task.data.tables.pooling import outlying
 
 Level = Literal["error", "warning", "note"]
@@ -167,7 +167,8 @@ def _columns(key: str, site: Description, site_level: Container[str], varied: Co
         if column.name in varied and column.known >= FEW_RECORDS and column.distinct == 1:
             how = "declare it"
             if column.quantiles:
-                how = f'in its node.toml: missing_in = {{{toml_key(column.name)} = ["{column.quantiles[1]:g}"]}}'
+                value = f'{toml_key(column.name)} = ["{column.quantiles[1]:g}"]'
+                how = f"say so in {NODE_FILE_WORDS}: missing_in = {{{value}}}"
             text = f"{column.name!r} has one value in all records"
             yield _warning(key, text, f"If it stands for a missing value, {how}.")
 
@@ -220,7 +221,7 @@ def _compared(
             yield _warning(
                 "",
                 f"{name!r} differs between sites as with another unit or code: {_sides(columns, scaled)}",
-                "Agree on one unit or code; who has another unit says so in its node.toml, scale = {...}.",
+                f"Agree on one unit or code; who has another unit says so in {NODE_FILE_WORDS}: scale = {{...}}.",
             )
         else:
             yield from scaled
@@ -254,9 +255,9 @@ def _scale(
     if scaled and (apart or _is_far(middle, [one[1] for one in rest])):
         factor = 1 / ratio
         shown, unit = _named_factor(factor)
-        remedy = f"In its node.toml: scale = {{{toml_key(name)} = {shown}}}, if that is why{unit}."
+        remedy = f"If that is why{unit}, in {NODE_FILE_WORDS}: scale = {{{toml_key(name)} = {shown}}}."
         if not shown:
-            remedy = f"Compare units; its node.toml can say scale = {{{toml_key(name)} = <factor>}}."
+            remedy = f"Compare units; in {NODE_FILE_WORDS}: scale = {{{toml_key(name)} = <factor>}}."
         return _warning(
             key,
             f"{name!r} is about {_times(ratio)} the other sites' (medians {middle:.3g} and {middles:.3g}), as in "
@@ -320,20 +321,29 @@ def same_data(groups: Iterable[Sequence[str]]) -> list[Finding]:
 
 def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
     """Yield a warning where arrays are far from a standard scale: tables are standardised, arrays are not."""
-    for scale, text, remedy in (
+    for name, scale, text, remedy in (
         (
+            "scale",
             "raw",
             "the arrays' inputs are far from a standard scale, from which many models learn badly",
             "Standardise them, by the same numbers at all sites, or give data frames or tables, which are "
             "standardised. A model that scales its inputs itself, or takes them as indices, needs neither.",
         ),
         (
+            "target_scale",
+            "raw",
+            "the arrays' targets are far from a standard scale, from which training often diverges",
+            "Standardise them, by the same numbers at all sites, or give data frames or tables, whose targets are "
+            "standardised.",
+        ),
+        (
+            "scale",
             "pixels",
             "the arrays' inputs look like pixels of 0 to 255, from which many models learn badly",
             "Give them as uint8, which becomes 0 to 1, or divide them by 255.",
         ),
     ):
-        keys = [key for key, site in sites.items() if site.scale == scale]
+        keys = [key for key, site in sites.items() if getattr(site, name) == scale]
         if keys:
             where = "" if len(keys) == len(sites) else f" ({listed(keys)})"
             yield _warning("", f"{text}{where}", remedy)

@@ -275,6 +275,7 @@ class _Run:
             yield
         except TrainingDiverged as error:
             # Nothing to go on from: the last checkpoint's models are about to diverge.
+            self._checkpointing.drop()
             raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from error
         except FederationError as error:
             raise FederationError(f"{error}. {self._checkpointing.last()}") from error
@@ -325,10 +326,11 @@ def _prepared(grid: Grid, config: Config, task: Task) -> Config:
 def _other_rate(config: Config) -> str:
     """Return what to do about training that has diverged."""
     rate = config.train.learning_rate
+    what = "inputs" if config.task.loss == "cross_entropy" else "inputs or targets"
     return (
         f"Training has diverged, most likely because the learning rate ({rate:g}) is too high: start again with "
-        f"train.learning_rate={rate / 3:.2g}, and lower it further if need be; inputs of a large scale should be "
-        "standardised"
+        f"train.learning_rate={rate / 3:.2g}, and lower it further if need be; {what} of a large scale "
+        "should be standardised"
     )
 
 

@@ -160,7 +160,9 @@ def test_the_table_of_sites_has_gains_with_intervals_of_their_own_records() -> N
 def test_nothing_useful_is_said_first_with_what_was_tried() -> None:
     evidence = Evidence(tried=("class weights", "more rounds"), unscaled=True)
     said = words(given(NONE, evidence, fedavg=[0.5] * 5, local=[0.5] * 5))
-    assert said.answer.startswith("Nothing to advise yet: no method is better than the constant answer. 5 sites")
+    assert said.answer.startswith(
+        "Nothing to advise yet: no method is better than the constant answer beyond chance. 5 sites"
+    )
     figures, tried, scale, _ = said.reasons[:4]
     assert "reaches accuracy 50.0 %; the constant answer reaches 50.0 %" in figures
     assert tried == "Also tried, without success: class weights, more rounds."

@@ -47,7 +47,7 @@ def test_clean_sites_of_other_sizes_and_shares_have_no_findings(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}, "In its node.toml: scale = {chol = 38.67}"),
+        (lambda t: {**t, "chol": (t["chol"] / 38.67).round(2)}, "<its name>.toml): scale = {chol = 38.67}"),
         (lambda t: {**t, "ill": np.ones_like(t["ill"])}, "has only one class (1)"),
         (lambda t: {**t, "sex": np.where(t["sex"] == "F", "w", "m")}, "shares no category with the other sites"),
         (lambda t: {**t, "age": np.zeros_like(t["age"])}, 'missing_in = {age = ["0"]}'),
@@ -79,6 +79,10 @@ def test_a_site_that_cannot_take_part_makes_the_command_fail(tmp_path: Path) -> 
     code, findings = check(tmp_path)
     assert code == 1
     assert 'rename = {serum_chol = "chol"}' in said(findings, "error")["west"]
+    # Columns that the other sites have too are no other name of it.
+    (tmp_path / "sites" / "west" / "node.toml").write_text('drop = ["serum_chol"]\n')
+    said_then = said(check(tmp_path)[1], "error")["west"]
+    assert "lacks 'chol'. Add it, or do without it at all sites, task.table.drop" in said_then
     (tmp_path / "sites" / "west" / "node.toml").write_text('rename = {serum_chol = "chol"}\n')
     (tmp_path / "sites" / "README.txt").write_text("Notes\n")
     assert check(tmp_path) == (0, [])
@@ -137,6 +141,9 @@ def test_arrays_far_from_a_standard_scale_are_a_warning_with_its_remedy() -> Non
     plain = Description("archive", 90, 80, shape=(3,), classes=("0", "1"))
     raw = Description("archive", 90, 80, shape=(3,), classes=("0", "1"), scale="raw")
     assert find({"a": plain, "b": plain}, None, {}) == []
+    values = Description("archive", 90, 80, shape=(3,), target_scale="raw")
+    (of_targets,) = find({"a": values}, None, {})
+    assert of_targets.text.startswith("the arrays' targets are far from a standard scale")
     (some,) = find({"a": plain, "b": raw}, None, {})
     assert (some.level, some.text.endswith("('b')")) == ("warning", True)
     assert some.remedy.startswith("Standardise them, by the same numbers at all sites")

@@ -364,6 +364,14 @@ def test_arrays_are_read_and_mixtures_are_mixed(tmp_path: Path, monkeypatch: pyt
     torch.save(x[:, :5], tmp_path / "short.pt")
     with pytest.raises(ValueError, match="but the models take"):
         shipped["read_inputs"](str(tmp_path / "short.pt"), "s")
+    for given, text in (
+        ([], "^usage: .* there are s, model_0, model_1$"),
+        (["model_9", "x"], "^model_9: there is no"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["predict.py", *given])
+        with pytest.raises(SystemExit, match=text):
+            runpy.run_path(str(tmp_path / "predict.py"), run_name="__main__")
+        monkeypatch.delitem(sys.modules, "preprocess")
     np.savez(tmp_path / "other.npz", z=x.numpy())
     (tmp_path / "broken.pt").write_bytes(b"no zip")
     for name in ("other.npz", "broken.pt"):

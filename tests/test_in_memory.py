@@ -17,6 +17,7 @@ from florets.api.federation import Federation
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.engines import engine
+from florets.strategies.base.federation import TrainingDiverged
 from florets.task.data.own import own
 
 RNG = np.random.default_rng(0)
@@ -336,6 +337,19 @@ def test_a_check_says_what_the_command_says(
 def test_data_are_said_once(first: str | None, keys: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(text)):
         florets.run(first, **{"clients": [OTHER, OTHER], **keys})
+
+
+def test_a_run_that_diverged_names_the_targets_and_may_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clients = [(x, 3e4 * x[:, 0] + 0.5) for x in INPUTS]
+    keys = {**SHORT, "strategy": "fedavg", "checkpoint_every": 1, "train.optimizer": "sgd", "num_rounds": 6}
+    for _ in range(2):
+        with pytest.raises(
+            TrainingDiverged, match=r"round 2 .* inputs or targets of a large scale should be standard"
+        ):
+            florets.run(clients, **keys, **{"train.learning_rate": 0.01})
 
 
 INPUTS = [RNG.normal(size=(60, 4)).astype(np.float32) for _ in range(4)]

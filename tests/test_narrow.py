@@ -14,7 +14,7 @@ from florets.engines.local_grid import LocalGrid
 from florets.engines.messages import pickled, unpickled
 from florets.server_app.build import build_task
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.narrow import Narrowing, is_narrow, narrow, narrow_reply, values_of, widen_reply, widened
+from florets.task.wire.narrow import Narrowing, is_narrow, narrow, narrow_reply, whole, widen_reply, widened
 from florets.task.wire.records import write_array
 from tests.grid_runs import run_on
 
@@ -98,13 +98,15 @@ def test_a_forged_array_is_refused(array: Array, rule: str) -> None:
 def test_the_servers_own_model_gets_the_change_from_what_the_client_was_sent() -> None:
     server = ArrayRecord({"w": write_array(VALUES), "seen": write_array(np.array([5]))})
     sent = Narrowing("int8", ["w"]).record(server)
-    trained = values_of(sent["w"]) + np.float32(0.25)
+    came = whole(sent)
+    assert whole(came) is came
+    trained = came["w"].numpy() + np.float32(0.25)
     reply = content(w=write_array(trained), seen=write_array(np.array([6])))
-    up = narrow_reply(reply, kinds.TRAIN, INT8, {kinds.ARRAYS: sent}, rng())
-    whole = widen_reply(up, kinds.TRAIN, INT8, {kinds.ARRAYS: server}).array_records[kinds.ARRAYS]
+    up = narrow_reply(reply, kinds.TRAIN, INT8, {kinds.ARRAYS: came}, rng())
+    found = widen_reply(up, kinds.TRAIN, INT8, {kinds.ARRAYS: server}).array_records[kinds.ARRAYS]
     # A change that is equal everywhere is its scale, 127 times; what the way down lost is not in it.
-    np.testing.assert_allclose(whole["w"].numpy(), VALUES + np.float32(0.25), atol=1e-6)
-    assert whole["seen"].numpy() == [6]
+    np.testing.assert_allclose(found["w"].numpy(), VALUES + np.float32(0.25), atol=1e-6)
+    assert found["seen"].numpy() == [6]
 
 
 def test_a_change_counts_from_the_chosen_model_and_a_gradient_from_nothing() -> None:
@@ -115,8 +117,8 @@ def test_a_change_counts_from_the_chosen_model_and_a_gradient_from_nothing() -> 
     ):
         up = narrow_reply(content(w=write_array(start + 1)), kind, config, {kinds.ARRAYS: models}, rng())
         assert is_narrow(up.array_records[kinds.ARRAYS]["w"])
-        whole = widen_reply(up, kind, config, {kinds.ARRAYS: models})
-        np.testing.assert_allclose(whole.array_records[kinds.ARRAYS]["w"].numpy(), start + 1, atol=1e-6)
+        found = widen_reply(up, kind, config, {kinds.ARRAYS: models})
+        np.testing.assert_allclose(found.array_records[kinds.ARRAYS]["w"].numpy(), start + 1, atol=1e-6)
 
 
 def test_what_was_not_sent_stays_whole_and_no_change_of_it_is_taken() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
@@ -14,6 +15,7 @@ from florets.conf.schema import Config
 from florets.engines import engine
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
+from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
 from florets.strategies.base.federation import Federation, WrongNodeCount
 from florets.task.wire import MalformedMessage, bank, kinds
@@ -157,6 +159,23 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     (tmp_path / "ward-c").symlink_to("/")
     with pytest.raises(ValueError, match="a link points outside"):
         clients_of(context, Hosting(5))
+
+
+def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path) -> None:
+    draw, nodes = np.random.default_rng(0), []
+    for hospital, wards in (("north", ("a", "b")), ("south", ("a",))):
+        for ward in wards:
+            (tmp_path / hospital / ward).mkdir(parents=True)
+            x, y = draw.integers(0, 256, (30, 1, 8, 8), dtype=np.uint8), np.arange(30) % 10
+            np.savez(tmp_path / hospital / ward / "data.npz", x=x, y=y)
+        nodes.append({"data-dir": str(tmp_path / hospital), "clients-in-folders": True, "client-id": hospital})
+    config = compose(
+        ["experiment=own_digits", f"data_dir={tmp_path}", "num_rounds=2", "min_clients=3", "quiet=true", "k=1"]
+    )
+    grid = ParcelGrid(LocalGrid(app, 2, nodes), Hosting(2))
+    run_experiment(grid, config, tmp_path / "run")
+    rows = (tmp_path / "run" / "clients.csv").read_text().splitlines()[1:]
+    assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south"]
 
 
 def test_engines_without_nodes_refuse_hosts(tmp_path: Path) -> None:

@@ -110,6 +110,10 @@ def test_one_client_that_lies_about_its_losses_does_not_choose_the_start() -> No
     benign, lied = judged({}), judged({(kinds.LOSSES, 3, 4): huge})
     assert benign[0][0] - 10 < lied[0][0] <= 0
     assert lied[1] == pytest.approx(benign[1])
+    # CLoVE's own key says who is an outlier, here nobody.
+    every = CLoVE(restarts=2, restart_rounds=2, first_round="random", seed=3, outlier_loss=None)
+    clients = FakeClients([0.0, 1.0, 9.0, 10.0, 10.0], faults={(kinds.LOSSES, 3, 4): huge})
+    assert not play(every, clients, 3, 4.0, 6.0)[2].rejected
 
 
 @pytest.mark.parametrize(

@@ -213,21 +213,28 @@ def joined(parts: Sequence[Replies[T]]) -> Replies[T]:
 
 
 def send(
-    grid: Grid, messages: list[Message], patience: Patience, name_of: Callable[[int], str] = "node {}".format
+    grid: Grid,
+    messages: Sequence[Message],
+    patience: Patience,
+    name_of: Callable[[int], str] = "node {}".format,
+    beside: Sequence[Message] = (),
 ) -> list[Message]:
     """Send messages and return the replies that arrive while `patience` lasts; log once a minute who is late.
+
+    Replies to those `beside` are waited for as well, and do not count towards the quorum.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
     """
 
     def late() -> str:
-        nodes = [m.metadata.dst_node_id for m in messages if m.metadata.message_id in waiting]
-        return f"{len(waiting)} of {len(messages)} clients: {named([name_of(node) for node in nodes])}"
+        nodes = [m.metadata.dst_node_id for m in (*messages, *beside) if m.metadata.message_id in waiting]
+        return f"{len(waiting)} of {len(messages) + len(beside)} clients: {named([name_of(node) for node in nodes])}"
 
     wait = Waiting()
     rest = getattr(grid, "wait_for_replies", time.sleep)
-    waiting = {message_id for message_id in grid.push_messages(messages) if message_id}
+    waiting = {message_id for message_id in grid.push_messages([*messages, *beside]) if message_id}
+    needed = waiting - {message.metadata.message_id for message in beside}
     answered = 0
     replies: list[Message] = []
     deadline = time.monotonic() + patience.timeout
@@ -239,7 +246,7 @@ def send(
         if not in_grace:
             # Second replies to a message and strangers' are no answers; `sort_replies` says so of each.
             valid = {reply.metadata.reply_to_message_id for reply in arrived if reply.has_content()}
-            answered += len(waiting & valid)
+            answered += len(waiting & valid & needed)
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not in_grace and answered >= patience.needed(len(messages)):
             in_grace = True

@@ -1,6 +1,7 @@
 """`Algorithm`: what an algorithm says about itself; `Strategy`: the Flower Strategy that runs it, round by round."""
 
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -193,6 +194,18 @@ class Earlier:
 NOTHING = Earlier()
 
 
+@dataclass
+class Untested(Generic[M]):
+    """A round whose models the next one's exchange tests, as it was at its end; `replies` None: nobody was asked."""
+
+    report: RoundReport
+    arrays: ArrayRecord
+    state: M
+    context: Round
+    tests: Plan[TestResult]
+    replies: list[Message] | None = None
+
+
 class Strategy(Algorithm[S, M], FlowerStrategy):
     """One model per cluster of clients; subclasses decide in `plan` who trains which.
 
@@ -279,6 +292,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
+        self._untested: Untested[M] | None = None
 
     @property
     def evaluations(self) -> dict[str, Evaluation]:
@@ -468,20 +482,59 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             return result
         for server_round in range(earlier.rounds + 1, last + 1):
             # 1. Train: the strategy may ask clients first, inside configure_train.
-            arrays, train_metrics = self._train(grid, result.arrays, server_round, train_config)
+            try:
+                arrays, train_metrics = self._train(grid, result.arrays, server_round, train_config)
+            except FederationError:
+                self._report_untested(grid, result, on_round, failed=True)
+                raise
+            if self._report_untested(grid, result, on_round):
+                break
             result.arrays = result.arrays if arrays is None else arrays
             if train_metrics is not None:
                 result.train_metrics_clientapp[server_round] = train_metrics
             # 2. Test the new models, where it is due.
-            with self.context.meter.part("evaluate"):
-                self._evaluate_on_clients(grid, result, server_round, evaluate_config)
+            tests = self._evaluate_on_clients(grid, result, server_round, evaluate_config)
             _evaluate_on_server(result, server_round, evaluate_fn)
             # 3. Report; whoever watches may end the run.
             report = self.close_round(server_round)
-            if on_round and on_round(report, result.arrays):
+            if tests is not None:
+                state = snapshot(self.state)
+                self._untested = Untested(report, result.arrays, state, self.context, tests)
+            elif on_round and on_round(report, result.arrays):
                 self._evaluate_at_end(grid, result, server_round, evaluate_config)
                 break
         return result
+
+    def _report_untested(
+        self, grid: Grid, result: Result, on_round: RoundObserver | None, failed: bool = False
+    ) -> bool:
+        """Report the last round with its tests; say whether the run ends with it.
+
+        Then, and where the next round has `failed`, the state is what it was after that round.
+        """
+        untested, self._untested = self._untested, None
+        if untested is None:
+            return False
+        last, now = untested.report.server_round, (self.state, self._context)
+        if untested.replies is None:
+            untested.replies = send(grid, _sent_now(untested.tests), untested.context.patience)
+        self.state, self._context, self._tests = untested.state, untested.context, untested.tests
+        self.federation.begin_round(last)
+        metrics = self.aggregate_evaluate(last, untested.replies)
+        if metrics is not None:
+            result.evaluate_metrics_clientapp[last] = metrics
+        report = replace(
+            untested.report,
+            evaluations=dict(self.evaluations),
+            confusions=dict(self.state.confusions),
+            replies=dict(self.context.meter.replies),
+        )
+        if (on_round and on_round(report, untested.arrays)) or failed:
+            result.arrays = untested.arrays
+            return True
+        self.state, self._context = now
+        self.federation.begin_round(self.context.server_round)
+        return False
 
     def _train(
         self, grid: Grid, arrays: ArrayRecord, server_round: int, config: ConfigRecord
@@ -504,12 +557,19 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             self.last_round = server_round
             self._evaluate_on_clients(grid, result, server_round, config)
 
-    def _evaluate_on_clients(self, grid: Grid, result: Result, server_round: int, config: ConfigRecord) -> None:
-        messages = self.configure_evaluate(server_round, result.arrays, config, grid)
-        replies = send(grid, messages, self.context.patience, self.context.name_of)
-        metrics = self.aggregate_evaluate(server_round, replies)
-        if metrics is not None:
-            result.evaluate_metrics_clientapp[server_round] = metrics
+    def _evaluate_on_clients(
+        self, grid: Grid, result: Result, server_round: int, config: ConfigRecord
+    ) -> Plan[TestResult] | None:
+        """Test the round's models where it is due, or return the tests that the next round's exchange is to ask."""
+        with self.context.meter.part("evaluate"):
+            messages = self.configure_evaluate(server_round, result.arrays, config, grid)
+            if messages and self.run.eval == "before" and server_round != self.last_round:
+                return self._tests
+            replies = send(grid, messages, self.context.patience, self.context.name_of)
+            metrics = self.aggregate_evaluate(server_round, replies)
+            if metrics is not None:
+                result.evaluate_metrics_clientapp[server_round] = metrics
+            return None
 
     def attempt(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -524,8 +584,15 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         before, last = snapshot(self.state), self._context
         try:
             messages = self.configure_train(server_round, arrays, config, grid)
+            untested = self._untested
+            # Of several tries one asks for the tests.
+            tests = _sent_now(untested.tests) if untested is not None and untested.replies is None else []
             with self.context.meter.part("train"):
-                replies = send(grid, messages, self.context.patience, self.context.name_of)
+                replies = send(grid, messages, self.context.patience, self.context.name_of, tests)
+            if untested is not None and tests:
+                asked = {message.metadata.message_id for message in tests}
+                untested.replies = [reply for reply in replies if reply.metadata.reply_to_message_id in asked]
+                replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in asked]
             return self.aggregate_train(server_round, replies)
         except FederationError:
             # Of the failed try only its figures stay, in the round's meter: what is saved now is the last good round.
@@ -560,6 +627,14 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             clients=meter.clients,
             compared=meter.compared,
         )
+
+
+def _sent_now(plan: Plan[Any]) -> list[Message]:
+    """Return a plan's messages, which may have been made long ago, with their time to live from now on."""
+    messages = [request.message for request in plan.requests]
+    for message in messages:
+        vars(message.metadata)["_created_at"] = time.time()
+    return messages
 
 
 def _evaluate_on_server(result: Result, server_round: int, evaluate_fn: EvaluateModels | None) -> None:

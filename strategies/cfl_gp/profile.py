@@ -111,11 +111,6 @@ class GradientProfile:
     def __deepcopy__(self, memo: dict[int, object]) -> "GradientProfile":
         return GradientProfile(list(self.blocks), list(self.grams), self.counts, self.running_mean)
 
-    @property
-    def known(self) -> BoolArray:
-        """Which clients have at least one refreshed block, (M,)."""
-        return np.asarray(self.counts.any(axis=1))
-
     def add_clients(self, number: int) -> None:
         """Append rows for `number` clients about whom nothing is known yet."""
         if number == 0:

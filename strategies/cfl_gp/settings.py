@@ -9,9 +9,8 @@ from florets.strategies.core import IntArray
 from florets.strategies.settings import Compared, Experiment, SharedLayers, idle
 from florets.task.keys import setting
 from florets.task.randomness import Purpose, generator
+from florets.task.training.settings import Quantise
 from florets.task.wire import Layout, kinds
-
-Quantise = Literal["none", "round", "truncate"]
 
 _FEW = 6
 """Rounds that an error lists one by one."""

@@ -5,6 +5,7 @@ import numpy as np
 from florets.strategies.core import BoolArray, FloatArray
 
 UPDATE_FACTOR = 1000.0
+LOSS_FACTOR = 100.0
 LEAST_CLIENTS = 3
 """Of fewer none is an outlier: of two that differ it cannot be said which."""
 

@@ -13,12 +13,12 @@ from florets.client_app.training import augmentation, packed, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
-from florets.task.training.folds import LEARNING_RATE, disjoint_folds, fold_changes, on_folds
+from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
 from florets.task.training.losses import Anchored, Objective
 from florets.task.training.modules import load
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.folds import RowForm
+from florets.task.wire.folds import LEARNING_RATE, RowForm
 
 
 def train_folds(client: Client) -> RecordDict:

@@ -10,7 +10,7 @@ from florets.strategies.base.exchange import Replies
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray
-from florets.strategies.core.outliers import loss_scale, lower_median, outlier_losses
+from florets.strategies.core.outliers import LOSS_FACTOR, loss_scale, lower_median, outlier_losses
 from florets.task.training.settings import KEYS
 from florets.task.wire import Layout, kinds
 from florets.task.wire.replies import Losses, Update, read_update
@@ -96,18 +96,22 @@ def sent_layout(models: Models, layers: Sequence[str]) -> Layout:
     return Layout.of({name: record[name] for name in names}, [name for name in models.untrained if name in names])
 
 
-FAR = "rejected as an outlier: its losses are far above the others' (a fixed bound)"
-_FACTOR = 100.0
+FAR = "rejected as an outlier: its losses are far above the others'"
 
 
-def without_outliers(replies: Replies[Losses], context: Round, losses: FloatArray | None = None) -> Replies[Losses]:
-    """Return the replies without those whose losses no benign client has (`core.outliers`).
+def without_outliers(
+    replies: Replies[Losses],
+    context: Round,
+    losses: FloatArray | None = None,
+    factor: float | None = LOSS_FACTOR,
+) -> Replies[Losses]:
+    """Return the replies without those whose losses no benign client has (`core.outliers`); with no `factor`, all.
 
     `losses` (M, C) are what is looked at of each valid reply; None: the losses that it holds.
     """
-    if not replies.ok:
+    if not replies.ok or factor is None:
         return replies
     rows = np.stack([reply.losses for _, reply in replies.ok]) if losses is None else losses
-    mask = outlier_losses(rows, loss_scale(rows), _FACTOR)
+    mask = outlier_losses(rows, loss_scale(rows), factor)
     far = {key for (key, _), is_far in zip(replies.ok, mask, strict=True) if is_far}
     return context.reject(replies, far, FAR)

@@ -24,7 +24,7 @@ from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds
-from florets.task.wire.folds import RowForm, Upload
+from florets.task.wire.folds import LEARNING_RATE, RowForm, Upload
 from florets.task.wire.replies import Update, read_update
 
 MOST_SHOWN = 100
@@ -263,8 +263,8 @@ With fewer of them on more samples a row costs the same and has less noise.
 """
 LEAST_STEPS, MOST_STEPS = 2, 10
 STEPS_OF_EIGHT, PASSES_OF_EIGHT = 4, 384
-RATE, FINE_RATE = 0.02, 0.001
-"""Learning rate on the folds, and that at a regression's model which has been trained.
+FINE_RATE = 0.001
+"""Learning rate on the folds at a regression's model which has been trained.
 
 Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
 """
@@ -295,7 +295,7 @@ class FoldPlan:
     folds: int
     size: int
     steps: int
-    rate: float = RATE
+    rate: float = LEARNING_RATE
     smaller: tuple[int, ...] = ()
 
     @property
@@ -334,7 +334,7 @@ class FoldPlan:
         that have a few. Clients with fewer come in up to two further classes, each as large as its smallest
         client can fill.
         """
-        rate = FINE_RATE if fine else RATE
+        rate = FINE_RATE if fine else LEARNING_RATE
         counts = sorted(counts)
         enough = [count for count in counts if count >= ENOUGH]
         fair = [count for count in counts if count >= LEAST]
@@ -624,7 +624,7 @@ class FoldRound:
 
     def _settings(self, size: int) -> dict[str, str | float]:
         # Only what is not usual: every message costs its bytes.
-        rate = {} if self.plan.rate == RATE else {kinds.FOLD_RATE: self.plan.rate}
+        rate = {} if self.plan.rate == LEARNING_RATE else {kinds.FOLD_RATE: self.plan.rate}
         classes = {kinds.FOLD_CLASSES: True} if self.place_one_class else {}
         return {
             **rate,

@@ -12,6 +12,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Algorithm, Strategy
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.outliers import LOSS_FACTOR
 from florets.strategies.settings import Experiment, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers
 from florets.strategies.shared.first_rounds import (
@@ -167,14 +168,15 @@ def begin_round(algorithm: Algorithm[Any, Any], context: Round) -> Round:
 def _judged(algorithm: Algorithm[Any, Any], context: Round) -> Starts:
     """Return the starts with the one that is over among them."""
     starts: Starts = algorithm.state.starts
+    settings: Restarted = algorithm.settings
     with context.meter.part("losses"):
         # A score is a mean: one client's losses must not decide it.
         asked = context.ask_losses(context.participants, context.models, all_samples=True)
-        replies = without_outliers(asked, context)
+        replies = without_outliers(asked, context, factor=getattr(settings, "outlier_loss", LOSS_FACTOR))
     context.require(replies, "loss vector")
     losses = np.stack([reply.losses for _, reply in replies.ok])
     loss, share = -min(least_loss(losses), 1e300), least_share(losses)
-    score = (loss, share) if algorithm.settings.keep_start == "loss" else (share, loss)
+    score = (loss, share) if settings.keep_start == "loss" else (share, loss)
     if not starts.scores or score > max(starts.scores):
         kept = replace(algorithm.state, starts=Starts())
         return Starts(starts.initial, kept, context.models, [*starts.scores, score])

@@ -155,7 +155,7 @@ class Words:
         if self.advice.is_scale:
             finding = f"{self.sites(self.advice.finding.num_clients)} that differ only in the scale of their inputs"
         if self.advice.chosen is None:
-            return f"Nothing to advise yet: no method is better than the constant answer. {finding}."
+            return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
         return f"{finding}: {self.method(self.advice.best.name)}."
 
     @property

@@ -198,7 +198,15 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> De
     classes = () if regression else tuple(map(str, range(data.num_outputs)))
     # Bytes have been divided by 255 already.
     scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
-    return Description("archive", sum(n), n[0], shape=data.input_shape, classes=classes, scale=scale)
+    return Description(
+        "archive",
+        sum(n),
+        n[0],
+        shape=data.input_shape,
+        classes=classes,
+        scale=scale,
+        target_scale=scale_of(data.y_train[:, np.newaxis].astype(np.float32)) if regression else "",
+    )
 
 
 def _labels(classes: Sequence[str | int] | None, regression: bool) -> list[str] | None:

@@ -37,8 +37,11 @@ def harmless(cell: object) -> object:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in (known := [*ABOUT["sites"], *ABOUT["models"]]):
-        sys.exit(f"usage: python predict.py <site or model> <data>; there are {', '.join(known[:20])} ...")
+    known = [*ABOUT["sites"], *ABOUT["models"]]
+    if len(sys.argv) != 3 or sys.argv[1] not in known:
+        wrong = f"{sys.argv[1]}: there is no such site or model; " if len(sys.argv) == 3 else ""
+        shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+        sys.exit(f"{wrong}usage: python predict.py <site or model> <data>; there are {shown}")
     try:
         inputs, columns = read_inputs(sys.argv[2], sys.argv[1])
     except (OSError, ValueError) as error:

@@ -144,8 +144,10 @@ def _numbers(records: Records, name: str) -> list[float]:
     """Return a column's numbers, NaN for a missing one."""
     cells = [record.get(name) for record in records]
     for row, cell in enumerate(cells):
-        if cell is not None and (not _NUMBER.fullmatch(cell) or abs(float(cell)) > 1e100):
+        if cell is not None and not _NUMBER.fullmatch(cell):
             raise ValueError(f"record {row + 1}, column {name!r}: neither a number nor a mark of a missing value")
+        if cell is not None and abs(float(cell)) > 1e100:
+            raise ValueError(f"record {row + 1}, column {name!r}: the number is infinite or too large")
     return [math.nan if cell is None else float(cell) for cell in cells]
 
 
@@ -181,6 +183,8 @@ def _rows(path: Path, site: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """Return a text file's rows by its own names, and its decimal mark; what is ambiguous is refused."""
     content = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
     text = _decoded(content, site.get("encoding", ""))
+    if not text.strip():
+        raise ValueError(f"{path.name} is empty")
     separator = site.get("separator") or _separator(path, text)
     lines = _lines(text, separator)
     if site.get("header", TABLE["header"]):
@@ -213,12 +217,11 @@ def _lines(text: str, separator: str) -> list[list[str]]:
 
 
 def _separator(path: Path, text: str) -> str:
-    """Return the one with which all of the first lines have equally many cells, or the only one in the header."""
-    widths = {one: {len(line) for line in _lines(text, one)[:64]} for one in ",;\t|"}
-    fit = [one for one, found in widths.items() if len(found) == 1 and max(found) > 1]
-    if len(fit) != 1:
-        header = next((line for line in text.splitlines() if line.strip()), "")
-        fit = fit or [one for one in widths if one in header]
+    """Return the one with which all of the first lines have as many cells as the header, else most of them."""
+    widths = {one: [len(line) for line in _lines(text, one)[:64]] for one in ",;\t|"}
+    widths = {one: found for one, found in widths.items() if found and found[0] > 1}
+    fit = [one for one, found in widths.items() if len(set(found)) == 1]
+    fit = fit or [one for one, found in widths.items() if 2 * found.count(found[0]) > len(found)] or list(widths)
     if len(fit) != 1:
         raise ValueError(f"{path.name}: its separator is ambiguous; name it in {path.stem}.toml")
     return fit[0]

@@ -18,10 +18,7 @@ from florets.task.training.modules import load
 from florets.task.training.networks import network_of
 from florets.task.training.settings import Training
 from florets.task.training.vectorised import Share, stacked_update
-
-LEARNING_RATE = 0.02
-"""Of Adam, whatever the task's own optimiser is: its steps are of one size in all directions, so that the noise of an
-update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
+from florets.task.wire.folds import LEARNING_RATE
 
 IntArray = NDArray[np.int64]
 Float32 = NDArray[np.float32]

@@ -15,6 +15,8 @@ Optimizer = Literal[
 """Classes of ``torch.optim`` in lower case: those whose steps need no closure."""
 Precision = Literal["float32", "bf16"]
 ClassWeights = Literal["none", "balanced", "root"]
+Quantise = Literal["none", "round", "truncate"]
+"""How a client cuts the decimals of what it sends (`client_app.training.quantise`)."""
 
 _ALWAYS = ("learning_rate", "local_epochs", "batch_size", "optimizer", "momentum", "weight_decay")
 """Keys that travel in every message, because every training follows them; the others where they are set."""

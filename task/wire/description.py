@@ -91,8 +91,9 @@ def _check(found: Description) -> None:
         raise ValueError("split")
     if (found.form == "table") == bool(found.shape) or len(found.shape) > 8 or len(found.classes) > 10_000:
         raise ValueError("shape")
-    if found.scale not in ("", "raw", "pixels") or (found.scale and found.form != "archive"):
-        raise ValueError("scale")
+    for scale in (found.scale, found.target_scale):
+        if scale not in ("", "raw", "pixels") or (scale and found.form != "archive"):
+            raise ValueError("scale")
     if len(found.notes) > _MOST_NOTES or len(found.lacking) > MOST_COLUMNS:
         raise ValueError("notes")
     for name in (*found.classes, *found.notes, *found.lacking):

@@ -14,6 +14,9 @@ Float32 = npt.NDArray[np.float32]
 LARGEST_WIDTH = 1024
 """Entries of a row above which more of them showed no more groups (256 were enough for eight)."""
 LEAST_WIDTH = 256
+LEARNING_RATE = 0.02
+"""Of a fold's training, by Adam, whatever the task's own optimiser is: its steps are of one size in all directions,
+so that the noise of an update has many directions and none outweighs the rest. The updates of SGD lie in a few."""
 MOST_BYTES = 15_872
 """Of all rows of a client by default: with their headers at most 16 kB."""
 

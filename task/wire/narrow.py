@@ -82,13 +82,17 @@ def widened(array: Array) -> Values:
     scale = np.frombuffer(data, _SCALE, 1)[0]
     if not (np.isfinite(scale) and scale >= 0):
         raise NotFinite("the scale of an array of int8 holds NaN or infinite values, or is negative")
-    steps = np.frombuffer(data, _BYTES, offset=_SCALE.itemsize).astype(np.float32)
-    return (steps * scale.astype(np.float32)).reshape(shape)
+    steps: Values = np.frombuffer(data, _BYTES, offset=_SCALE.itemsize).astype(np.float32).reshape(shape)
+    steps *= scale
+    return steps
 
 
-def values_of(array: Array) -> npt.NDArray[Any]:
-    """Return a trusted array's values, narrow or not."""
-    return widened(array) if is_narrow(array) else view_array(array)
+def whole(record: ArrayRecord) -> ArrayRecord:
+    """Return a record with its narrow arrays as float32; the record itself where none is narrow."""
+    arrays = entries(record)
+    if not any(map(is_narrow, arrays.values())):
+        return record
+    return array_record({name: write_array(widened(one)) if is_narrow(one) else one for name, one in arrays.items()})
 
 
 class Narrowing:
@@ -147,7 +151,7 @@ def narrow_reply(
         if array.dtype != _FLOAT32 or _plain(name) in whole or not fits:
             return array
         values = view_array(array)
-        return narrow(values if before is None else values - values_of(before), wire, rng)
+        return narrow(values if before is None else values - view_array(before), wire, rng)
 
     return _replaced(content, kind, config, sent, narrowed)
 
@@ -160,7 +164,7 @@ def widen_reply(
     MalformedMessage if an array is the change of none that was sent, or is not what it says. See `narrow_reply`.
     """
 
-    def whole(name: str, array: Array, start: ArrayRecord | None) -> Array:
+    def summed(name: str, array: Array, start: ArrayRecord | None) -> Array:
         if not is_narrow(array):
             return array
         before = None if start is None else entries(start).get(name)
@@ -169,7 +173,7 @@ def widen_reply(
         change = widened(array)
         return write_array(change if before is None else view_array(before) + change)
 
-    return _replaced(content, kind, config, sent, whole)
+    return _replaced(content, kind, config, sent, summed)
 
 
 def _replaced(

@@ -74,11 +74,8 @@ def unpack(content: RecordDict) -> tuple[list[Item], Hosting]:
         isinstance(per_node, int) and isinstance(of, int) and isinstance(types, list) and isinstance(clients, list)
     ):
         raise ValueError(f"the message's {_PARCEL!r} does not say what it holds")
-    contents = _contents(content, len(types))
-    items = [
-        Item(str(kind), int(client), contents[n]) for n, (kind, client) in enumerate(zip(types, clients, strict=True))
-    ]
-    return items, Hosting(per_node, of)
+    parts = zip(types, clients, _contents(content, len(types)), strict=True)
+    return [Item(str(kind), int(str(client)), own) for kind, client, own in parts], Hosting(per_node, of)
 
 
 def pack_replies(replies: Sequence[RecordDict | Failure]) -> RecordDict:

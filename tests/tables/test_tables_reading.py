@@ -111,6 +111,8 @@ def test_a_declared_target_keeps_its_text_and_takes_a_decimal_comma(tmp_path: Pa
     ("content", "message"),
     [
         ("a,b;y\n1,2;0\n3,4;1\n", r"separator is ambiguous \(commas or semicolons\): name it .* separator = \";\""),
+        ("a;b,c,y\n", r"data\.csv has no records"),
+        ("a;b,c,y\n1,2,0\n3,4\n5,6,1\n", r"data\.csv, line 3: it has 2 cells, but there are 3 columns"),
         ("a;y\n1,234;0\n2,345;1\n", "decimal mark is ambiguous"),
         ("a;b;y\n1,5;1.5;0\n2,5;2.5;1\n", "decimal mark is ambiguous"),
         ("y\n1\n0\n", "has only one column"),
@@ -129,6 +131,17 @@ def test_a_file_that_cannot_be_read_for_certain_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         read(tmp_path, content)
+
+
+def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_path: Path) -> None:
+    content = "400,410,y\n0.1,0.2,0\n0.3,0.4,1\n"
+    with pytest.raises(ValueError, match=r"if they are names, say so in the node's file: header = true"):
+        read(tmp_path, content, header=True)
+    assert columns(read(tmp_path, content, site=Site(header=True))) == {
+        "400": [0.1, 0.3],
+        "410": [0.2, 0.4],
+        "y": [0, 1],
+    }
 
 
 def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED, ColumnSummary, Description, TargetSummary
-from florets.task.data.tables.names import listed, missing_columns, nearest_columns, toml_key, toml_text
+from florets.task.data.tables.names import (
+    NODE_FILE_WORDS,
+    listed,
+    missing_columns,
+    nearest_columns,
+    toml_key,
+    toml_text,
+)
 from florets.task.data.tables.pooling import (
     categorical_input,
     numeric_input,
@@ -408,11 +415,15 @@ def _columns(
             )
     kinds = {name: _kind([columns[name] for columns in own.values() if name in columns]) for name in inputs}
     for key, columns in own.items():
-        if lacking := missing_columns(inputs, list(columns)):
-            names = {its: common for common, its in nearest_columns(inputs, list(columns)).items() if its}
+        # A column that most sites have is no misspelling of another one.
+        here = [name for name in columns if name in inputs or name not in kept]
+        if lacking := missing_columns(inputs, here):
+            names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
             pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
-            rename = ", ".join(pairs) or '<its name> = "<the others\'>"'
-            left_out[key] = f"{lacking}; in its node.toml, if they mean the same: rename = {{{rename}}}"
+            same = f"if they mean the same, say so in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
+            left_out[key] = (
+                f"{lacking}; {same if pairs else ''}add it, or do without it at all sites, task.table.drop"
+            )
             continue
         wrong = [name for name in inputs if columns[name].kind not in ("empty", kinds[name])]
         if wrong:

@@ -104,8 +104,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
-    scale
-        Of an archive's inputs, coarsely: no figure of them is sent.
+    scale, target_scale
+        Of an archive's inputs, and of the values that are its targets, coarsely: no figure of them is sent.
     duplicates, near_duplicates
         Records equal to an earlier one in inputs and target, and in these but for small differences of numbers.
     groups
@@ -128,6 +128,7 @@ class Description:
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     scale: Scale = ""
+    target_scale: Scale = ""
     duplicates: int = 0
     near_duplicates: int = 0
     groups: int = 0
@@ -149,7 +150,7 @@ class Description:
             for column in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="")
+        return replace(self, columns=columns, target=target, scale="", target_scale="")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":

@@ -9,6 +9,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,22 +80,23 @@ def records(path: Path, text: str, separator: str) -> Iterator[Record]:
 
 def find_separator(path: Path, text: str) -> str:
     """Return the separator with which all lines have equally many cells; the header's must agree."""
-    widths = {}
+    found: dict[str, list[int]] = {}
     for separator in SEPARATORS:
-        try:
-            found = {len(record.cells) for record in islice(records(path, text, separator), SNIFFED)}
-        except ValueError:
-            # Read with a wrong one, a line may be one huge cell.
-            continue
-        if len(found) == 1 and max(found) > 1:
-            widths[separator] = max(found)
+        # Read with a wrong one, a line may be one huge cell.
+        with suppress(ValueError):
+            found[separator] = [len(record.cells) for record in islice(records(path, text, separator), SNIFFED)]
+    widths = [separator for separator, cells in found.items() if len(set(cells)) == 1 and cells[0] > 1]
     if len(widths) == 1:
-        return next(iter(widths))
+        return widths[0]
     lines = [line for line in text.split("\n", 4 * SNIFFED)[: 4 * SNIFFED] if line.strip()]
-    named = [separator for separator in SEPARATORS if separator in lines[0]]
-    if not widths and len(named) == 1:
-        # Lines of other widths are reported with their number later on.
-        return named[0]
+    named = [separator for separator, cells in found.items() if cells and separator in lines[0]]
+    if named and (not widths or len(lines) == 1):
+        # Lines of other widths, or that there are none, are reported later on; a name may hold a separator.
+        alike = {separator: (found[separator].count(found[separator][0]), found[separator][0]) for separator in named}
+        first, *others = sorted(alike.values(), reverse=True)
+        most = max(map(len, found.values()))
+        if not others or (most == 1 and first > others[0]) or (2 * first[0] > most > 1 and first[0] > others[0][0]):
+            return next(separator for separator in named if alike[separator] == first)
     if not any(separator in line for line in lines for separator in SEPARATORS):
         raise ValueError(f"{path.name} has only one column: a table needs a target and at least one input.")
     candidates = " or ".join(SEPARATORS[one] for one in widths or named or SEPARATORS)
@@ -188,7 +190,9 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     if not rows:
         # Such as a lone quotation mark, which opens a cell that never ends.
         raise ValueError(f"{path.name}: holds no records.")
-    names, notes = _names(path, [row.cells for row in rows], declared, site, has_header)
+    # Only the site itself can say that numbers in the first line are no record of its own.
+    is_sure = site.header is True
+    names, notes = _names(path, [row.cells for row in rows], declared, site, has_header, is_sure)
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
     inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
@@ -223,7 +227,7 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     kept = [place for place, name in enumerate(names) if name and name not in site.drop]
     cells = {place: column.to_numpy() for place, column in frame.items()}
     columns = [cells[place] for place in kept]
-    if has_header:
+    if has_header and not is_sure:
         _refuse_record_as_header(path, columns, [names[place] for place in kept])
     shown = pd.Index([common[place] for place in kept])
     _check_names(path, shown, site, names)
@@ -246,7 +250,7 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
 
 
 def _names(
-    path: Path, rows: Sequence[Sequence[str]], declared: Declaration, site: Site, has_header: bool
+    path: Path, rows: Sequence[Sequence[str]], declared: Declaration, site: Site, has_header: bool, is_sure: bool
 ) -> tuple[list[str], list[str]]:
     """Return the file's column names ("": to be left out), and notes."""
     notes: list[str] = []
@@ -264,11 +268,12 @@ def _names(
         )
     names = [name.strip() for name in rows[0]]
     numbers = sum(is_number(name) or DATE.fullmatch(name) is not None for name in names)
-    if numbers:
+    if numbers and not is_sure:
         raise ValueError(
             f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers or dates, so that it "
             "seems to be a record and no header. If the file has no header, give header=false and "
-            "columns=[<first>,...] (task.table or the node's file); else give its columns names."
+            "columns=[<first>,...] (task.table or the node's file); if they are names, say so in the node's file: "
+            "header = true."
         )
     filled = [any(len(row) > place and row[place].strip() for row in rows[1:]) for place in range(len(names))]
     if names[-1] == "" and not filled[-1]:
