@@ -1,11 +1,12 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled, structure or ``rules``. ``--steps
-16 --upload signs`` and the like change the recipe. CPU seconds on one thread.
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``, ``fields``
+or ``one_terrain``. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds on one thread.
 """
 
 import argparse
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -16,7 +17,17 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from benchmarks.discovery_federations import TABLES, Cell, Recipe, federation, fold_changes, plan_of, sent
+import florets
+from benchmarks.discovery_federations import (
+    TABLES,
+    Cell,
+    Recipe,
+    federation,
+    fold_changes,
+    mine_fields,
+    plan_of,
+    sent,
+)
 from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
 from florets.strategies.core.folds import Groups, centred_rows, discover
 from florets.strategies.core.metrics import adjusted_rand_index
@@ -109,12 +120,12 @@ RULES = {
 
 
 def rows_of(cell: Cell, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of the clients that have samples enough, their true groups, and whether the test has them."""
+    """Rows of the clients that have samples enough, their true groups, and the classes of their folds' sizes."""
     clients, truth = federation(cell, np.random.default_rng([seed, 0]))
     plan = plan_of(clients, recipe)
     changes, enough = fold_changes(clients, plan, seed)
-    tested = np.array([len(clients[i][1]) >= plan.samples for i in enough])
-    return sent(changes, recipe, seed), truth[enough], tested
+    classes = np.array([plan.class_of(plan.size_of(len(clients[i][1]))) for i in enough])
+    return sent(changes, recipe, seed), truth[enough], classes
 
 
 def is_right(found: Groups, truth: np.ndarray) -> bool:
@@ -150,17 +161,18 @@ def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permuta
         right, agreement, known, p_values = [], [], [], []
         answers, shapes = Counter(), Counter()
         for seed in range(first, first + seeds):
-            rows, truth, tested = rows_of(cell, recipe, seed)
+            rows, truth, classes = rows_of(cell, recipe, seed)
             # With no permutation the p value is 1: at a level of 1, only the choice of K is seen.
             level = 0.005 if permutations else 1.0
             rng = np.random.default_rng([seed, 4])
-            found = discover(rows, None, level=level, permutations=permutations, rng=rng, tested=tested)
+            sizes = {"tested": classes == 0, "classes": classes}
+            found = discover(rows, None, level=level, permutations=permutations, rng=rng, **sizes)
             right.append(is_right(found, truth))
             agreement.append(adjusted_rand_index(truth.tolist(), found.labels.tolist()))
             given = discover(rows, len(set(truth.tolist())), rng=np.random.default_rng([seed, 4]))
             known.append(adjusted_rand_index(truth.tolist(), given.labels.tolist()))
             p_values.append(found.p_value)
-            shapes[structure(rows, found, tested, seed)] += 1
+            shapes[structure(rows, found, classes == 0, seed)] += 1
             answers[{"none": "none", "all_differ": "all"}.get(found.verdict, str(found.k))] += 1
         p = np.array(p_values)
         said = " ".join(f"{answer}:{count}" for answer, count in answers.most_common(6))
@@ -187,8 +199,9 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
             continue
         right = np.zeros(1 + len(RULES))
         for seed in range(first, first + seeds):
-            rows, truth, tested = rows_of(everything[name], recipe, seed)
-            found = discover(rows, None, rng=np.random.default_rng([seed, 4]), tested=tested)
+            rows, truth, classes = rows_of(everything[name], recipe, seed)
+            rng = np.random.default_rng([seed, 4])
+            found = discover(rows, None, rng=rng, tested=classes == 0, classes=classes)
             right[0] += is_right(found, truth)
             means, number = unit_mean(rows), len(set(truth.tolist()))
             for column, rule in enumerate(RULES.values(), start=1):
@@ -197,9 +210,27 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
         print(f"{name:34}" + "".join(f"{share:21.2f}" for share in right / seeds), flush=True)
 
 
+def fields(first: int, seeds: int, one_terrain: bool) -> None:
+    """Whole discoveries among `mine_fields`; of one terrain they have no groups."""
+    right, agreement, answers = 0, [], Counter()
+    begin = time.process_time()
+    for seed in range(first, first + seeds):
+        clients, truth = mine_fields(seed, one_terrain)
+        with tempfile.TemporaryDirectory() as folder:
+            found = florets.discover(clients, seed=seed, results_dir=folder, quiet=True)
+        agreement.append(adjusted_rand_index(truth.tolist(), found.labels.tolist()))
+        right += found.k == len(set(truth.tolist()))
+        answers[found.k] += 1
+    said = " ".join(f"{answer}:{count}" for answer, count in answers.most_common(6))
+    print(
+        f"29 fields, seeds {first} to {first + seeds - 1}: right {right / seeds:.3f}  ARI {np.mean(agreement):.2f}  "
+        f"ARI 1 {np.mean(np.array(agreement) == 1):.3f}  {said}  {(time.process_time() - begin) / seeds:.2f} s"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules"])
+    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "fields", "one_terrain"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -215,6 +246,8 @@ def main() -> None:
     if given.table is None:
         cells("no_groups", recipe, given.first, 5, "20 clients x 60", 199)
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
+    elif given.table in ("fields", "one_terrain"):
+        fields(given.first, given.seeds, given.table == "one_terrain")
     elif given.table == "rules":
         rules(recipe, given.first, given.seeds, given.only)
     else:

@@ -452,7 +452,8 @@ def discover(
         raise ValueError(f"the number of groups is {k}: it must be at least 1.")
     if num_clients > MOST_CLIENTS:
         sample = np.sort(rng.choice(num_clients, size=MOST_CLIENTS, replace=False))
-        part_of, class_of = (None if of is None else of[sample] for of in (tested, classes))
+        part_of = None if tested is None else tested[sample]
+        class_of = None if classes is None else classes[sample]
         part = _discover(folds[sample], k, level, least_gain, permutations, rng, part_of, class_of)
         return _everybody(folds, sample, part)
     return _discover(folds, k, level, least_gain, permutations, rng, tested, classes)

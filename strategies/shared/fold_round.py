@@ -133,7 +133,11 @@ class Evidence:
         if self.verdict == "open":
             return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
-            why = f" (p up to {self.p_far_apart:.2g} however far apart; {self._figures()})" if self.best else ""
+            why = (
+                f" (p cannot fall below {self.p_far_apart:.2g} however far apart; {self._figures()})"
+                if self.best
+                else ""
+            )
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"
@@ -261,14 +265,15 @@ MOST_FINE = 148
 
 With fewer of them on more samples a row costs the same and has less noise.
 """
-LEAST_STEPS, MOST_STEPS = 2, 10
+LEAST_STEPS, ENOUGH_STEPS, MOST_STEPS = 2, 4, 10
+"""On folds; more than enough where samples are few."""
 STEPS_OF_EIGHT, PASSES_OF_EIGHT = 4, 384
 FINE_RATE = 0.001
 """Learning rate on the folds at a regression's model which has been trained.
 
 Groups may then be nearer to it than steps of 0.02, and such steps would pass them by.
 """
-LEAST_PASSES = 150
+LEAST_PASSES = 180
 """Of a sample through the model and back, on all folds: few samples must be seen more often."""
 OF_LOCAL = 2.0
 """Passes on the folds for each one of a local training: in steps on whole folds, all folds side by side, two take
@@ -358,7 +363,7 @@ class FoldPlan:
         folds = min(3 if samples < THREE_FOLDS else 4, samples)
         if len(tested) > 2:
             folds = 1 + math.ceil(math.log(ARRANGEMENTS) / math.log(len(tested)))
-        passes = min(max(LEAST_PASSES, local), MOST_PASSES_FINE if fine else math.inf)
+        passes = min(max(LEAST_PASSES, min(local, ENOUGH_STEPS * samples)), MOST_PASSES_FINE if fine else math.inf)
         steps = min(max(round(passes / samples), LEAST_STEPS), MOST_STEPS)
         size = samples // folds
         return cls(folds, size, steps, rate, _smaller([count // folds for count in counts], size) if tests else ())
