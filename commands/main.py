@@ -18,6 +18,7 @@ from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
+from florets.reports import frames
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
@@ -36,6 +37,8 @@ _FLAGS = {
     "--help": "help",
     "--version": "version",
 }
+
+_MOST_NAMED = 20
 
 _WORDS = (
     "advise",
@@ -169,6 +172,8 @@ def _dispatch(given: Sequence[str]) -> int:
             return 0
         code: int = command.main(rest)
         return code
+    if word and not set(word) & set("-=") and (hint := did_you_mean(word, _WORDS)):
+        raise ConfigError(f"{word}: there is no such command.{hint}")
     return _act(read_arguments(given))
 
 
@@ -210,7 +215,22 @@ def _print_summary(summary: RunSummary) -> None:
     say(f"{summary.experiment}, {summary.strategy}, seed {summary.seed}: {one_run.headline(summary)}")
     if summary.discovery:
         say(f"Discovery: {summary.discovery}")
+    if groups := _groups(Path(summary.folder)):
+        say(f"Groups: {groups}")
     say(f"Results: {summary.folder}")
+
+
+def _groups(folder: Path) -> str:
+    """Return which sites are in which of several groups, where the clients have names and are not very many."""
+    if not (folder / frames.CLIENTS).is_file():
+        return ""
+    members: dict[str, list[str]] = {}
+    for client, group in frames.clients(folder)[["client", "found_cluster"]].astype(str).to_numpy():
+        members.setdefault(group, []).append(client)
+    names = [name for own in members.values() for name in own]
+    if len(members) < 2 or len(names) > _MOST_NAMED or all(map(str.isdecimal, names)):
+        return ""
+    return "; ".join(f"{group}: {', '.join(own)}" for group, own in sorted(members.items()))
 
 
 def _complain(text: str, debug: bool) -> None:

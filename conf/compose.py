@@ -134,7 +134,8 @@ def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
     for entry in given:
         if entry.key in GROUPS and entry.value not in (names := choices(entry.key)):
             hint = did_you_mean(str(entry.value), names)
-            wrong.append(f"{entry.text}: there is no such {entry.key}.{hint} There are: {', '.join(names)}.")
+            kind = "preset of train" if entry.key == "train" else entry.key
+            wrong.append(f"{entry.text}: there is no such {kind}.{hint} There are: {', '.join(names)}.")
     if wrong:
         # Without the preset every further problem would be a guess.
         raise ConfigError(problems + wrong)
@@ -247,9 +248,8 @@ def _idle_count(config: Config, explicit: Mapping[str, Given]) -> list[str]:
     if given is None or config.task.partition != OWN or config.min_clients is None:
         return []
     return [
-        f"{given.text}: has no effect together with min_clients={config.min_clients}: with task.partition=own every "
-        f"node that comes takes part (in process: every folder in data_dir). Use min_clients={config.num_clients} "
-        f"for the least number to start with, or leave it out."
+        f"{given.text}: has no effect: all clients that have data take part. Leave it out, or use "
+        f"min_clients={config.num_clients} for the least number to start with."
     ]
 
 

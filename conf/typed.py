@@ -121,6 +121,6 @@ def _example(field: "dataclasses.Field[Any]", kind: Any) -> str:
         items = "[10,20]" if get_args(kind) == (int,) else "[first,second]"
         return items if isinstance(field.default_factory(), list) else "{name: 1}"
     if field.default is not None:
-        return show(field.default)
+        return show(field.default) or "name"
     first = get_args(kind)[0]
     return show(get_args(first)[0]) if get_origin(first) is Literal else {int: "1", float: "0.5"}.get(first, "null")

@@ -242,11 +242,11 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
     known = needed if folders is None else folders
     if folders is not None and folders < needed:
         raise ConfigError(
-            f"{name}={needed}: data_dir={config.data_dir} holds folders for {folders} alone; use min_clients of "
-            f"at most {folders}, or add folders."
+            f"{name}={needed}: data_dir={config.data_dir} holds the data of {folders} clients; use min_clients of "
+            f"at most {folders}, or add clients."
         )
     if config.k != "auto" and not config.strategy.settings.one_model and config.k > known:
-        counted = f"{name}={needed}" if folders is None else f"{folders} folders in data_dir"
+        counted = f"{name}={needed}" if folders is None else f"{folders} with data"
         raise ConfigError(_too_many_models("k", config.k, known, counted))
 
 

@@ -13,7 +13,7 @@ from florets.conf.schema import Config, as_plain
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
-from florets.task.data.tables.declaration import NODE_FILE, SITE_KEYS, client_folders, is_table, name_of, site_file
+from florets.task.data.tables.declaration import SITE_KEYS, client_folders, is_table, name_of, site_file
 from florets.task.data.tables.names import listed
 from florets.task.spec import DECLARED
 from florets.task.wire import kinds
@@ -38,13 +38,14 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
         return _owners(root, config)
     if not root.is_dir():
         raise ConfigError(
-            f"data_dir={root}: there is no such folder; with task.partition=own it holds one for each client."
+            f"data_dir={root}: there is no such folder; name the one that holds a folder, or a table, for each "
+            "client."
         )
     folders = client_folders(root)
     if not folders:
         raise ConfigError(
-            f"data_dir={root}: holds neither folders nor tables; with task.partition=own it must hold one for "
-            "each client, or be one table with an owner=<column>."
+            f"data_dir={root}: holds neither folders nor tables; it must hold one for each client, or be "
+            " one table with an owner=<column>."
         )
     ours = {ALLOW: ",".join(_named(config))}
     nodes = [
@@ -98,11 +99,11 @@ def _named(config: Config) -> list[str]:
 def _name_problems(root: Path, folders: Sequence[Path], keys: Sequence[str]) -> Iterator[str]:
     owners: dict[str, str] = {}
     for folder, key in zip(folders, keys, strict=True):
-        remedy = f"Rename the folder, or write client-id into its {NODE_FILE}."
+        remedy = f"Rename it, or write client-id into its {site_file(folder).name}."
         if problem := key_problem(key):
-            yield f"data_dir={root}: the client's name {key!a} of folder {folder.name!a} {problem}. {remedy}"
+            yield f"data_dir={root}: the client's name {key!a} of {folder.name!a} {problem}. {remedy}"
         if (other := owners.setdefault(key, folder.name)) != folder.name:
-            yield f"data_dir={root}: folders {other!a} and {folder.name!a} are both client {key!a}. {remedy}"
+            yield f"data_dir={root}: {other!a} and {folder.name!a} are both client {key!a}. {remedy}"
 
 
 def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:

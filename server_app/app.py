@@ -56,7 +56,7 @@ def main(grid: Grid, context: Context) -> None:
             # With the next round's training, a test is a part of the client's message, and their model is sent once.
             if config.clients_per_node > 1 or config.eval == "before":
                 of = 0 if config.task.partition == OWN else config.num_clients
-                grid = ParcelGrid(grid, Hosting(config.clients_per_node, of))
+                grid = ParcelGrid(grid, Hosting(config.clients_per_node, of), config.start_timeout / 2)
             run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
         given = {n: value for n, value in context.run_config.items() if value not in _UNSET and value is not False}

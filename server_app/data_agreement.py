@@ -301,7 +301,7 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     """Return the findings, in a few lines for the user."""
     records = sum(site.records for site in sites.values())
-    each = _first_of([f"{key} {site.records}" for key, site in sites.items()])
+    each = _first_of([f"{key} ({site.records})" for key, site in sites.items()])
     said = [f"{counted(len(sites), 'site')}, {records} records: {each}"]
     prepared = found.preprocessing
     if prepared is None:

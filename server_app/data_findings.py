@@ -54,7 +54,8 @@ class Finding:
     remedy: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.site}: " if self.site else ""
+        # Clients without names are called by their places.
+        where = f"{'client ' * self.site.isdecimal()}{self.site}: " if self.site else ""
         return f"{where}{self.text}" + (f". {self.remedy}" if self.remedy else "")
 
 
@@ -151,6 +152,9 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
         )
     elif can_tell and site.near_duplicates > many:
         yield _note(key, f"{counted(site.near_duplicates, 'record')} equal an earlier one but for small differences")
+    for name in site.leaking:
+        remedy = f"If it follows from the target, leave it out: task.table.drop=[{name}]."
+        yield _warning(key, f"{name!r} has one value for each value of the target", remedy)
     for text in site.notes:
         yield _note(key, text)
 

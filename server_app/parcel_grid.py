@@ -1,6 +1,8 @@
 """`ParcelGrid`: Flower's Grid, on which one node may host several clients, and gets their messages as one parcel."""
 
 import logging
+import math
+import time
 from collections.abc import Iterable, Iterator
 from itertools import count
 
@@ -33,10 +35,13 @@ class ParcelGrid(Grid):
         Flower's.
     hosting
         How many clients a node hosts at most. With 1 nodes are not asked which clients they host.
+    seconds
+        How long, from the first look on, all nodes have to say it before the others' clients are shown.
     """
 
-    def __init__(self, grid: Grid, hosting: Hosting) -> None:
+    def __init__(self, grid: Grid, hosting: Hosting, seconds: float = 60.0) -> None:
         self._grid, self._hosting = grid, hosting
+        self._seconds, self._deadline = seconds, math.inf
         self._numbers, self._message_ids = count(1), count(1)
         self._clients: dict[int, dict[int, str]] = {}
         """Name of each client that a node hosts, by node and the id that the client is known under here."""
@@ -48,14 +53,15 @@ class ParcelGrid(Grid):
     def get_node_ids(self) -> list[int]:
         """Return the ids of all clients whose nodes are online and have said whom they host.
 
-        At first there are none until each node that is online has answered.
+        At first there are none until each node that is online has answered, or has had its time.
         """
         nodes = list(self._grid.get_node_ids())
         if self._hosting.per_node == 1:
             return nodes
         self._refused &= set(nodes)
         self._ask([n for n in nodes if n not in self._clients and n not in self._refused])
-        if not self._begun and not self._refused.issuperset(n for n in nodes if n not in self._clients):
+        in_time = time.monotonic() < self._deadline
+        if not self._begun and in_time and not self._refused.issuperset(n for n in nodes if n not in self._clients):
             return []
         found = [client for node in nodes for client in self._clients.get(node, {})]
         self._begun = self._begun or bool(found)
@@ -63,6 +69,8 @@ class ParcelGrid(Grid):
 
     def _ask(self, nodes: list[int]) -> None:
         new = [node for node in nodes if node not in self._asked.values()]
+        if new and self._deadline == math.inf:
+            self._deadline = time.monotonic() + self._seconds
         asked = [new_message(ask_clients(self._hosting), node, kinds.HOSTED, _SECONDS, "0") for node in new]
         for node, message_id in zip(new, self._grid.push_messages(asked) if asked else [], strict=True):
             if message_id:

@@ -163,7 +163,10 @@ def test_floats_from_0_to_255_beside_bytes_are_named_before_training(tmp_path, c
         assert main.main([*given, f"results_dir={tmp_path / 'results'}"]) == 0
     (line,) = [record.getMessage() for record in caplog.records if "orders of magnitude" in record.getMessage()]
     # 148 / 0.58, each with one digit: 100 / 0.6.
-    assert "those of c 200 times (numbers as they are). If pixels are floats from 0 to 255, divide them" in line
+    assert (
+        "the median client's they are 200 times as large at c. If pixels are floats from 0 to 255, divide them"
+        in line
+    )
 
 
 def far(**values: float) -> str | None:

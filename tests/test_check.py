@@ -52,10 +52,11 @@ def test_clean_sites_of_other_sizes_and_shares_have_no_findings(tmp_path: Path) 
         (lambda t: {**t, "sex": np.where(t["sex"] == "F", "w", "m")}, "shares no category with the other sites"),
         (lambda t: {**t, "age": np.zeros_like(t["age"])}, 'missing_in = {age = ["0"]}'),
         (lambda t: {k: np.concatenate([v, v[:60]]) for k, v in t.items()}, "equal an earlier one"),
+        (lambda t: {**t, "age": t["ill"] + 60}, "'age' has one value for each value of the target. If it follows"),
         (lambda t: {k: v[:12] for k, v in t.items()}, "12 records, too few"),
         (lambda t: {**t, "ill": np.where(np.arange(200) % 4, t["ill"].astype(str), "?")}, "50 of 200 records have"),
     ],
-    ids=["unit", "one class", "words", "constant", "copies", "few", "no target"],
+    ids=["unit", "one class", "words", "constant", "copies", "leak", "few", "no target"],
 )  # fmt: skip
 def test_what_departs_is_named_with_its_remedy(change: Change, text: str, tmp_path: Path) -> None:
     for seed in range(4):
@@ -124,7 +125,7 @@ def test_a_declared_column_that_no_site_has_is_refused(key: str, tmp_path: Path)
 def test_one_site_is_checked_alone_before_it_joins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "sites", 0)
     assert check(tmp_path) == (0, [])
-    assert "1 site, 200 records: sites 200" in capsys.readouterr().out
+    assert "1 site, 200 records: sites (200)" in capsys.readouterr().out
 
 
 def test_where_half_of_the_sites_depart_neither_half_is_wrong(tmp_path: Path) -> None:

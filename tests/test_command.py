@@ -144,6 +144,9 @@ def test_the_configuration_can_be_looked_at_without_a_run(calls, capsys):
     ("arguments", "message"),
     [
         (["sed=1"], "florets: sed=1: there is no such key. Did you mean seed?\n"),
+        (["chek", "data_dir=x"], "florets: chek: there is no such command. Did you mean check?"),
+        (["task.table.group=[a]"], "must be a string, for example task.table.group=name."),
+        (["train=0.1"], "train=0.1: there is no such preset of train. There are: adam"),
         (["k=30"], "florets: k=30: more models than clients"),
         (["seed=0,1"], "add -m"),
         (["--multrun"], "florets: --multrun: there is no such option (-m, --multirun, "),

@@ -11,7 +11,8 @@ import pytest
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.own_nodes import NODE_FILE, own_nodes
+from florets.engines.own_nodes import own_nodes
+from florets.task.data.tables.declaration import NODE_FILE
 
 NAMES = (
     *(" lead", "$x_1^2$", "$\\frac$", "%s", "<script>alert(1)<_script>", "Hôpital É", "\\alpha", "a&b", "a,b"),
@@ -59,8 +60,8 @@ def test_a_name_that_harms_its_readers_is_refused_before_the_start(name: str, tm
     folder(tmp_path, name)
     with pytest.raises(ConfigError) as refusal:
         nodes(tmp_path)
-    assert f"the client's name {name!a} of folder {name!a} must" in str(refusal.value)
-    assert "Rename the folder, or write client-id into its node.toml" in str(refusal.value)
+    assert f"the client's name {name!a} of {name!a} must" in str(refusal.value)
+    assert "Rename it, or write client-id into its node.toml" in str(refusal.value)
     (tmp_path / name / NODE_FILE).write_text('client-id = "south"\n')
     assert sorted(nodes(tmp_path)) == ["north", "south"]
 
@@ -68,7 +69,7 @@ def test_a_name_that_harms_its_readers_is_refused_before_the_start(name: str, tm
 def test_two_folders_of_one_client_are_refused_before_the_start(tmp_path: Path) -> None:
     folder(tmp_path, "north")
     (folder(tmp_path, "south") / NODE_FILE).write_text('client-id = "north"\n')
-    with pytest.raises(ConfigError, match="folders 'north' and 'south' are both client 'north'"):
+    with pytest.raises(ConfigError, match="'north' and 'south' are both client 'north'"):
         nodes(tmp_path)
 
 

@@ -1,5 +1,6 @@
 """Nodes that host several clients: equal bits, faults of one client alone, and what no reply can do."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,17 @@ def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
     strategy, reports = run_on(inner, config, build_task(config))
     assert [one.replies["error"] for one in reports] == [0, 6, 0, 0]
     assert len(strategy.assignment) == 6
+
+
+def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> None:
+    class Silent(LocalGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            return [reply for reply in super().pull_messages(message_ids) if reply.metadata.src_node_id != 3]
+
+    grid = ParcelGrid(Silent(app, 2), Hosting(3, 6), seconds=0.2)
+    assert grid.get_node_ids() == []
+    time.sleep(0.25)
+    assert len(grid.get_node_ids()) == 3
 
 
 def test_the_failure_of_each_client_is_its_own() -> None:

@@ -59,8 +59,8 @@ def test_each_answer_is_named_as_what_it_is() -> None:
     assert Evidence.of(blind, KEYS, False, level=0.03).verdict == "none"
     few = Evidence.of(blind, KEYS, False)
     assert few.text == (
-        "groups cannot be tested for: too few records or clients (p up to 0.028 however far apart; p = 0.031; score "
-        "0.61 at K = 2, 0.55 at 3); one model for all"
+        "groups cannot be tested for: too few records or clients (p cannot fall below 0.028 however far apart; "
+        "p = 0.031; score 0.61 at K = 2, 0.55 at 3); one model for all"
     )
     assert few.advice == (
         "too few records or clients to tell groups from chance: k=2 fits best (score 0.61); give k=, or more records"

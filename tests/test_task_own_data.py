@@ -191,7 +191,7 @@ def too_wide(input_shape, num_outputs) -> torch.nn.Module:
     ("overrides", "message"),
     [
         (["engine=flwr"], "engine=flwr: simulated nodes have no data of their own"),
-        (["num_clients=7"], "num_clients=7: has no effect together with min_clients=2"),
+        (["num_clients=7"], "num_clients=7: has no effect: all clients that have data take part"),
         (["task.num_clusters=2"], "task.num_clusters=2: with task.partition=own the clusters are unknown"),
         (["task.loss=squared_error"], "or task.data_options.regression=true"),
         (
@@ -259,10 +259,10 @@ def test_models_are_counted_against_the_folders_that_are_there(tmp_path, capsys)
     given = ["experiment=own_data", "task.partition_options={input_shape: [3], num_outputs: 2}", "num_rounds=1", "-q"]
     given += [f"data_dir={tmp_path / 'data'}", f"results_dir={tmp_path / 'results'}"]
     assert main.main([*given, "k=5"]) == 2
-    assert "k=5: more models than clients (4 folders in data_dir); use k of at most 4" in capsys.readouterr().err
+    assert "k=5: more models than clients (4 with data); use k of at most 4" in capsys.readouterr().err
     assert main.main([*given, "min_clients=5"]) == 2
     told = capsys.readouterr().err
-    assert f"min_clients=5: data_dir={tmp_path / 'data'} holds folders for 4 alone; use min_clients of at" in told
+    assert f"min_clients=5: data_dir={tmp_path / 'data'} holds the data of 4 clients; use min_clients of at" in told
     # With fewer to wait for than models, and with no more than k_max=10 of them, it runs.
     for more in ("k=3", "k=auto"):
         assert main.main([*given, more]) == 0, capsys.readouterr().err

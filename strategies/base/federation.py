@@ -102,18 +102,19 @@ class InputMagnitudes:
         far = {key: one for key, one in sorted(new.items()) if not 1 / _FAR <= one.value / median <= _FAR}
         if not far:
             return None
-        named = [f"{key} {_times(one, median)}" for key, one in list(far.items())[:_MOST_NAMED]]
+        named = [f"{_times(one, median)} at {key}" for key, one in list(far.items())[:_MOST_NAMED]]
         more = f" and {len(far) - _MOST_NAMED} more" if len(far) > _MOST_NAMED else ""
         return (
-            "inputs differ by orders of magnitude, so that groups may be those of the files' form: of the median "
-            f"client's, those of {', '.join(named)}{more}. If pixels are floats from 0 to 255, divide them by 255 or "
-            "give bytes (uint8); bring other inputs to one unit"
+            "inputs differ by orders of magnitude, so that groups may be those of the files' form: compared with "
+            f"the median client's they are {', '.join(named)}{more}. If pixels are floats from 0 to 255, divide them "
+            "by 255 or give bytes (uint8); bring other inputs to one unit"
         )
 
 
 def _times(one: Magnitude, median: float) -> str:
     ratio = float(f"{one.value / median:.1g}")
-    return f"{ratio:g} times ({'pixels scaled to 0..1' if one.scaled else 'numbers as they are'})"
+    times = f"{ratio:g} times as large" if ratio < 1e6 else "over a million times as large"
+    return times + (" (pixels scaled to 0..1)" if one.scaled else "")
 
 
 log = logging.getLogger("florets")

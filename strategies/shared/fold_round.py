@@ -133,7 +133,11 @@ class Evidence:
         if self.verdict == "open":
             return f"the search for groups waits until {self.needed} clients have taken part ({self.seen} so far)"
         if self.verdict == "too_few":
-            why = f" (p up to {self.p_far_apart:.2g} however far apart; {self._figures()})" if self.best else ""
+            why = (
+                f" (p cannot fall below {self.p_far_apart:.2g} however far apart; {self._figures()})"
+                if self.best
+                else ""
+            )
             return f"groups cannot be tested for: too few records or clients{why}; one model for all"
         if self.verdict == "none" and self.given:
             return "one group of all clients, as k says; one model for all"

@@ -58,8 +58,9 @@ class Restarted(Weighted):
         problems = []
         if run.num_rounds <= self.restart_rounds:
             problems.append(
-                f"strategy.restart_rounds={self.restart_rounds}: the best start goes on to round "
-                f"num_rounds={run.num_rounds}; use fewer, or raise num_rounds."
+                f"strategy.restarts={self.restarts}: each start has strategy.restart_rounds={self.restart_rounds} "
+                f"rounds, and the best one needs num_rounds={run.num_rounds} to be more; raise num_rounds, or lower "
+                "strategy.restart_rounds."
             )
         if run.k == "auto":
             problems.append("k=auto: starts with different numbers of models cannot be compared; give an integer.")

@@ -199,7 +199,7 @@ def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> lis
     def interval(spread: Spread, sign: str = "-") -> str:
         return "" if spread.number < 2 else f"[{form(spread.low, sign)}, {form(spread.high, sign)}]"
 
-    rows = [["strategy", measure.title, "interval", "less", "difference", "interval", "test"]]
+    rows = [["strategy", measure.title, "interval", "compared with", "difference", "interval", "test"]]
     names = {"": ""} | {group.label: group.title if titles else group.label for group in groups}
     for one in compared(groups, measure):
         row = [names[one.name], form(one.spread.mean) if one.spread.number else "-", interval(one.spread)]

@@ -94,9 +94,9 @@ def _check(found: Description) -> None:
     for scale in (found.scale, found.target_scale):
         if scale not in ("", "raw", "pixels") or (scale and found.form != "archive"):
             raise ValueError("scale")
-    if len(found.notes) > _MOST_NOTES or len(found.lacking) > MOST_COLUMNS:
+    if len(found.notes) > _MOST_NOTES or max(len(found.lacking), len(found.leaking)) > MOST_COLUMNS:
         raise ValueError("notes")
-    for name in (*found.classes, *found.notes, *found.lacking):
+    for name in (*found.classes, *found.notes, *found.lacking, *found.leaking):
         _name(name)
 
 

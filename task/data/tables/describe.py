@@ -19,7 +19,7 @@ from florets.task.data.tables.description import (
     Role,
     TargetSummary,
 )
-from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed
+from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def target_name(declared: Declaration, names: "pd.Index[str]") -> str:
     """Return the target's column: the declared one, else the last one that nothing else is declared of."""
     if declared.target:
         if declared.target not in names:
-            raise ValueError(
-                f"the table has no column {declared.target!r}, the target; its columns are {listed(names)}."
-            )
+            near = nearest_columns([declared.target], list(names))[declared.target]
+            hint = f" Did you mean {near!r}?" if near else f" Its columns are {listed(names)}."
+            raise ValueError(f"the table has no column {declared.target!r}, the target.{hint}")
         return declared.target
     apart = {
         declared.group,
@@ -139,7 +139,19 @@ def describe_table(
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
         lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),
+        leaking=tuple(name for name in used if len(part) >= _FEW_ROWS and _is_copy(part[name], part[target])),
     )
+
+
+def _is_copy(column: "pd.Series[Any]", target: "pd.Series[Any]") -> bool:
+    """Return whether a column has one value for each class of the target, or is the target."""
+    import pandas as pd
+
+    # Numbered by where a value comes first, columns of different values each are all equal.
+    codes, values = pd.factorize(target)
+    if 2 * len(values) > len(codes):
+        return np.array_equal(as_numbers(column), as_numbers(target))
+    return len(values) > 1 and np.array_equal(pd.factorize(column)[0], codes)
 
 
 def _columns(

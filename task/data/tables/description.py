@@ -117,6 +117,8 @@ class Description:
         What was detected of the file's form.
     lacking
         Columns that the run declares and the table does not have.
+    leaking
+        Columns with one value for each value of the target.
     """
 
     form: Literal["table", "archive", "images"]
@@ -136,6 +138,7 @@ class Description:
     regression: bool | None = None
     notes: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
+    leaking: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return one line of strict JSON: figures that are not known are left out."""
@@ -150,7 +153,7 @@ class Description:
             for column in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="", target_scale="")
+        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=())
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -160,7 +163,7 @@ class Description:
             raise ValueError("a description with other entries")
         read["columns"] = tuple(ColumnSummary(**_read(column)) for column in read["columns"])
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "notes", "lacking"):
+        for name in ("shape", "classes", "notes", "lacking", "leaking"):
             read[name] = tuple(read[name])
         return cls(**read)
 
