@@ -304,8 +304,8 @@ def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     picture = new_picture(12.0 if tree else 8.4, 3.9)
     left, right, *more = picture.subplots(1, 3 if tree else 2, width_ratios=(1.15, 1, 1.15) if tree else (1.15, 1))
     _scores(left, evidence)
-    for axes in more:
-        _dendrogram(axes, tree)
+    if tree:
+        _dendrogram(more[0], tree)
     similarity = np.array(evidence["similarity"], dtype=np.float64)
     # A client is always like itself: the diagonal would set the scale.
     off = similarity[~np.eye(len(similarity), dtype=bool)]

@@ -153,9 +153,9 @@ def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["compare_digits", "columns=acuracy"], "acuracy: the sweep has no such column"),
-        (["compare_digits", "where=k:99"], "where=k:99: no job has these"),
-        (["compare_digits", "rows=2"], "must be <name>"),
+        (["quickstart", "columns=acuracy"], "acuracy: the sweep has no such column"),
+        (["quickstart", "where=k:99"], "where=k:99: no job has these"),
+        (["quickstart", "rows=2"], "must be <name>"),
         ([], "must be <name>"),
     ],
 )
@@ -165,16 +165,16 @@ def test_what_is_wrong_with_a_sweeps_block_is_named(words: list[str], message: s
 
 
 def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:
-    with (PAGE.with_suffix("") / "sweep-compare_digits.csv").open(encoding="utf-8", newline="") as file:
-        runs = [run for run in csv.DictReader(file) if run["experiment"] == "compare/digits_rotation"]
+    with (PAGE.with_suffix("") / "compare_digits_paper.csv").open(encoding="utf-8", newline="") as file:
+        runs = [run for run in csv.DictReader(file) if run["row"] == "rotation"]
     found = re.findall(
         r"\(\.\./strategies/(\w+)/strategy\.py\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",
         (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8"),
     )
     assert len(found) >= 27
     for strategy, mean, spread, ari, ari_spread in found:
-        own = [run for run in runs if run["strategy"] == strategy]
-        accuracy, aris = ([float(run[name]) for run in own] for name in ("final_accuracy", "final_ari"))
+        own = [run for run in runs if run["column"] == strategy]
+        accuracy, aris = ([float(run[name] or 0) for run in own] for name in ("accuracy", "ari"))
         assert f"{100 * statistics.mean(accuracy):.1f} {100 * statistics.stdev(accuracy):.1f}" == f"{mean} {spread}"
         assert (float(ari), float(ari_spread or 0)) == (
             pytest.approx(statistics.mean(aris), abs=0.006),

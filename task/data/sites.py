@@ -211,11 +211,11 @@ def _dataset(
 ) -> Dataset:
     """Return the records with inputs standardised by the training records of all owners, as sites agree on them."""
     mean, scale = x[~is_test].mean(axis=0), x[~is_test].std(axis=0)
-    x = (x - mean) / np.where(scale > 0, scale, 1.0)
+    inputs = ((x - mean) / np.where(scale > 0, scale, 1.0)).astype(np.float32)
     # Names in the order of their numbers: field 2 comes before field 10.
     width = max(map(len, owners.tolist()))
     owners = np.array([name.zfill(width) if name.isdecimal() else name for name in owners.tolist()])
     return Dataset(
-        x[~is_test], y[~is_test], x[is_test], y[is_test], num_outputs,
+        inputs[~is_test], y[~is_test], inputs[is_test], y[is_test], num_outputs,
         owners_train=owners[~is_test], owners_test=owners[is_test], **more,
     )  # fmt: skip
