@@ -23,6 +23,7 @@ from florets.strategies.core.folds import (
     scores,
 )
 from florets.strategies.core.placement import centres, place
+from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.discovery.waiting import common_move, moves_on
 
 
@@ -329,3 +330,8 @@ def test_the_common_move_is_the_mean_in_units_of_the_clients_own() -> None:
 )
 def test_a_model_moves_on_as_long_as_two_means_point_the_same_way(now: list[float], expected: bool) -> None:
     assert moves_on(np.array([1.0, 0.0]), np.array(now)) == expected
+
+
+def test_the_default_of_a_run_is_that_of_the_method() -> None:
+    # Written twice: `--help` reads settings without NumPy.
+    assert DiscoverySettings().least_gain == module.LEAST_GAIN

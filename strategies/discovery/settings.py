@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
-from florets.strategies.core.folds import LEAST_GAIN
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import SharedLayers
 from florets.strategies.shared.fold_round import FoldRound
@@ -26,7 +25,7 @@ class DiscoverySettings(SharedLayers):
     )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
     least_gain: float = setting(
-        LEAST_GAIN,
+        0.03,
         "groups are added as long as each gains more than this share of the mean gain of the groups so far",
         least=0,
         below=1,
