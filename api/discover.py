@@ -84,7 +84,8 @@ class Groups:
     def tree(self) -> dict[str, Any] | None:
         """Groups within groups: a node's ``p_value``, ``height``, ``parts``; a leaf's ``clients``; None: one level.
 
-        `labels` are those of the groups that were found among all clients, at whichever level of the tree they are.
+        `labels` are those of the groups that were found among all clients, at whichever level of the tree they are;
+        with ``strategy.subgroups=true`` those of the leaves, which then have a ``model``, its number in the run.
         """
         found: dict[str, Any] | None = self.evidence["tree"]
         return found

@@ -1,8 +1,9 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``, ``fields``
-or ``one_terrain``. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds on one thread.
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``,
+``fields``, ``one_terrain`` or ``subgroups``. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds
+on one thread.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from benchmarks.discovery_federations import (
     federation,
     fold_changes,
     mine_fields,
+    nested_digits,
     plan_of,
     sent,
 )
@@ -228,9 +231,26 @@ def fields(first: int, seeds: int, one_terrain: bool) -> None:
     )
 
 
+def subgroups(first: int, seeds: int) -> None:
+    """Whole runs on nested digits: a model for each group found, or for each group within a group."""
+    for samples, seed in product((60, 80), range(first, first + seeds)):
+        clients, truth = nested_digits(seed, samples)
+        for within in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                shown = {"quiet": True, "pictures": False, "loss_matrix": False, "eval_every": 30}
+                data = {"clients": clients, "clusters": truth.tolist(), "seed": seed, "results_dir": folder}
+                strategy = {"name": "discovery", "subgroups": within}
+                run = florets.run(**data, strategy=strategy, num_rounds=30, **shown)
+            print(
+                f"{samples} records, seed {seed}, subgroups {within!s:5}  accuracy {run.accuracy:.4f}  "
+                f"ARI {run.ari:.2f}  {run.summary.discovery}",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "fields", "one_terrain"])
+    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "fields", "one_terrain", "subgroups"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -248,6 +268,8 @@ def main() -> None:
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
     elif given.table in ("fields", "one_terrain"):
         fields(given.first, given.seeds, given.table == "one_terrain")
+    elif given.table == "subgroups":
+        subgroups(given.first, given.seeds)
     elif given.table == "rules":
         rules(recipe, given.first, given.seeds, given.only)
     else:

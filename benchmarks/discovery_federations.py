@@ -234,7 +234,7 @@ def federation(cell: Cell, rng: np.random.Generator) -> tuple[list[Data], np.nda
 
 
 def _client(kind: Kind, count: int, shares: np.ndarray | None, rng: np.random.Generator) -> Data:
-    images, labels = pool()
+    labels = pool()[1]
     if shares is None and not kind.classes:
         rows = rng.choice(len(labels), size=count, replace=False)
     else:
@@ -246,6 +246,12 @@ def _client(kind: Kind, count: int, shares: np.ndarray | None, rng: np.random.Ge
             for number, of_class in zip(counts, rows_of_class(), strict=True)
         ]
         rows = rng.permutation(np.concatenate(picked))
+    return changed(kind, rows, rng)
+
+
+def changed(kind: Kind, rows: np.ndarray, rng: np.random.Generator) -> Data:
+    """Return digits by their numbers as a client of a kind has them."""
+    images, labels = pool()
     x = np.rot90(images[rows], kind.turns, axes=(1, 2))
     if kind.mirror:
         x = x[:, :, ::-1]
@@ -256,6 +262,22 @@ def _client(kind: Kind, count: int, shares: np.ndarray | None, rng: np.random.Ge
     for a, b in kind.swaps:
         names[a], names[b] = b, a
     return x.reshape(len(rows), PIXELS), (names[labels[rows]] + kind.shift) % CLASSES
+
+
+def nested_digits(seed: int, samples: int) -> tuple[list[dict[str, Data]], np.ndarray]:
+    """Return 20 clients of 2 rotations x a swapped pair, with 100 test records each, and their groups.
+
+    Tests are on digits that no client trains on.
+    """
+    rng = np.random.default_rng([seed, 8])
+    test, train = np.split(rng.permutation(len(pool()[1])), [400])
+    cell = STRUCTURE["2 rotations x swapped pair, 5 each, 60"]
+    kinds = [(kind, group) for group, (kind, number) in enumerate(cell.groups) for _ in range(number)]
+    clients = []
+    for kind, _ in kinds:
+        parts = {"train": rng.choice(train, samples, replace=False), "test": rng.choice(test, 100, replace=False)}
+        clients.append({name: changed(kind, rows, rng) for name, rows in parts.items()})
+    return clients, np.array([group for _, group in kinds])
 
 
 def mine_fields(seed: int, one_terrain: bool = False) -> tuple[list[Data], np.ndarray]:

@@ -344,7 +344,8 @@ def _dendrogram(axes: Axes, tree: Mapping[str, Any]) -> None:
 
     def draw(node: Mapping[str, Any]) -> tuple[float, float]:
         if "clients" in node:
-            leaves.append(counted(len(node["clients"]), "client"))
+            model = f"model {node['model']}: " if "model" in node else ""
+            leaves.append(model + counted(len(node["clients"]), "client"))
             return 0.0, len(leaves) - 1.0
         ends = [draw(part) for part in node["parts"]]
         height, places = node["height"], [place for _, place in ends]

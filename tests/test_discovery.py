@@ -1,6 +1,7 @@
 """Discovery against clients of vectors: groups, none, small clients, faults, samples of clients, changing groups."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,15 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp.strategy import Result
 
+import florets
+from benchmarks.discovery_federations import nested_digits
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.settings import Experiment
 from florets.strategies.shared.fold_round import Evidence
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.wire import bank, kinds
@@ -92,6 +97,44 @@ def test_every_form_of_upload_tells_the_groups_apart(upload: str) -> None:
     strategy = Discovery(k="auto", level=0.05, fold_upload=upload, fold_width=40, seed=3)
     run(strategy, FoldClients([A, B, C] * 4), 1)
     assert [strategy.assignment[str(client)] for client in range(12)] == [0, 1, 2] * 4
+
+
+def test_each_group_within_a_group_has_a_model_and_later_clients_join_it() -> None:
+    # Two pairs of groups, with so little between the two of a pair that two groups are the answer at the top.
+    far, near = directions(4)[:2], 0.25 * directions(4)[2:]
+    leaves = np.stack([one + sign * own for one, own in zip(far, near, strict=True) for sign in (1, -1)])
+    faults = {(TRAIN_FOLDS, 1, 24): lost}
+    clients = FoldClients([*np.repeat(leaves, 6, axis=0), leaves[2]], noise=0.5, faults=faults)
+    strategy = Discovery(k="auto", level=0.05, seed=1, subgroups=True)
+    result, (first, _) = run(strategy, clients)
+    assert [strategy.assignment[str(client)] for client in range(25)] == [*np.repeat(range(4), 6), 2]
+    np.testing.assert_allclose(models(result.arrays), 0.75 * leaves, atol=1e-6)
+    found = evidence(first)
+    assert (found["k"], found["sizes"], found["leaves"]) == (2, (12, 12), 4)
+    assert found["text"].endswith("groups within groups: (6 + 6) + (6 + 6), with a model for each of the 4 innermost")
+    ends = [leaf for part in found["tree"]["parts"] for leaf in part["parts"]]
+    assert {leaf["model"] for leaf in ends} == set(range(4))
+    assert all(strategy.assignment[key] == leaf["model"] for leaf in ends for key in leaf["clients"])
+
+
+@pytest.mark.slow
+def test_models_of_groups_within_groups_are_better_on_nested_digits(tmp_path: Path) -> None:
+    clients, truth = nested_digits(seed=0, samples=80)
+    keys = {"clusters": truth.tolist(), "num_rounds": 30, "eval_every": 30, "quiet": True, "pictures": False}
+    groups, leaves = (
+        florets.run(
+            clients=clients, **keys, strategy={"name": "discovery", "subgroups": within}, results_dir=tmp_path
+        )
+        for within in (False, True)
+    )
+    assert leaves.ari == 1.0
+    assert leaves.accuracy > groups.accuracy + 0.05  # type: ignore[operator]
+
+
+def test_models_of_groups_within_groups_are_refused_where_k_is_given() -> None:
+    (problem,) = DiscoverySettings(subgroups=True).problems(Experiment(k=2))
+    assert problem == "strategy.subgroups=True: has an effect only with k=auto; add that, or leave it out."
+    assert DiscoverySettings(subgroups=True).problems(Experiment(k="auto")) == []
 
 
 def test_a_given_k_is_cut_without_a_test() -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.placement import Centres
-from florets.strategies.settings import SharedLayers
+from florets.strategies.settings import Experiment, SharedLayers, idle
 from florets.strategies.shared.fold_round import FoldRound
 from florets.task.keys import setting
 
@@ -29,6 +29,10 @@ class DiscoverySettings(SharedLayers):
         "groups are added as long as each gains more than this share of the mean gain of the groups so far",
         least=0,
         below=1,
+    )
+    subgroups: bool = setting(
+        False,
+        "each group within a group has a model, down to the leaves of the tested tree (k=auto); up to 1000 clients",
     )
     clients_needed: int | None = setting(
         None,
@@ -62,6 +66,10 @@ class DiscoverySettings(SharedLayers):
 
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
+
+    def problems(self, run: Experiment) -> list[str]:
+        """Refuse models of groups within groups where K is given: nothing is tested then."""
+        return [] if run.k == "auto" else idle(self, ["subgroups"], "k=auto")
 
 
 @dataclass

@@ -24,6 +24,10 @@ class Discovery(Waiting):
     of their members' updates is their first model, so that no second download is needed. Where there are none, or
     every client differs from every other, one model is trained as in FedAvg.
 
+    With `subgroups` each leaf of the tested tree of groups within groups has a model. What the members of a group
+    learned in common is in the mean update of each of its leaves, which therefore starts from its parent's first
+    model, moved by what its own members learned besides.
+
     Clients that come later train the kept first model and join the group whose centre is nearest, or are told that
     none fits. Where a round is a sample of the clients, the common model is kept and groups are looked for once
     enough of them have taken part; until then one model is trained.
@@ -92,7 +96,8 @@ class Discovery(Waiting):
 
     def _decide(self, folds: FoldRound, context: Round) -> Found:
         k = self.k if isinstance(self.k, int) else None
-        return folds.decide(k, context, self.settings.level, self.settings.least_gain)
+        given = self.settings
+        return folds.decide(k, context, given.level, given.least_gain, given.subgroups)
 
     def _settle(self, found: Found) -> dict[str, int]:
         """Take over what was found; return the clients' groups."""

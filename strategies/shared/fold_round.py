@@ -14,7 +14,7 @@ from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
-from florets.strategies.core import FloatArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.folds import LEAST_GAIN, Groups, centred_rows, discover
 from florets.strategies.core.placement import Centres, centres
@@ -65,7 +65,9 @@ class Evidence:
         Groups are sharp; False: clients differ by degrees, see `core.subgroups.Spread`.
     tree
         Of groups within groups: ``p_value``, ``height`` and ``parts`` of a node, ``p_value`` and ``clients`` of a
-        leaf; None where groups are on one level.
+        leaf, and its ``model`` where leaves have models; None where groups are on one level.
+    leaves
+        Leaves of the tree, where each has a model; 0: each of the k groups has one.
     near_duplicates
         Clients with near-duplicates among their records.
     """
@@ -87,6 +89,7 @@ class Evidence:
     p_far_apart: float = 0.0
     sharp: bool = True
     tree: dict[str, Any] | None = None
+    leaves: int = 0
     near_duplicates: int = 0
 
     @classmethod
@@ -156,6 +159,7 @@ class Evidence:
             found += ", as k says"
         after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
         nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
+        nested += f", with a model for each of the {self.leaves} innermost" if self.leaves else ""
         return f"{found} ({self._figures()}){nested}{after}"
 
     @property
@@ -215,12 +219,14 @@ def shown_tree(node: Any) -> str:
     )
 
 
-def _told(node: Node, keys: Sequence[str]) -> dict[str, Any]:
-    """Return a tree of rows as `Evidence` has it."""
+def _told(node: Node, keys: Sequence[str], models: IntArray | None = None) -> dict[str, Any]:
+    """Return a tree of rows as `Evidence` has it; `models` (M,) are the rows' where leaves have models."""
     p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
     if not node.parts:
-        return {**p_value, "clients": [keys[row] for row in node.members]}
-    return {**p_value, "height": round(node.height, 4), "parts": [_told(part, keys) for part in node.parts]}
+        model = {} if models is None else {"model": int(models[node.members[0]])}
+        return {**p_value, **model, "clients": [keys[row] for row in node.members]}
+    parts = [_told(part, keys, models) for part in node.parts]
+    return {**p_value, "height": round(node.height, 4), "parts": parts}
 
 
 def no_group_fits(keys: Sequence[str]) -> str:
@@ -542,10 +548,18 @@ class FoldRound:
                 kept = np.float32 if self.form.upload == "full" else np.float16
                 (self.small if len(reply.rows) == 1 else self.rows)[key] = reply.rows.astype(kept)
 
-    def decide(self, k: int | None, context: Round, level: float = 0.005, least_gain: float = LEAST_GAIN) -> Found:
+    def decide(
+        self,
+        k: int | None,
+        context: Round,
+        level: float = 0.005,
+        least_gain: float = LEAST_GAIN,
+        subgroups: bool = False,
+    ) -> Found:
         """Say whether the clients fall into groups, how many (k; None: to be found) and which; then place the others.
 
-        See `core.folds.discover` for `level` and `least_gain`; the others are clients with too few samples.
+        See `core.folds.discover` for `level` and `least_gain`; the others are clients with too few samples. With
+        `subgroups` the groups are the leaves of the tree of groups within groups, where there is one.
         """
         keys = sorted(self.rows)
         if len(keys) < 2:
@@ -570,12 +584,19 @@ class FoldRound:
             classes=classes,
         )
         evidence = replace(Evidence.of(groups, keys, k is not None, level), near_duplicates=len(self.alike))
+        labels = groups.labels
         if k is None and groups.verdict == "groups":
-            evidence = replace(evidence, **self._structure(folds, groups, keys, tested, level, rng))
+            sharp, tree = self._structure(folds, groups, tested, level, rng)
+            evidence = replace(evidence, sharp=sharp)
+            if tree is not None and subgroups:
+                labels = tree.labels(len(keys))
+                evidence = replace(evidence, tree=_told(tree, keys, labels), leaves=len(tree.leaves))
+            elif tree is not None:
+                evidence = replace(evidence, tree=_told(tree, keys))
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
-        found = dict(zip(keys, groups.labels.tolist(), strict=True))
-        directions = centres(folds, groups.labels)
+        found = dict(zip(keys, labels.tolist(), strict=True))
+        directions = centres(folds, labels)
         frozen = self.frozen(directions)
         found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
         evidence = replace(evidence, small=len(self.small))
@@ -585,23 +606,22 @@ class FoldRound:
         self,
         folds: FloatArray,
         groups: Groups,
-        keys: Sequence[str],
         tested: NDArray[np.bool_],
         level: float,
         rng: np.random.Generator,
-    ) -> dict[str, Any]:
-        """Return whether the groups found are sharp, and the tree of groups within groups."""
+    ) -> tuple[bool, Node | None]:
+        """Return whether the groups found are sharp, and the tree of groups within groups; None: one level."""
         among = np.flatnonzero(tested) if groups.sample is None else groups.sample[tested[groups.sample]]
         labels = canonical(groups.labels[among])
         if not labels.any():
-            return {}
+            return True, None
         if not spread(centred_rows(folds[among]), labels, rng).is_sharp:
-            return {"sharp": False}
+            return False, None
         # Of more clients than are searched the others have no place in a tree.
         if groups.sample is not None:
-            return {}
+            return True, None
         tree = tree_of(folds, groups.labels, groups.p_value, level, rng, tested)
-        return {"tree": _told(tree, keys)} if tree.depth > 1 else {}
+        return True, tree if tree.depth > 1 else None
 
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""
