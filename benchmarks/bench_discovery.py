@@ -2,8 +2,8 @@
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``,
-``fields``, ``one_terrain`` or ``subgroups``. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds
-on one thread.
+``fields``, ``one_terrain`` or ``subgroups``. ``--steps 16 --upload signs`` and the like change the recipe. CPU
+seconds on one thread.
 """
 
 import argparse
