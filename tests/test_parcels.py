@@ -167,7 +167,7 @@ def test_the_failure_of_each_client_is_its_own() -> None:
 
 
 def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
-    with pytest.raises(WrongNodeCount, match="num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
+    with pytest.raises(WrongNodeCount, match=r"num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
         Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), Hosting(3, 7)))
 
 
