@@ -76,7 +76,8 @@ class ParcelGrid(Grid):
             if message_id:
                 self._asked[message_id] = node
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else []:
-            node = self._asked.pop(reply.metadata.reply_to_message_id)
+            if (node := self._asked.pop(reply.metadata.reply_to_message_id, None)) is None:
+                continue  # it has answered already
             try:
                 if reply.has_error():
                     raise MalformedMessage(clean_reason(reply.error.reason or "no reason given"))
@@ -87,9 +88,9 @@ class ParcelGrid(Grid):
                 log.warning("node %s cannot take part: %s", called, problem)
                 self._refused.add(node)
                 continue
-            wanted = -(-self._hosting.num_clients // self._hosting.per_node)
-            if 0 < hosted.num_nodes < wanted:
-                raise WrongNodeCount(wanted, hosted.num_nodes)
+            clients, per_node = self._hosting.num_clients, self._hosting.per_node
+            if 0 < hosted.num_nodes * per_node < clients:
+                raise WrongNodeCount(clients, hosted.num_nodes, per_node)
             self._clients[node] = {next(self._numbers): name for name in hosted.names}
 
     def get_nodes(self) -> Iterable[NodeInfo]:
@@ -110,7 +111,13 @@ class ParcelGrid(Grid):
         places = {
             client: (node, place) for node, clients in self._clients.items() for place, client in enumerate(clients)
         }
-        sent = list(messages)
+        sent, now = list(messages), time.time()
+        # Nobody waits any more for replies to what has expired, which may hold large models.
+        expired = [
+            own for own, (first, *_) in self._parcels.items() if first.metadata.created_at + first.metadata.ttl < now
+        ]
+        for own in expired:
+            del self._parcels[own]
         groups: dict[int, list[tuple[int, Message]]] = {}
         for message in sent:
             own = message.metadata.dst_node_id

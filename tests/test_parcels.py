@@ -146,6 +146,20 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> N
     assert len(grid.get_node_ids()) == 3
 
 
+def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> None:
+    class Twice(LocalGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            return [reply for reply in super().pull_messages(message_ids) for _ in range(2)]
+
+    grid = ParcelGrid(Twice(app, 2), Hosting(3, 6))
+    while not (nodes := grid.get_node_ids()):
+        pass
+    for ttl in (0.01, 60):
+        grid.push_messages([Message(content(0), nodes[0], kinds.TRAIN, ttl=ttl)])
+        time.sleep(0.02)
+    assert len(grid._parcels) == 1
+
+
 def test_the_failure_of_each_client_is_its_own() -> None:
     grid = ParcelGrid(LocalGrid(app, 2), Hosting(3, 6))
     while not (nodes := grid.get_node_ids()):
@@ -159,7 +173,7 @@ def test_the_failure_of_each_client_is_its_own() -> None:
 
 
 def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
-    with pytest.raises(WrongNodeCount, match="num-supernodes=3 "):
+    with pytest.raises(WrongNodeCount, match=r"num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
         Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), Hosting(3, 7)))
 
 
