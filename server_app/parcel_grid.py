@@ -84,7 +84,9 @@ class ParcelGrid(Grid):
                 hosted = read_clients(reply.content, self._hosting)
             except MalformedMessage as problem:
                 # It is asked again once it has been offline.
-                called = next((info.name for info in self._grid.get_nodes() if info.node_id == node and info.name), node)
+                called = next(
+                    (info.name for info in self._grid.get_nodes() if info.node_id == node and info.name), node
+                )
                 log.warning("node %s cannot take part: %s", called, problem)
                 self._refused.add(node)
                 continue
