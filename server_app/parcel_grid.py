@@ -84,7 +84,10 @@ class ParcelGrid(Grid):
                 hosted = read_clients(reply.content, self._hosting)
             except MalformedMessage as problem:
                 # It is asked again once it has been offline.
-                log.warning("node %d cannot take part: %s", node, problem)
+                called = next(
+                    (info.name for info in self._grid.get_nodes() if info.node_id == node and info.name), node
+                )
+                log.warning("node %s cannot take part: %s", called, problem)
                 self._refused.add(node)
                 continue
             clients, per_node = self._hosting.num_clients, self._hosting.per_node

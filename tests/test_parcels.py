@@ -96,6 +96,12 @@ def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str],
         read_clients(pack_clients(Hosted(names, 0)), Hosting(2))
 
 
+def test_a_node_that_is_one_client_needs_no_name() -> None:
+    found = clients_of(Context(1, 2, {"data-dir": "/somewhere"}, RecordDict(), {}), Hosting(2))
+    alone = Hosted(list(found), 0)
+    assert read_clients(pack_clients(alone), Hosting(2)) == alone
+
+
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
     strategy, reports = run_on(grid, config, build_task(config))
     rows = [(one.bytes_up, one.bytes_down, one.replies, one.evaluations, one.assignment) for one in reports]
