@@ -51,7 +51,7 @@ class ParcelGrid(Grid):
         self._begun = False
 
     def get_node_ids(self) -> list[int]:
-        """Return the ids of all clients whose nodes are online and have said whom they host.
+        """Return the ids of all clients whose nodes are online and have said which clients they host.
 
         At first there are none until each node that is online has answered, or has had its time.
         """
@@ -76,19 +76,23 @@ class ParcelGrid(Grid):
             if message_id:
                 self._asked[message_id] = node
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else []:
-            node = self._asked.pop(reply.metadata.reply_to_message_id)
+            if (node := self._asked.pop(reply.metadata.reply_to_message_id, None)) is None:
+                continue  # it has answered already
             try:
                 if reply.has_error():
                     raise MalformedMessage(clean_reason(reply.error.reason or "no reason given"))
                 hosted = read_clients(reply.content, self._hosting)
             except MalformedMessage as problem:
                 # It is asked again once it has been offline.
-                log.warning("node %d cannot take part: %s", node, problem)
+                called = next(
+                    (info.name for info in self._grid.get_nodes() if info.node_id == node and info.name), node
+                )
+                log.warning("node %s cannot take part: %s", called, problem)
                 self._refused.add(node)
                 continue
-            wanted = -(-self._hosting.num_clients // self._hosting.per_node)
-            if 0 < hosted.num_nodes < wanted:
-                raise WrongNodeCount(wanted, hosted.num_nodes)
+            clients, per_node = self._hosting.num_clients, self._hosting.per_node
+            if 0 < hosted.num_nodes * per_node < clients:
+                raise WrongNodeCount(clients, hosted.num_nodes, per_node)
             self._clients[node] = {next(self._numbers): name for name in hosted.names}
 
     def get_nodes(self) -> Iterable[NodeInfo]:
@@ -109,7 +113,13 @@ class ParcelGrid(Grid):
         places = {
             client: (node, place) for node, clients in self._clients.items() for place, client in enumerate(clients)
         }
-        sent = list(messages)
+        sent, now = list(messages), time.time()
+        # Nobody waits any more for replies to what has expired, which may hold large models.
+        expired = [
+            own for own, (first, *_) in self._parcels.items() if first.metadata.created_at + first.metadata.ttl < now
+        ]
+        for own in expired:
+            del self._parcels[own]
         groups: dict[int, list[tuple[int, Message]]] = {}
         for message in sent:
             own = message.metadata.dst_node_id

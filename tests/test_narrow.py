@@ -88,6 +88,8 @@ def forged(dtype: str = "float32", shape: tuple[int, ...] = (4,), data: bytes = 
         (forged(data=np.float32(np.inf).tobytes() + bytes(4)), "scale"),
         (forged(data=np.float32(-1).tobytes() + bytes(4)), "scale"),
         (forged(data=bytes(7), wire="float16"), "not 8"),
+        (forged(shape=(1,) * 65, data=bytes(2), wire="float16"), "no array can have"),
+        (forged(shape=(0, 2**62, 2**62), data=bytes(4)), "no array can have"),
     ],
 )
 def test_a_forged_array_is_refused(array: Array, rule: str) -> None:

@@ -96,6 +96,12 @@ def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str],
         read_clients(pack_clients(Hosted(names, 0)), Hosting(2))
 
 
+def test_a_node_that_is_one_client_needs_no_name() -> None:
+    found = clients_of(Context(1, 2, {"data-dir": "/somewhere"}, RecordDict(), {}), Hosting(2))
+    alone = Hosted(list(found), 0)
+    assert read_clients(pack_clients(alone), Hosting(2)) == alone
+
+
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
     strategy, reports = run_on(grid, config, build_task(config))
     rows = [(one.bytes_up, one.bytes_down, one.replies, one.evaluations, one.assignment) for one in reports]
@@ -140,6 +146,20 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> N
     assert len(grid.get_node_ids()) == 3
 
 
+def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> None:
+    class Twice(LocalGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            return [reply for reply in super().pull_messages(message_ids) for _ in range(2)]
+
+    grid = ParcelGrid(Twice(app, 2), Hosting(3, 6))
+    while not (nodes := grid.get_node_ids()):
+        pass
+    for ttl in (0.01, 60):
+        grid.push_messages([Message(content(0), nodes[0], kinds.TRAIN, ttl=ttl)])
+        time.sleep(0.02)
+    assert len(grid._parcels) == 1
+
+
 def test_the_failure_of_each_client_is_its_own() -> None:
     grid = ParcelGrid(LocalGrid(app, 2), Hosting(3, 6))
     while not (nodes := grid.get_node_ids()):
@@ -153,7 +173,7 @@ def test_the_failure_of_each_client_is_its_own() -> None:
 
 
 def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
-    with pytest.raises(WrongNodeCount, match="num-supernodes=3 "):
+    with pytest.raises(WrongNodeCount, match=r"num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
         Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), Hosting(3, 7)))
 
 
@@ -168,6 +188,8 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
     # Without the key, or in a run that knows of no hosts, the node is one client.
     assert list(clients_of(context, Hosting(1))) == ["north"]
+    with pytest.raises(ValueError, match="clients on this node=1000000000: this node does at most 100,000"):
+        clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), Hosting(10**9, 10**9))
     (tmp_path / "ward-c").symlink_to("/")
     with pytest.raises(ValueError, match="a link points outside"):
         clients_of(context, Hosting(5))

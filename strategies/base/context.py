@@ -245,8 +245,8 @@ class Round:
 
         With a `handler` it tests what that handler makes of the model, of the `settings` and of its own `others`.
         """
-        besides, records = self.evaluation, others or {}
-        config = {**besides.settings, **(settings or {})}
+        asked, records = self.evaluation, others or {}
+        config = {**asked.settings, **(settings or {})}
 
         def request(client: Client) -> Request:
             model, own = models[client.key], records.get(client.key)
@@ -255,7 +255,7 @@ class Round:
             return self.request_custom(handler, client, model, config, own, category="evaluate")
 
         requests = [request(client) for client in self.testers if client.key in models]
-        return Plan(requests, lambda _, content: besides.read(content))
+        return Plan(requests, lambda _, content: asked.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
