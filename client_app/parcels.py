@@ -11,6 +11,7 @@ from time import monotonic
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from florets.client_app.caps import CLIENTS, Limits
 from florets.client_app.client import client_key, is_simulated, partition_id
 from florets.task.data.files import inside
 from florets.task.data.tables.declaration import client_folders, name_of
@@ -64,6 +65,7 @@ def clients_of(context: Context, hosting: Hosting) -> dict[str, Context]:
     if "partition-id" not in node or not hosting.num_clients:
         return {client_key(context): context}
     first = partition_id(context) * hosting.per_node
+    Limits(node).hold(CLIENTS, "clients on this node", min(hosting.per_node, hosting.num_clients))
     of = {"num-partitions": hosting.num_clients} if "num-partitions" in node else {}
     return {
         str(number): _context(context, {**of, "partition-id": number})

@@ -51,7 +51,7 @@ class ParcelGrid(Grid):
         self._begun = False
 
     def get_node_ids(self) -> list[int]:
-        """Return the ids of all clients whose nodes are online and have said whom they host.
+        """Return the ids of all clients whose nodes are online and have said which clients they host.
 
         At first there are none until each node that is online has answered, or has had its time.
         """

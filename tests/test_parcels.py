@@ -190,6 +190,8 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
     # Without the key, or in a run that knows of no hosts, the node is one client.
     assert list(clients_of(context, Hosting(1))) == ["north"]
+    with pytest.raises(ValueError, match="clients on this node=1000000000: this node does at most 100,000"):
+        clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), Hosting(10**9, 10**9))
     (tmp_path / "ward-c").symlink_to("/")
     with pytest.raises(ValueError, match="a link points outside"):
         clients_of(context, Hosting(5))

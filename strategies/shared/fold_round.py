@@ -122,8 +122,8 @@ class Evidence:
 
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
-        told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
-        return {**told, ADVICE: self.advice} if self.advice else told
+        found: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
+        return {**found, ADVICE: self.advice} if self.advice else found
 
     @property
     def text(self) -> str:
@@ -215,12 +215,12 @@ def shown_tree(node: Any) -> str:
     )
 
 
-def _told(node: Node, keys: Sequence[str]) -> dict[str, Any]:
+def _plain(node: Node, keys: Sequence[str]) -> dict[str, Any]:
     """Return a tree of rows as `Evidence` has it."""
     p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
     if not node.parts:
         return {**p_value, "clients": [keys[row] for row in node.members]}
-    return {**p_value, "height": round(node.height, 4), "parts": [_told(part, keys) for part in node.parts]}
+    return {**p_value, "height": round(node.height, 4), "parts": [_plain(part, keys) for part in node.parts]}
 
 
 def no_group_fits(keys: Sequence[str]) -> str:
@@ -601,7 +601,7 @@ class FoldRound:
         if groups.sample is not None:
             return {}
         tree = tree_of(folds, groups.labels, groups.p_value, level, rng, tested)
-        return {"tree": _told(tree, keys)} if tree.depth > 1 else {}
+        return {"tree": _plain(tree, keys)} if tree.depth > 1 else {}
 
     def place(self, clients: Sequence[Client], groups: Centres, context: Round) -> tuple[dict[str, int], set[str]]:
         """Return the group of each of these clients, as far as its rows arrive, and those that no group fits."""

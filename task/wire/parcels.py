@@ -15,14 +15,13 @@ from florets.task.wire.records import MalformedMessage, Record, config_record, e
 from florets.task.wire.replies import key_problem
 
 _PARCEL = "parcel"
-_KINDS, _CLIENTS, _PER_NODE, _OF, _FAILED, _REASONS, _NAMES, _NODES = (
-    *("kinds", "clients", "per-node", "num-clients", "failed", "reasons", "names", "nodes"),
-)
+_KINDS, _CLIENTS, _PER_NODE, _OF = "kinds", "clients", "per-node", "num-clients"
+_FAILED, _REASONS, _NAMES, _NODES = "failed", "reasons", "names", "nodes"
 
 
 @dataclass(frozen=True)
 class Hosting:
-    """How many clients each node of a run hosts at most, and how many there are in all; 0: nobody knows."""
+    """How many clients each node of a run hosts at most, and how many there are in all; 0: not known."""
 
     per_node: int
     num_clients: int = 0
