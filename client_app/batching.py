@@ -115,6 +115,8 @@ def _asked(place: int, message: Message, context: Context, likes: dict[Hashable,
         return None
     try:
         client = Client(message, context)
+        if kind in _TRAINING and sends_gradient(client):
+            return None
         # Most settings are the exchange's own: the very objects, which are alive as long as its messages.
         config = dict(client.config)
         for name in _OWN:
@@ -147,7 +149,7 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
     training, asks_more = client.training, (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
-    if sends_gradient(client) or any(map(client.config.get, asks_more)):
+    if any(map(client.config.get, asks_more)):
         return False
     plain_loss = client.objective.is_plain and training.class_weights == "none" and training.augment is None
     return plain_loss and training.is_plain
