@@ -16,6 +16,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.engines.local_grid import LocalGrid
+from florets.server_app import app as server
 from florets.server_app.build import build_task
 from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
@@ -226,6 +227,16 @@ def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path)
     run_experiment(grid, config, tmp_path / "run")
     rows = (tmp_path / "run" / "clients.csv").read_text().splitlines()[1:]
     assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south"]
+
+
+def test_advice_is_asked_of_hosts_as_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    (tmp_path / "advice.txt").write_text("")
+    monkeypatch.setattr(server, "run_experiment", lambda grid, *_, **__: seen.append(grid))
+    monkeypatch.setattr(server, "answer", lambda question, run: (run(question.base, tmp_path), tmp_path))
+    for overrides in ("num_clients=6", "num_clients=6 clients_per_node=3"):
+        server.advise(LocalGrid(app, 2), {"experiment": "quickstart", "overrides": overrides, "advise": True})
+    assert [type(grid) for grid in seen] == [LocalGrid, ParcelGrid]
 
 
 def test_engines_without_nodes_refuse_hosts(tmp_path: Path) -> None:

@@ -193,12 +193,9 @@ def _values(
     units = np.arange(len(y)) if units is None else units
     is_test = _held_out(owners, np.zeros(len(y)), units, seed)
     mean, scale = y[~is_test].mean(), y[~is_test].std() or 1.0
-    groups = {f"group_{part}": np.zeros(int(n), dtype=np.int64) for part, n in _sizes(is_test).items()}
+    group = np.zeros(len(y), dtype=np.int64)
+    groups = {"group_train": group[~is_test], "group_test": group[is_test]}
     return _dataset(x, (y - mean) / scale, owners, is_test, num_outputs=1, target_scale=float(scale), **groups)
-
-
-def _sizes(is_test: NDArray[np.bool_]) -> dict[str, int]:
-    return {"train": int((~is_test).sum()), "test": int(is_test.sum())}
 
 
 def _held_out(owners: NDArray[np.str_], strata: NDArray[Any], units: NDArray[Any], seed: int) -> NDArray[np.bool_]:
