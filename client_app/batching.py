@@ -115,6 +115,8 @@ def _asked(place: int, message: Message, context: Context, likes: dict[Hashable,
         return None
     try:
         client = Client(message, context)
+        if kind in _TRAINING and sends_gradient(client):
+            return None
         # Most settings are the exchange's own: the very objects, which are alive as long as its messages.
         config = dict(client.config)
         for name in _OWN:
@@ -147,7 +149,7 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
     training, asks_more = client.training, (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
-    if sends_gradient(client) or any(map(client.config.get, asks_more)):
+    if any(map(client.config.get, asks_more)):
         return False
     plain_loss = client.objective.is_plain and training.class_weights == "none" and training.augment is None
     return plain_loss and training.is_plain
@@ -224,13 +226,14 @@ def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
 
     Messages share few records, and each is unpacked once.
     """
-    groups: dict[int, tuple[list[State], list[int]]] = {}
+    # With the record: of narrow ones nobody else holds all, and an id is an object's own only as long as that lives.
+    groups: dict[int, tuple[ArrayRecord, list[State], list[int]]] = {}
     for row, asked in enumerate(block):
         record = asked.record
         if id(record) not in groups:
-            groups[id(record)] = [asked.client.on_device(state) for state in session.states(record)], []
-        groups[id(record)][1].append(row)
-    return list(groups.values())
+            groups[id(record)] = record, [asked.client.on_device(state) for state in session.states(record)], []
+        groups[id(record)][2].append(row)
+    return [(states, rows) for _, states, rows in groups.values()]
 
 
 def _chosen(losses: NDArray[np.float64]) -> int:

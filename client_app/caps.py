@@ -55,7 +55,7 @@ SETTINGS: Mapping[str, Cap] = {
     **{key: next(cap for cap in ALL if cap.key == name) for key, name in CAPS.items()},
     **dict.fromkeys((kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), EPOCHS),
     **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), STEPS),
-    **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE), BATCH),
+    **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), BATCH),
     kinds.NUM_FOLDS: FOLDS,
     # A row that is sent whole has as many entries as the model.
     kinds.FOLD_WIDTH: PARAMETERS,

@@ -445,7 +445,7 @@ class Client:
         arrays = entries(self.content).get(record)
         if not isinstance(arrays, ArrayRecord):
             raise ValueError(f"the message has no {record!r}")
-        return session.whole(arrays)
+        return session.whole(arrays) if kinds.WIRE in self.config else arrays
 
     def states(self, record: str = kinds.ARRAYS) -> list[State]:
         """Return the models of an array record as state dicts: one, or K in their order.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from florets.conf.consent import IMPORTING, TRUST, require_trust
 from florets.conf.extras import version
 from florets.conf.presets import own_presets
 from florets.conf.problems import ConfigError, did_you_mean
@@ -155,10 +156,15 @@ def _with_files(given: Sequence[str]) -> list[str]:
             continue
         try:
             overrides = yaml.safe_load(Path(text[1:]).expanduser().read_text(encoding="utf-8"))["overrides"]
-            found += [one for one in overrides if one.partition("=")[0] not in keys]
+            values = {key: value for key, _, value in (one.partition("=") for one in overrides) if key not in keys}
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
             raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from error
+        # A file does not vouch for itself.
+        values.pop(TRUST, None)
+        if f"{TRUST}=true" not in given:
+            require_trust(text, {key: values[key] for key in IMPORTING if ":" in values.get(key, "")})
+        found += [f"{key}={value}" for key, value in values.items()]
     return found
 
 

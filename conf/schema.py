@@ -55,8 +55,8 @@ class Config(Experiment):
     )
     batch_clients: int | Literal["off", "auto"] = setting(
         "auto",
-        "clients whose work is computed at once, in process: auto where that is faster; at most a number; off: each "
-        "alone, equal to the bit on every engine. Blocks are equal to rounding; engine=flwr takes auto as off",
+        "clients computed together, in process: at most this many; auto: wherever that is faster; off: each alone, "
+        "equal to the bit on every engine. Results agree to rounding; engine=flwr takes auto as off",
         least=1,
         note="off computes each client's work alone, auto chooses the number",
     )
@@ -69,8 +69,8 @@ class Config(Experiment):
     )
     clients_per_node: int = setting(
         1,
-        "engine=flwr and real nodes: most clients that one of Flower's nodes hosts; a simulated one hosts as many, "
-        "and all that a round asks of them is one message. Results are equal to the bit",
+        "engine=flwr and real nodes: the most clients that one Flower node hosts (a simulated node hosts this many); "
+        "their messages of an exchange travel as one. Results are equal to the bit",
         least=1,
     )
     cluster_test: bool = setting(

@@ -121,7 +121,7 @@ def _grid(table: Table, measure: str) -> Picture | None:
 
 @styled()
 def _ranks(table: Table, measure: str) -> Picture | None:
-    """Return the diagram of critical differences: mean ranks, and bars over methods that are not told apart.
+    """Return the diagram of critical differences: mean ranks, and bars over methods that do not differ.
 
     Source: Demsar (JMLR 2006), Fig. 1. None where too few methods have a score in every row.
     """

@@ -42,7 +42,7 @@ class Ranking:
 
     @property
     def alike(self) -> list[tuple[str, str]]:
-        """First and last column of each largest group in which Nemenyi's test tells no two apart."""
+        """First and last column of each largest group in which no two differ by Nemenyi's test."""
         names, found = self.complete, list[tuple[int, int]]()
         if self.difference is None:
             return []

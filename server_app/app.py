@@ -53,10 +53,7 @@ def main(grid: Grid, context: Context) -> None:
         else:
             config, folder, resume = read_run_config(context.run_config)
             check_own_clients(config)
-            # With the next round's training, a test is a part of the client's message, and their model is sent once.
-            if config.clients_per_node > 1 or config.eval == "before":
-                of = 0 if config.task.partition == OWN else config.num_clients
-                grid = ParcelGrid(grid, Hosting(config.clients_per_node, of), config.start_timeout / 2)
+            grid = _with_parcels(grid, config)
             run_experiment(grid, config, folder, resume, by_flower=not context.run_config.get("config-json"))
     except WrongNodeCount as error:
         given = {n: value for n, value in context.run_config.items() if value not in _UNSET and value is not False}
@@ -70,6 +67,15 @@ def main(grid: Grid, context: Context) -> None:
         end_hung_clients()
 
 
+def _with_parcels(grid: Grid, config: Config) -> Grid:
+    """Return the grid on which one message to a node holds all of its clients' messages, where a run needs it."""
+    # With the next round's training, a test is a part of the client's message, and their model is sent once.
+    if config.clients_per_node == 1 and config.eval == "after":
+        return grid
+    of = 0 if config.task.partition == OWN else config.num_clients
+    return ParcelGrid(grid, Hosting(config.clients_per_node, of), config.start_timeout / 2)
+
+
 def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:
     """Answer on these nodes what `florets advise` answers, and return the folder with the page."""
     given = {name: value for name, value in run_config.items() if name != "advise"}
@@ -77,6 +83,7 @@ def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:
         raise ConfigError([f"{name}: cannot be combined with advise=true; leave it out." for name in named])
     question = Question.of(run_config_overrides(given))
     check_own_clients(question.base)
+    grid = _with_parcels(grid, question.base)
     _, folder = answer(question, lambda config, place: run_experiment(grid, config, place, by_flower=True))
     for line in (folder / "advice.txt").read_text(encoding="utf-8").splitlines():
         log.info("%s", line)

@@ -92,12 +92,12 @@ def find(sites: Mapping[str, Description], agreed: Agreed | None, failed: Mappin
         if key in taking_part:
             findings += _target(key, site)
     # Of arrays no figures are sent.
-    told = {key: site.to_json() for key, site in sites.items() if site.form == "table"}
+    sent = {key: site.to_json() for key, site in sites.items() if site.form == "table"}
     if len(sites) > 1:
         findings += _compared(sites, agreed, site_level)
     findings += _unscaled(sites)
     findings += same_data(
-        [[key for key, text in told.items() if text == one] for one in dict.fromkeys(told.values())]
+        [[key for key, text in sent.items() if text == one] for one in dict.fromkeys(sent.values())]
     )
     findings += _unique(sites)
     findings += _rare(taking_part)

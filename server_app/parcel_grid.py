@@ -51,7 +51,7 @@ class ParcelGrid(Grid):
         self._begun = False
 
     def get_node_ids(self) -> list[int]:
-        """Return the ids of all clients whose nodes are online and have said whom they host.
+        """Return the ids of all clients whose nodes are online and have said which clients they host.
 
         At first there are none until each node that is online has answered, or has had its time.
         """
@@ -76,19 +76,23 @@ class ParcelGrid(Grid):
             if message_id:
                 self._asked[message_id] = node
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else []:
-            node = self._asked.pop(reply.metadata.reply_to_message_id)
+            if (node := self._asked.pop(reply.metadata.reply_to_message_id, None)) is None:
+                continue  # it has answered already
             try:
                 if reply.has_error():
                     raise MalformedMessage(clean_reason(reply.error.reason or "no reason given"))
                 hosted = read_clients(reply.content, self._hosting)
             except MalformedMessage as problem:
                 # It is asked again once it has been offline.
-                log.warning("node %d cannot take part: %s", node, problem)
+                called = next(
+                    (info.name for info in self._grid.get_nodes() if info.node_id == node and info.name), node
+                )
+                log.warning("node %s cannot take part: %s", called, problem)
                 self._refused.add(node)
                 continue
-            wanted = -(-self._hosting.num_clients // self._hosting.per_node)
-            if 0 < hosted.num_nodes < wanted:
-                raise WrongNodeCount(wanted, hosted.num_nodes)
+            clients, per_node = self._hosting.num_clients, self._hosting.per_node
+            if 0 < hosted.num_nodes * per_node < clients:
+                raise WrongNodeCount(clients, hosted.num_nodes, per_node)
             self._clients[node] = {next(self._numbers): name for name in hosted.names}
 
     def get_nodes(self) -> Iterable[NodeInfo]:
@@ -106,15 +110,19 @@ class ParcelGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send what goes to one node as one parcel, a single message to a node of one client as it is."""
-        places = {
-            client: (node, place) for node, clients in self._clients.items() for place, client in enumerate(clients)
-        }
-        sent = list(messages)
-        groups: dict[int, list[tuple[int, Message]]] = {}
+        places = {client: (node, name) for node, clients in self._clients.items() for client, name in clients.items()}
+        sent, now = list(messages), time.time()
+        # Nobody waits any more for replies to what has expired, which may hold large models.
+        expired = [
+            own for own, (first, *_) in self._parcels.items() if first.metadata.created_at + first.metadata.ttl < now
+        ]
+        for own in expired:
+            del self._parcels[own]
+        groups: dict[int, list[tuple[str, Message]]] = {}
         for message in sent:
             own = message.metadata.dst_node_id
-            node, place = places.get(own, (own, 0))
-            groups.setdefault(node, []).append((place, message))
+            node, name = places.get(own, (own, ""))
+            groups.setdefault(node, []).append((name, message))
         whole = [self._parcel(node, group) for node, group in groups.items()]
         for parcel, group, parcel_id in zip(whole, groups.values(), self._grid.push_messages(whole), strict=True):
             self._parcels[parcel_id] = [message for _, message in group]
@@ -125,11 +133,11 @@ class ParcelGrid(Grid):
         self._parcels.pop("", None)
         return [message.metadata.message_id for message in sent]
 
-    def _parcel(self, node: int, group: list[tuple[int, Message]]) -> Message:
+    def _parcel(self, node: int, group: list[tuple[str, Message]]) -> Message:
         about = group[0][1].metadata
         if len(group) == self._hosting.per_node == 1:
             return group[0][1]
-        items = [Item(message.metadata.message_type, place, message.content) for place, message in group]
+        items = [Item(message.metadata.message_type, name, message.content) for name, message in group]
         return new_message(pack(items, self._hosting), node, kinds.PARCEL, about.ttl, about.group_id)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

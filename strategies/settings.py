@@ -53,8 +53,8 @@ class RunKeys:
     )
     wire: Wire = setting(
         "float32",
-        "bits in which models travel: down as they are, up as changes; float16 halves and int8 (a scale for each "
-        "array, rounded at random without bias) quarters the bytes. The server's models stay float32",
+        "precision of models in transit, sent whole to clients and returned as changes: float16 halves and int8 (one "
+        "scale per array, changes rounded at random without bias) quarters the bytes. The server keeps float32",
     )
     loss_data: LossData | None = setting(
         None,
@@ -73,8 +73,8 @@ class RunKeys:
     )
     eval: Literal["after", "before"] = setting(
         "after",
-        "when a round's models are tested: after the round, or before the next one's training, in its exchange; the "
-        "last round's after it. Figures are equal; with before each round is recorded one exchange later",
+        "when a round's models are tested: after the round, or before the next round's training in the same exchange "
+        "(the last round's always after). Results are equal; with before a round is recorded one exchange later",
     )
     eval_clients: Literal["all", "participants"] = setting(
         "all", "which clients test: all with a model, or the round's participants"

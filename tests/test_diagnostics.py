@@ -12,6 +12,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
 from florets.reports.summary import round_line
+from florets.strategies.base.exchange import Replies
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 
@@ -121,6 +122,13 @@ def test_training_that_diverges_ends_with_the_learning_rate_as_the_cause(
     assert main([*given, f"results_dir={tmp_path}", "quiet=true"]) == 1
     shown = " ".join(capsys.readouterr().err.split())
     assert "the learning rate (90) is too high: start again with train.learning_rate=30" in shown
+
+
+@pytest.mark.parametrize(("valid", "diverged"), [(9, False), (3, True)])
+def test_one_client_of_many_that_sends_nan_is_no_divergence(valid: int, diverged: bool) -> None:
+    ok = tuple((str(client), 0) for client in range(valid))
+    nan = {f"nan-{client}": "NaN" for client in range(1 if valid > 3 else 2)}
+    assert Replies(ok, {}, (), nan, not_finite=frozenset(nan)).has_diverged is diverged
 
 
 def test_warnings_are_shown_and_logged_and_the_run_ends_well(

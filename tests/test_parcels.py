@@ -2,19 +2,21 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from florets.client_app.app import app
-from florets.client_app.parcels import clients_of
+from florets.client_app.parcels import clients_of, opened
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines import engine
 from florets.engines.local_grid import LocalGrid
+from florets.server_app import app as server
 from florets.server_app.build import build_task
 from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
@@ -32,6 +34,7 @@ from florets.task.wire.parcels import (
     read_replies,
     unpack,
 )
+from florets.task.wire.records import reply_message
 from tests.grid_runs import run_on
 
 SMALL = ("num_clients=7", "k=2", "task.num_clusters=2", "num_rounds=4", "quiet=true")
@@ -59,7 +62,7 @@ def content(number: int) -> RecordDict:
 
 
 def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
-    items = [Item(kinds.TRAIN, 2, content(0)), Item(kinds.EVALUATE, 0, content(1))]
+    items = [Item(kinds.TRAIN, "b", content(0)), Item(kinds.EVALUATE, "", content(1))]
     found, hosting = unpack(pack(items, Hosting(3, 7)))
     assert (found, hosting) == (items, Hosting(3, 7))
     replies = read_replies(pack_replies([content(4), Failure("no data")]), 2)
@@ -94,6 +97,12 @@ def test_records_of_nobody_are_left_out_and_no_reply_is_a_failure() -> None:
 def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str], rule: str) -> None:
     with pytest.raises(MalformedMessage, match=rule):
         read_clients(pack_clients(Hosted(names, 0)), Hosting(2))
+
+
+def test_a_node_that_is_one_client_needs_no_name() -> None:
+    found = clients_of(Context(1, 2, {"data-dir": "/somewhere"}, RecordDict(), {}), Hosting(2))
+    alone = Hosted(list(found), 0)
+    assert read_clients(pack_clients(alone), Hosting(2)) == alone
 
 
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
@@ -140,6 +149,20 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> N
     assert len(grid.get_node_ids()) == 3
 
 
+def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> None:
+    class Twice(LocalGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            return [reply for reply in super().pull_messages(message_ids) for _ in range(2)]
+
+    grid = ParcelGrid(Twice(app, 2), Hosting(3, 6))
+    while not (nodes := grid.get_node_ids()):
+        pass
+    for ttl in (0.01, 60):
+        grid.push_messages([Message(content(0), nodes[0], kinds.TRAIN, ttl=ttl)])
+        time.sleep(0.02)
+    assert len(grid._parcels) == 1
+
+
 def test_the_failure_of_each_client_is_its_own() -> None:
     grid = ParcelGrid(LocalGrid(app, 2), Hosting(3, 6))
     while not (nodes := grid.get_node_ids()):
@@ -153,7 +176,7 @@ def test_the_failure_of_each_client_is_its_own() -> None:
 
 
 def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
-    with pytest.raises(WrongNodeCount, match="num-supernodes=3 "):
+    with pytest.raises(WrongNodeCount, match=r"num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
         Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), Hosting(3, 7)))
 
 
@@ -168,9 +191,25 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
     # Without the key, or in a run that knows of no hosts, the node is one client.
     assert list(clients_of(context, Hosting(1))) == ["north"]
+    with pytest.raises(ValueError, match="clients on this node=1000000000: this node does at most 100,000"):
+        clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), Hosting(10**9, 10**9))
     (tmp_path / "ward-c").symlink_to("/")
     with pytest.raises(ValueError, match="a link points outside"):
         clients_of(context, Hosting(5))
+
+
+def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path) -> None:
+    def called(message: Message, context: Context) -> Message:
+        return reply_message(RecordDict({"config": ConfigRecord({"of": context.node_config["client-id"]})}), message)
+
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    context = Context(1, 2, {"data-dir": str(tmp_path), "clients-in-folders": True}, RecordDict(), {})
+    items = [Item(kinds.TRAIN, name, content(0)) for name in ("c", "gone")]
+    parcel = Message(pack(items, Hosting(5)), 2, kinds.PARCEL)
+    here, gone = read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
+    assert here == RecordDict({"config": ConfigRecord({"of": "c"})})
+    assert gone == Failure("ValueError: this node hosts 3 clients, and no client gone")
 
 
 def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path) -> None:
@@ -188,6 +227,16 @@ def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path)
     run_experiment(grid, config, tmp_path / "run")
     rows = (tmp_path / "run" / "clients.csv").read_text().splitlines()[1:]
     assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south"]
+
+
+def test_advice_is_asked_of_hosts_as_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    (tmp_path / "advice.txt").write_text("")
+    monkeypatch.setattr(server, "run_experiment", lambda grid, *_, **__: seen.append(grid))
+    monkeypatch.setattr(server, "answer", lambda question, run: (run(question.base, tmp_path), tmp_path))
+    for overrides in ("num_clients=6", "num_clients=6 clients_per_node=3"):
+        server.advise(LocalGrid(app, 2), {"experiment": "quickstart", "overrides": overrides, "advise": True})
+    assert [type(grid) for grid in seen] == [LocalGrid, ParcelGrid]
 
 
 def test_engines_without_nodes_refuse_hosts(tmp_path: Path) -> None:

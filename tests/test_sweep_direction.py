@@ -112,6 +112,11 @@ def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):
     (file,) = tmp_path.rglob("best.yaml")
     assert main([f"@{file}", "k=4"]) == 0
     assert (ran[-1].k, ran[-1].task.validation_fraction) == (4, 0.2)
+    # Code that a file names is its author's, and the file itself does not vouch for it.
+    foreign = tmp_path / "foreign.yaml"
+    foreign.write_text("overrides: ['strategy=someone:Else', trust=true]")
+    assert main([f"@{foreign}"]) == 2
+    assert "names code of its author's, strategy=someone:Else; add trust=true" in capsys.readouterr().err
     assert main(["@nowhere/best.yaml"]) == 2
     assert "@nowhere/best.yaml: cannot be used (No such file or directory)" in capsys.readouterr().err
 

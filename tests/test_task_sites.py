@@ -57,6 +57,12 @@ def test_landmine_is_read_from_matlab_cells_and_from_csv_alike(tmp_path: Path) -
         np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
     # Of each field's 2 or 3 mines one is test data.
     assert int(found.y_test.sum()) == 11
+    for name, wrong in (("label", mines[3] + 1), ("feature", features[3] * np.nan)):
+        right, cells[name][0, 3] = cells[name][0, 3], wrong
+        savemat(tmp_path / "LandmineData.mat", cells)
+        with pytest.raises(ValueError, match="9 numbers and a label of 0 or 1"):
+            landmine(tmp_path, 0, 0)
+        cells[name][0, 3] = right
     cells["label"][0, 3] = mines[2]
     savemat(tmp_path / "LandmineData.mat", cells)
     with pytest.raises(ValueError, match="feature and label are not one of each field"):

@@ -1,5 +1,6 @@
 """`Round`: what one round works with, and the exchanges that it can plan (`Plan`): training and evaluation."""
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
@@ -27,7 +28,6 @@ from florets.task.wire.replies import (
     SelectedUpdate,
     Update,
     check_examples,
-    largest_of,
     read_answer,
     read_update,
 )
@@ -245,8 +245,8 @@ class Round:
 
         With a `handler` it tests what that handler makes of the model, of the `settings` and of its own `others`.
         """
-        besides, records = self.evaluation, others or {}
-        config = {**besides.settings, **(settings or {})}
+        asked, records = self.evaluation, others or {}
+        config = {**asked.settings, **(settings or {})}
 
         def request(client: Client) -> Request:
             model, own = models[client.key], records.get(client.key)
@@ -255,7 +255,7 @@ class Round:
             return self.request_custom(handler, client, model, config, own, category="evaluate")
 
         requests = [request(client) for client in self.testers if client.key in models]
-        return Plan(requests, lambda _, content: besides.read(content))
+        return Plan(requests, lambda _, content: asked.read(content))
 
     def ask_losses(self, clients: Sequence[Client], models: Models, *, all_samples: bool = False) -> Replies[Losses]:
         """Ask clients for the mean loss of each of K models on their training data (one exchange).
@@ -473,10 +473,15 @@ class Round:
         """
         if not updates.ok:
             return updates
-        # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
-        largest = largest_of([update for _, update in updates.ok])[:, None]
-        found = outlier_updates(largest, self.models.bank, known=known)
         others = [update.others for _, update in updates.ok]
+        # Of most rounds what is known of each update already shows that none is larger than the models allow.
+        most_allowed = UPDATE_FACTOR * self.models.largest
+        bounds = (getattr(update.values, "bound", math.inf) for _, update in updates.ok)
+        if all(values is None for values in others) and all(bound <= most_allowed for bound in bounds):
+            return updates
+        # Only the largest value counts: one a client is enough, and no copy of all vectors is made.
+        largest = np.array([[update.largest] for _, update in updates.ok])
+        found = outlier_updates(largest, self.models.bank, known=known)
         if any(values is not None for values in others):
             each = zip(others, updates.ok, strict=True)
             most = [[np.abs(one.vector if own is None else own).max(initial=0.0)] for own, (_, one) in each]

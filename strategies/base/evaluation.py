@@ -1,4 +1,4 @@
-"""Test evaluations: what clients are asked for besides a test, and their replies as a round reports them."""
+"""Test evaluations: what clients are asked for in addition to a test, and their replies as a round reports them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from florets.task.wire.evaluation import TestResult, read_evaluation
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What clients do at an evaluation besides the test of the model that they are sent.
+    """What clients do at an evaluation in addition to the test of the model that they are sent.
 
     Attributes
     ----------
@@ -76,9 +76,9 @@ def mean_results(evaluations: Collection[Evaluation]) -> MetricRecord | None:
     accuracies = [result.accuracy for result in evaluations if result.accuracy is not None]
     if accuracies:
         metrics[kinds.EVAL_ACCURACY] = float(np.mean(accuracies))
-    for prefix, beside in (
+    for prefix, further in (
         (kinds.VALIDATED, [result.validation for result in evaluations if result.validation is not None]),
         (kinds.TUNED, [result.tuned for result in evaluations if result.tuned is not None]),
     ):
-        metrics.update({f"{prefix}{name}": value for name, value in (mean_results(beside) or {}).items()})
+        metrics.update({f"{prefix}{name}": value for name, value in (mean_results(further) or {}).items()})
     return metrics

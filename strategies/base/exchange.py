@@ -160,8 +160,10 @@ class Replies(Generic[T]):
 
     @property
     def has_diverged(self) -> bool:
-        """Whether most of the replies that are lacking hold losses or arrays that are not finite."""
-        return 2 * len(self.not_finite) > len(self.invalid) + len(self.error) + len(self.missing)
+        """Whether most of the lacking replies, and over a quarter of all, hold values that are not finite."""
+        lacking = len(self.invalid) + len(self.error) + len(self.missing)
+        # Where a quorum is all clients, one that sends NaN must not end the run for good.
+        return 2 * len(self.not_finite) > lacking and 4 * len(self.not_finite) > self.asked
 
     def failures(self) -> str:
         """Return why replies are lacking, for an error: an example of each kind and of its commonest reasons."""
@@ -217,24 +219,24 @@ def send(
     messages: Sequence[Message],
     patience: Patience,
     name_of: Callable[[int], str] = "node {}".format,
-    beside: Sequence[Message] = (),
+    also: Sequence[Message] = (),
 ) -> list[Message]:
     """Send messages and return the replies that arrive while `patience` lasts; log once a minute who is late.
 
-    Replies to those `beside` are waited for as well, and do not count towards the quorum.
+    Replies to the messages sent `also` are waited for, but do not count towards the quorum.
 
     The pause between two looks grows from 5 ms to 0.25 s: Flower's grids pause 0.1 s (simulation) or 3 s
     (deployment) each time, which is most of a short exchange. A grid with a `wait_for_replies` wakes up itself.
     """
 
     def late() -> str:
-        nodes = [m.metadata.dst_node_id for m in (*messages, *beside) if m.metadata.message_id in waiting]
-        return f"{len(waiting)} of {len(messages) + len(beside)} clients: {named([name_of(node) for node in nodes])}"
+        nodes = [m.metadata.dst_node_id for m in (*messages, *also) if m.metadata.message_id in waiting]
+        return f"{len(waiting)} of {len(messages) + len(also)} clients: {named([name_of(node) for node in nodes])}"
 
     wait = Waiting()
     rest = getattr(grid, "wait_for_replies", time.sleep)
-    waiting = {message_id for message_id in grid.push_messages([*messages, *beside]) if message_id}
-    needed = waiting - {message.metadata.message_id for message in beside}
+    waiting = {message_id for message_id in grid.push_messages([*messages, *also]) if message_id}
+    needed = waiting - {message.metadata.message_id for message in also}
     answered = 0
     replies: list[Message] = []
     deadline = time.monotonic() + patience.timeout

@@ -15,6 +15,7 @@ from florets.strategies.core.aggregate import Columns, Rows, ScaledRows, apply_s
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, kinds
+from florets.task.wire.records import PackedVector, add_scaled
 from florets.task.wire.replies import Update
 
 
@@ -64,8 +65,13 @@ class Models:
         values = np.empty((self.count, self.layout.size))
         # Of large models all rows once more, to be stacked, would be most of what the server holds.
         for index, row in enumerate(values):
-            row[:] = self.layout.flatten(self.one(index))
+            self.layout.checked(self.one(index)).unpacked(row)
         return values
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest absolute value of all models."""
+        return max(float(self.bank.max(initial=0.0)), -float(self.bank.min(initial=0.0)))
 
     def one(self, index: int) -> ArrayRecord:
         """Return model `index` under its plain names."""
@@ -137,9 +143,15 @@ class Updates(ScaledRows):
         """Return one client's vector (R,)."""
         return self.updates[row][1].vector
 
-    def add_scaled(self, row: int, factor: float, total: FloatArray) -> None:
+    def add_scaled(self, rows: IntArray, factors: FloatArray, total: FloatArray) -> None:
         """See `ScaledRows`."""
-        self.updates[row][1].add_scaled(factor, total)
+        values = [self.updates[row][1].values for row in rows]
+        packed = [value for value in values if isinstance(value, PackedVector)]
+        if len(packed) == len(values):
+            add_scaled(packed, factors.tolist(), total)
+            return
+        for row, factor in zip(rows, factors, strict=True):
+            total += np.multiply(self[row], factor)
 
     @property
     def models(self) -> IntArray:

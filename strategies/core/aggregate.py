@@ -34,8 +34,8 @@ class ScaledRows(Rows, ABC):
     """Rows that can be added without being made first: of large models that is most of a sum's time and memory."""
 
     @abstractmethod
-    def add_scaled(self, row: int, factor: float, total: FloatArray) -> None:
-        """Add ``factor * self[row]`` to `total` (R,) in place."""
+    def add_scaled(self, rows: IntArray, factors: FloatArray, total: FloatArray) -> None:
+        """Add ``factor * self[row]`` of each of some rows, in their order, to `total` (R,) in place."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def average_models(
         share = float(factors[members].sum())
         if share <= 0.0:
             continue
-        total = _weighted_sum(updates, factors, members, result.shape[1])
+        total = np.zeros(result.shape[1])
+        _add_weighted(updates, factors[members], members, total)
         if weighting == "all_participants" and everybody > share:
             # theta + sum n_i / N (theta_i - theta), written so that a group of all participants gives
             # the bits of `examples`.
@@ -129,7 +130,8 @@ def average_gradients(
         if share <= 0.0:
             continue
         divisor = float(len(assignment)) if weighting == "all_participants" else share
-        gradient[model] = _weighted_sum(gradients, factors, group, shape[1]) / divisor
+        _add_weighted(gradients, factors[group], group, gradient[model])
+        gradient[model] /= divisor
         members[model] = True
     return gradient, members
 
@@ -159,15 +161,13 @@ def _factors(weights: FloatArray, weighting: str) -> FloatArray:
     return np.ones(len(weights)) if weighting == "uniform" else np.asarray(weights, dtype=np.float64)
 
 
-def _weighted_sum(rows: Rows, factors: FloatArray, members: IntArray, size: int) -> FloatArray:
+def _add_weighted(rows: Rows, factors: FloatArray, members: IntArray, total: FloatArray) -> None:
     # One row after the other: a matrix product would leave the order of summation to the BLAS library.
-    total = np.zeros(size)
-    for member in members:
-        if isinstance(rows, ScaledRows):
-            rows.add_scaled(int(member), factors[member], total)
-        else:
-            total += np.multiply(rows[int(member)], factors[member])
-    return total
+    if isinstance(rows, ScaledRows):
+        rows.add_scaled(members, factors, total)
+        return
+    for member, factor in zip(members, factors, strict=True):
+        total += np.multiply(rows[int(member)], factor)
 
 
 def _largest(rows: Rows, members: IntArray, entries: BoolArray) -> FloatArray:

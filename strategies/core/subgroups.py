@@ -139,10 +139,10 @@ class Node:
 
 
 _SAME_LEVEL = 0.5
-"""A division as far apart as this share of the squared distance above it is none of its own: of groups that differ
-alike, some are nearest by chance."""
+"""A division at this fraction of the squared distance above it, or more, is no separate level: of groups that differ
+equally, some are nearest by chance."""
 _LEAST_GAIN = 0.2
-"""See `folds.number_of_groups`: more than among all clients, as a group too few is divided one level further down."""
+"""See `folds.number_of_groups`: larger than for all clients, as a group missed is divided one level down."""
 _LEAST_TESTED = 4
 """Members of a group that is searched for groups: three cannot be two groups at such a level."""
 
@@ -183,7 +183,7 @@ class _Search:
         return self._levels(nodes[-1], {id(group) for group in groups})
 
     def _levels(self, node: Node, found: set[int]) -> Node:
-        """Return the node with the parts of a part in its place where that is no level of its own."""
+        """Return the node with the parts of a part in its place where that is no separate level."""
         parts: list[Node] = []
         for part in node.parts:
             if id(part) in found:

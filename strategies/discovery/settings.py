@@ -26,7 +26,7 @@ class DiscoverySettings(SharedLayers):
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
     least_gain: float = setting(
         0.03,
-        "groups are added as long as each gains more than this share of the mean gain of the groups so far",
+        "groups are added as long as each gains more than this fraction of the mean gain of the groups so far",
         least=0,
         below=1,
     )

@@ -125,8 +125,8 @@ class Evidence:
 
     def details(self) -> dict[str, Detail]:
         """Return it as plain values for the round's line, with its texts."""
-        told: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
-        return {**told, ADVICE: self.advice} if self.advice else told
+        found: dict[str, Detail] = {EVIDENCE: {**asdict(self), "text": self.text, "advice": self.advice}}
+        return {**found, ADVICE: self.advice} if self.advice else found
 
     @property
     def text(self) -> str:
@@ -219,13 +219,13 @@ def shown_tree(node: Any) -> str:
     )
 
 
-def _told(node: Node, keys: Sequence[str], models: IntArray | None = None) -> dict[str, Any]:
+def _plain(node: Node, keys: Sequence[str], models: IntArray | None = None) -> dict[str, Any]:
     """Return a tree of rows as `Evidence` has it; `models` (M,) are the rows' where leaves have models."""
     p_value = {"p_value": None if math.isnan(node.p_value) else round(node.p_value, 6)}
     if not node.parts:
         model = {} if models is None else {"model": int(models[node.members[0]])}
         return {**p_value, **model, "clients": [keys[row] for row in node.members]}
-    parts = [_told(part, keys, models) for part in node.parts]
+    parts = [_plain(part, keys, models) for part in node.parts]
     return {**p_value, "height": round(node.height, 4), "parts": parts}
 
 
@@ -590,9 +590,9 @@ class FoldRound:
             evidence = replace(evidence, sharp=sharp)
             if tree is not None and subgroups:
                 labels = tree.labels(len(keys))
-                evidence = replace(evidence, tree=_told(tree, keys, labels), leaves=len(tree.leaves))
+                evidence = replace(evidence, tree=_plain(tree, keys, labels), leaves=len(tree.leaves))
             elif tree is not None:
-                evidence = replace(evidence, tree=_told(tree, keys))
+                evidence = replace(evidence, tree=_plain(tree, keys))
         if groups.verdict != "groups":
             return Found(1, dict.fromkeys(sorted({*keys, *self.small}), 0), None, evidence)
         found = dict(zip(keys, labels.tolist(), strict=True))

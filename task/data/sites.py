@@ -105,11 +105,17 @@ def landmine(data_dir: Path | None, seed: int, num_clusters: int) -> Dataset:
                 raise ValueError("feature and label are not one of each field, with as many rows")
             x, mine = np.concatenate(parts), np.concatenate(mines)
             owners = np.repeat([str(field) for field in range(1, len(parts) + 1)], [len(part) for part in parts])
-            return _classes(x, mine > 0, owners, seed)
+            return _mines(x, mine, owners, seed)
     with _LANDMINE.reading(path):
         table = _read_csv(path)
         x, mine = _numbers(table, [f"x{number}" for number in range(1, 10)]), _numbers(table, ("mine",))[:, 0]
-        return _classes(x, mine > 0, np.array(table["field"]), seed)
+        return _mines(x, mine, np.array(table["field"]), seed)
+
+
+def _mines(x: Float64, mine: Float64, owners: NDArray[np.str_], seed: int) -> Dataset:
+    if x.shape[1] != 9 or not np.isfinite(x).all() or not np.isin(mine, (0, 1)).all():
+        raise ValueError("a record has 9 numbers and a label of 0 or 1")
+    return _classes(x, mine > 0, owners, seed)
 
 
 @register_data("parkinsons", files=True)
@@ -187,12 +193,9 @@ def _values(
     units = np.arange(len(y)) if units is None else units
     is_test = _held_out(owners, np.zeros(len(y)), units, seed)
     mean, scale = y[~is_test].mean(), y[~is_test].std() or 1.0
-    groups = {f"group_{part}": np.zeros(int(n), dtype=np.int64) for part, n in _sizes(is_test).items()}
+    group = np.zeros(len(y), dtype=np.int64)
+    groups = {"group_train": group[~is_test], "group_test": group[is_test]}
     return _dataset(x, (y - mean) / scale, owners, is_test, num_outputs=1, target_scale=float(scale), **groups)
-
-
-def _sizes(is_test: NDArray[np.bool_]) -> dict[str, int]:
-    return {"train": int((~is_test).sum()), "test": int(is_test.sum())}
 
 
 def _held_out(owners: NDArray[np.str_], strata: NDArray[Any], units: NDArray[Any], seed: int) -> NDArray[np.bool_]:

@@ -78,13 +78,18 @@ def widened(array: Array) -> Values:
     if min(shape, default=0) < 0 or len(data) != wanted:
         raise MalformedMessage(f"an array of {bits} holds {len(data)} bytes, not {wanted}")
     if bits == "float16":
-        return np.frombuffer(data, _HALF).astype(np.float32).reshape(shape)
-    scale = np.frombuffer(data, _SCALE, 1)[0]
-    if not (np.isfinite(scale) and scale >= 0):
-        raise NotFinite("the scale of an array of int8 holds NaN or infinite values, or is negative")
-    steps: Values = np.frombuffer(data, _BYTES, offset=_SCALE.itemsize).astype(np.float32).reshape(shape)
-    steps *= scale
-    return steps
+        values = np.frombuffer(data, _HALF).astype(np.float32)
+    else:
+        scale = np.frombuffer(data, _SCALE, 1)[0]
+        if not (np.isfinite(scale) and scale >= 0):
+            raise NotFinite("the scale of an array of int8 holds NaN or infinite values, or is negative")
+        # What does not fit is infinite, and refused by whoever reads it.
+        with np.errstate(over="ignore"):
+            values = np.frombuffer(data, _BYTES, offset=_SCALE.itemsize).astype(np.float32) * scale
+    try:
+        return values.reshape(shape)
+    except ValueError as error:  # too many dimensions or, where one is 0, too large ones
+        raise MalformedMessage(f"an array of {bits} has a shape that no array can have") from error
 
 
 def whole(record: ArrayRecord) -> ArrayRecord:
@@ -171,7 +176,8 @@ def widen_reply(
         if start is not None and (before is None or tuple(before.shape) != tuple(array.shape)):
             raise MalformedMessage(f"array {name!r} is the change of none that was sent")
         change = widened(array)
-        return write_array(change if before is None else view_array(before) + change)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return write_array(change if before is None else view_array(before) + change)
 
     return _replaced(content, kind, config, sent, summed)
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
+from florets.task.wire import kinds
 from florets.task.wire.records import MalformedMessage, Record, config_record, entries, record_dict
 from florets.task.wire.replies import key_problem
 
 _PARCEL = "parcel"
-_KINDS, _CLIENTS, _PER_NODE, _OF, _FAILED, _REASONS, _NAMES, _NODES = (
-    *("kinds", "clients", "per-node", "num-clients", "failed", "reasons", "names", "nodes"),
-)
+_KINDS, _CLIENTS, _PER_NODE, _OF = "kinds", "clients", "per-node", "num-clients"
+_FAILED, _REASONS, _NAMES, _NODES = "failed", "reasons", "names", "nodes"
 
 
 @dataclass(frozen=True)
 class Hosting:
-    """How many clients each node of a run hosts at most, and how many there are in all; 0: nobody knows."""
+    """How many clients each node of a run hosts at most, and how many there are in all; 0: not known."""
 
     per_node: int
     num_clients: int = 0
@@ -29,10 +29,10 @@ class Hosting:
 
 @dataclass(frozen=True)
 class Item:
-    """A message of a parcel: its type, the place of its client on the node, and its content."""
+    """A message of a parcel: its type, the name of its client on the node ("": its only one), and its content."""
 
     kind: str
-    client: int
+    client: str
     content: RecordDict
 
 
@@ -75,7 +75,7 @@ def unpack(content: RecordDict) -> tuple[list[Item], Hosting]:
     ):
         raise ValueError(f"the message's {_PARCEL!r} does not say what it holds")
     parts = zip(types, clients, _contents(content, len(types)), strict=True)
-    return [Item(str(kind), int(str(client)), own) for kind, client, own in parts], Hosting(per_node, of)
+    return [Item(str(kind), str(client), own) for kind, client, own in parts], Hosting(per_node, of)
 
 
 def pack_replies(replies: Sequence[RecordDict | Failure]) -> RecordDict:
@@ -123,7 +123,9 @@ def read_clients(content: RecordDict, hosting: Hosting) -> Hosted:
         raise MalformedMessage(
             f"it hosts {len(names)} clients, more than clients_per_node={hosting.per_node}; raise the key"
         )
-    if len(set(names)) < len(names) or any(not isinstance(name, str) or key_problem(name) for name in names):
+    # A node that hosts itself alone may leave its name to the server, which knows the registered one.
+    unnamed = names == [kinds.NO_KEY]
+    if len(set(names)) < len(names) or any(not isinstance(n, str) or (key_problem(n) and not unnamed) for n in names):
         raise MalformedMessage("the names of its clients are not different printable texts")
     return Hosted([str(name) for name in names], nodes)
 

@@ -8,7 +8,7 @@ through Flower's checks. Nothing else knows that dictionary.
 import math
 import re
 import time
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -239,8 +239,8 @@ _LONGEST_HEADER = 1024
 
 _IN_CACHE = 2**15
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
-_AT_ONCE = 2**18
-"""Values of several vectors that are looked at together: a few megabytes."""
+_ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
+"""What a norm in float32 may be too small by: its last digits, and values whose square is zero."""
 
 
 class MalformedMessage(ValueError):
@@ -299,64 +299,44 @@ class Entry:
 class PackedVector:
     """A flat vector (R,) whose values were checked and are kept as they were sent: half the memory of float64.
 
-    `parts` are the values of each entry in turn.
+    `parts` are the values of each entry in turn; no absolute value is larger than `bound`, which may be infinite.
     """
 
     parts: tuple[npt.NDArray[np.generic], ...]
     size: int
+    bound: float = math.inf
 
     @property
     def largest(self) -> float:
         """Largest absolute value, 0 without any."""
         return max((_largest(part) for part in self.parts if part.size), default=0.0)
 
-    def unpacked(self) -> Vector:
-        """Return the values as float64; new at every call."""
-        vector, start = np.empty(self.size), 0
+    def unpacked(self, out: Vector | None = None) -> Vector:
+        """Return the values as float64, in `out` where it is given; new at every call without it."""
+        vector, start = np.empty(self.size) if out is None else out, 0
         for part in self.parts:
             vector[start : start + part.size] = part.ravel()
             start += part.size
         return vector
 
-    def add_scaled(self, factor: float, total: Vector) -> None:
-        """Add ``factor * self.unpacked()`` to `total` in place; no vector as long as that is made."""
-        start = 0
-        for part in self.parts:
-            values = part.ravel()
-            for begin in range(0, values.size, _IN_CACHE):
-                # Entry by entry in float64, as it would be of the unpacked vector.
-                some = values[begin : begin + _IN_CACHE]
-                total[start + begin : start + begin + some.size] += np.multiply(some, factor, dtype=np.float64)
-            start += values.size
 
+def add_scaled(vectors: Sequence[PackedVector], factors: Sequence[float], total: Vector) -> None:
+    """Add ``factor * vector.unpacked()`` of each vector of one layout to `total` in place, one after the other.
 
-def largest_values(vectors: Sequence[PackedVector]) -> npt.NDArray[np.float64]:
-    """Return the largest absolute value of each of several vectors (P,), see `PackedVector.largest`."""
-    found = np.empty(len(vectors))
-    # Of like entries those of many vectors are looked at by one call; where a vector is large, one has enough to do.
-    alike: dict[Hashable, list[int]] = {}
-    for row, vector in enumerate(vectors):
-        like = tuple((part.dtype, part.size) for part in vector.parts) if vector.size < _AT_ONCE else row
-        alike.setdefault(like, []).append(row)
-    for rows in alike.values():
-        most = max(1, _AT_ONCE // max(1, vectors[rows[0]].size))
-        for start in range(0, len(rows), most):
-            some = rows[start : start + most]
-            found[some] = _largest_side_by_side([vectors[row] for row in some])
-    return found
-
-
-def _largest_side_by_side(vectors: Sequence[PackedVector]) -> npt.NDArray[np.float64] | float:
-    if len(vectors) == 1:
-        return vectors[0].largest
-    largest = np.full(len(vectors), -np.inf)
+    No vector as long as these is made: a piece of `total` stays in the cache while those of all vectors are added.
+    """
+    start, scaled = 0, np.empty(min(_IN_CACHE, total.size))
     for parts in zip(*(vector.parts for vector in vectors), strict=True):
-        if parts[0].size:
-            stack: npt.NDArray[Any] = np.concatenate([part.ravel() for part in parts]).reshape(len(parts), -1)
-            # As floats before one is negated, see `_largest`.
-            low, high = stack.min(axis=1).astype(np.float64), stack.max(axis=1).astype(np.float64)
-            np.maximum(largest, np.maximum(high, -low), out=largest)
-    return np.where(largest == -np.inf, 0.0, largest)
+        flat = [part.ravel() for part in parts]
+        for begin in range(0, flat[0].size, _IN_CACHE):
+            some = scaled[: flat[0].size - begin]
+            piece = total[start + begin : start + begin + some.size]
+            for values, factor in zip(flat, factors, strict=True):
+                # Entry by entry in float64, as it would be of the unpacked vector.
+                np.copyto(some, values[begin : begin + some.size])
+                some *= factor
+                piece += some
+        start += flat[0].size
 
 
 def _largest(part: npt.NDArray[Any]) -> float:
@@ -458,9 +438,7 @@ class Layout:
             if entry.name not in arrays:
                 raise MalformedMessage(f"array {entry.name!r} is missing")
             parts.append(read_array(arrays[entry.name], entry))
-        if not _are_finite(parts):
-            raise NotFinite("the arrays hold NaN or infinite values")
-        return PackedVector(tuple(parts), self.size)
+        return PackedVector(tuple(parts), self.size, _bound(parts))
 
     def arrays(self, vector: Vector) -> dict[str, Array]:
         """Return the named arrays of one flat vector (R,), each in its own dtype."""
@@ -504,9 +482,23 @@ def read_array(array: Array, entry: Entry) -> npt.NDArray[np.generic]:
     return values.reshape(entry.shape, order="F" if fortran_order else "C")
 
 
-def _are_finite(parts: Sequence[npt.NDArray[Any]]) -> bool:
-    # Counting takes half as long as `all` of a small array.
-    return all(np.count_nonzero(np.isfinite(part)) == part.size for part in parts)
+def _bound(parts: Sequence[npt.NDArray[Any]]) -> float:
+    """Return a number that no absolute value exceeds; raise NotFinite where one is NaN or infinite."""
+    # Of a sum of squares, which takes less time than to look at each value: rounding makes it no smaller than its
+    # largest term, and NaN and infinity stay in it. Finite values that are too large for it are looked at.
+    squares = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in parts:
+            if part.dtype.kind == "f":
+                flat = part.ravel()
+                squares += float(flat.dot(flat))
+            elif part.size:
+                squares += _largest(part) ** 2
+    if math.isfinite(squares):
+        return math.sqrt(squares) * _ROUNDING + _UNDERFLOW
+    if all(np.isfinite(part).all() for part in parts):
+        return math.inf
+    raise NotFinite("the arrays hold NaN or infinite values")
 
 
 def write_array(values: npt.NDArray[Any]) -> Array:

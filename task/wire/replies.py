@@ -11,15 +11,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, Text, form_of
-from florets.task.wire.records import (
-    Layout,
-    MalformedMessage,
-    PackedVector,
-    Vector,
-    entries,
-    largest_values,
-    taken,
-)
+from florets.task.wire.records import Layout, MalformedMessage, PackedVector, Vector, entries, taken
 
 Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 
@@ -58,12 +50,12 @@ class Update:
         """The values as float64; where they are kept as they were sent, new at every call."""
         return self.values.unpacked() if isinstance(self.values, PackedVector) else self.values
 
-    def add_scaled(self, factor: float, total: Vector) -> None:
-        """Add ``factor * self.vector`` to `total` in place."""
+    @property
+    def largest(self) -> float:
+        """Largest absolute value of `vector`, 0 without any."""
         if isinstance(self.values, PackedVector):
-            self.values.add_scaled(factor, total)
-        else:
-            total += np.multiply(self.values, factor)
+            return self.values.largest
+        return float(np.abs(self.values).max(initial=0.0))
 
     @property
     def others(self) -> npt.NDArray[np.floating] | None:
@@ -132,14 +124,6 @@ def _answer_form(returns: tuple[tuple[str, tuple[int, ...]], ...], numbers: tupl
     items: dict[Any, Item] = {("array", name): Tensor(*shape, name=name) for name, shape in returns}
     items |= {("number", name): Number(name) for name in numbers}
     return Form({**items, "num_examples": form_of(Losses).items["num_examples"]})
-
-
-def largest_of(updates: Sequence[Update]) -> npt.NDArray[np.float64]:
-    """Return the largest absolute value in each update's `vector`, (P,)."""
-    packed = [update.values for update in updates if isinstance(update.values, PackedVector)]
-    if len(packed) == len(updates):
-        return largest_values(packed)
-    return np.array([np.abs(update.vector).max(initial=0.0) for update in updates], dtype=np.float64)
 
 
 def check_examples(claimed: int | None, introduced: int | None) -> None:
