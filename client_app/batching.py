@@ -226,13 +226,14 @@ def _by_record(block: Sequence[_Asked]) -> list[tuple[list[State], list[int]]]:
 
     Messages share few records, and each is unpacked once.
     """
-    groups: dict[int, tuple[list[State], list[int]]] = {}
+    # With the record: of narrow ones nobody else holds all, and an id is an object's own only as long as that lives.
+    groups: dict[int, tuple[ArrayRecord, list[State], list[int]]] = {}
     for row, asked in enumerate(block):
         record = asked.record
         if id(record) not in groups:
-            groups[id(record)] = [asked.client.on_device(state) for state in session.states(record)], []
-        groups[id(record)][1].append(row)
-    return list(groups.values())
+            groups[id(record)] = record, [asked.client.on_device(state) for state in session.states(record)], []
+        groups[id(record)][2].append(row)
+    return [(states, rows) for _, states, rows in groups.values()]
 
 
 def _chosen(losses: NDArray[np.float64]) -> int:

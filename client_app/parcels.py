@@ -32,19 +32,21 @@ def opened(app: ClientApp, message: Message, context: Context) -> Message:
     if message.metadata.message_type == kinds.HOSTED:
         nodes = int(context.node_config["num-partitions"]) if is_simulated(context) else 0
         return reply_message(pack_clients(Hosted(list(contexts), nodes)), message)
-    places, begun = list(contexts.values()), monotonic()
+    begun = monotonic()
     replies: list[RecordDict | Failure] = []
     for number, item in enumerate(items):
         left = message.metadata.ttl - (monotonic() - begun)
         part = f"{message.metadata.message_id}/{number}"
         inner = inner_message(message, item.content, item.kind, part, left)
         try:
-            if not 0 <= item.client < len(places):
-                raise ValueError(f"this node hosts {len(places)} clients, and no client {item.client}")
-            reply = app(inner, places[item.client])
+            # By name: folders that come or go while the run is on change nobody else's data.
+            client = item.client or next(iter(contexts), "")
+            if client not in contexts:
+                raise ValueError(f"this node hosts {len(contexts)} clients, and no client {client}")
+            reply = app(inner, contexts[client])
             replies.append(Failure(reply.error.reason or "") if reply.has_error() else reply.content)
         except Exception as error:  # as in every Flower runtime, whatever a client raises is its reply alone
-            log.debug("client %d of node %d failed", item.client, context.node_id, exc_info=True)
+            log.debug("client %s of node %d failed", item.client, context.node_id, exc_info=True)
             replies.append(Failure(f"{type(error).__name__}: {error}"))
     return reply_message(pack_replies(replies), message)
 

@@ -111,19 +111,17 @@ class ParcelGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send what goes to one node as one parcel, a single message to a node of one client as it is."""
-        places = {
-            client: (node, place) for node, clients in self._clients.items() for place, client in enumerate(clients)
-        }
+        places = {client: (node, name) for node, clients in self._clients.items() for client, name in clients.items()}
         sent, now = list(messages), time.time()
         # Nobody waits any more for replies to what has expired, which may hold large models.
         for parcel_id, (first, *_) in list(self._parcels.items()):
             if first.metadata.created_at + first.metadata.ttl < now:
                 del self._parcels[parcel_id]
-        groups: dict[int, list[tuple[int, Message]]] = {}
+        groups: dict[int, list[tuple[str, Message]]] = {}
         for message in sent:
             own = message.metadata.dst_node_id
-            node, place = places.get(own, (own, 0))
-            groups.setdefault(node, []).append((place, message))
+            node, name = places.get(own, (own, ""))
+            groups.setdefault(node, []).append((name, message))
         whole = [self._parcel(node, group) for node, group in groups.items()]
         for parcel, group, parcel_id in zip(whole, groups.values(), self._grid.push_messages(whole), strict=True):
             self._parcels[parcel_id] = [message for _, message in group]
@@ -134,11 +132,11 @@ class ParcelGrid(Grid):
         self._parcels.pop("", None)
         return [message.metadata.message_id for message in sent]
 
-    def _parcel(self, node: int, group: list[tuple[int, Message]]) -> Message:
+    def _parcel(self, node: int, group: list[tuple[str, Message]]) -> Message:
         about = group[0][1].metadata
         if len(group) == self._hosting.per_node == 1:
             return group[0][1]
-        items = [Item(message.metadata.message_type, place, message.content) for place, message in group]
+        items = [Item(message.metadata.message_type, name, message.content) for name, message in group]
         return new_message(pack(items, self._hosting), node, kinds.PARCEL, about.ttl, about.group_id)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

@@ -1,13 +1,16 @@
 """`wire=float16|int8`: values by hand, what is refused, and runs that are as good for fewer bytes."""
 
 import math
-from typing import Any
+import weakref
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.client_app.app import app
+from florets.client_app.batching import _by_record
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
@@ -154,6 +157,20 @@ def test_a_run_is_as_good_for_a_quarter_of_the_bytes(strategy: str) -> None:
     assert found["int8"][0] == pytest.approx(accuracy, abs=0.03)
     assert found["int8"][1] < 0.26 * size
     assert found["int8"][2] == groups
+
+
+def test_models_that_a_block_has_widened_live_until_all_are_told_apart() -> None:
+    class Asked:
+        client = SimpleNamespace(on_device=lambda state: state)
+        seen: ClassVar[list[weakref.ref[ArrayRecord]]] = []
+
+        @property
+        def record(self) -> ArrayRecord:
+            assert all(known() is not None for known in self.seen)
+            self.seen.append(weakref.ref(record := ArrayRecord({"w": write_array(VALUES)})))
+            return record
+
+    assert [rows for _, rows in _by_record(cast(Any, [Asked()] * 9))] == [[row] for row in range(9)]
 
 
 def test_decimals_and_bits_are_not_dropped_both() -> None:

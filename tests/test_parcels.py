@@ -2,14 +2,15 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from florets.client_app.app import app
-from florets.client_app.parcels import clients_of
+from florets.client_app.parcels import clients_of, opened
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
@@ -33,6 +34,7 @@ from florets.task.wire.parcels import (
     read_replies,
     unpack,
 )
+from florets.task.wire.records import reply_message
 from tests.grid_runs import run_on
 
 SMALL = ("num_clients=7", "k=2", "task.num_clusters=2", "num_rounds=4", "quiet=true")
@@ -60,7 +62,7 @@ def content(number: int) -> RecordDict:
 
 
 def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
-    items = [Item(kinds.TRAIN, 2, content(0)), Item(kinds.EVALUATE, 0, content(1))]
+    items = [Item(kinds.TRAIN, "b", content(0)), Item(kinds.EVALUATE, "", content(1))]
     found, hosting = unpack(pack(items, Hosting(3, 7)))
     assert (found, hosting) == (items, Hosting(3, 7))
     replies = read_replies(pack_replies([content(4), Failure("no data")]), 2)
@@ -194,6 +196,20 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     (tmp_path / "ward-c").symlink_to("/")
     with pytest.raises(ValueError, match="a link points outside"):
         clients_of(context, Hosting(5))
+
+
+def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path) -> None:
+    def called(message: Message, context: Context) -> Message:
+        return reply_message(RecordDict({"config": ConfigRecord({"of": context.node_config["client-id"]})}), message)
+
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    context = Context(1, 2, {"data-dir": str(tmp_path), "clients-in-folders": True}, RecordDict(), {})
+    items = [Item(kinds.TRAIN, name, content(0)) for name in ("c", "gone")]
+    parcel = Message(pack(items, Hosting(5)), 2, kinds.PARCEL)
+    here, gone = read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
+    assert here == RecordDict({"config": ConfigRecord({"of": "c"})})
+    assert gone == Failure("ValueError: this node hosts 3 clients, and no client gone")
 
 
 def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path) -> None:

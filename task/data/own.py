@@ -53,6 +53,7 @@ def scale_of(x: FloatArray) -> Scale:
 
 
 _FORMS = "a table (data.csv), a NumPy archive (data.npz), or image folders data/<class>/; or each as train and test"
+_HOSTED = ", or make each a client (clients-in-folders=true in the node config, clients_per_node in the run)"
 
 
 @dataclass(frozen=True)
@@ -251,9 +252,10 @@ def find_files(data: Path | None) -> Files:
             return Files((tables[0],))
         found = {path.name: (path,) for path in tables}
     if not found:
-        raise ValueError(f"{data.name} holds no data set: give {_FORMS}.")
+        parts = any(path.is_dir() and not path.name.startswith(".") for path in data.iterdir())
+        raise ValueError(f"{data.name} holds no data set: give {_FORMS}{_HOSTED if parts else ''}.")
     if len(found) > 1:
-        raise ValueError(f"{data.name} holds several data sets ({'; '.join(found)}): leave one.")
+        raise ValueError(f"{data.name} holds several data sets ({'; '.join(found)}): leave one{_HOSTED}.")
     return Files(next(iter(found.values())))
 
 

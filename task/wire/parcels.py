@@ -29,10 +29,10 @@ class Hosting:
 
 @dataclass(frozen=True)
 class Item:
-    """A message of a parcel: its type, the place of its client on the node, and its content."""
+    """A message of a parcel: its type, the name of its client on the node ("": its only one), and its content."""
 
     kind: str
-    client: int
+    client: str
     content: RecordDict
 
 
@@ -75,7 +75,7 @@ def unpack(content: RecordDict) -> tuple[list[Item], Hosting]:
     ):
         raise ValueError(f"the message's {_PARCEL!r} does not say what it holds")
     parts = zip(types, clients, _contents(content, len(types)), strict=True)
-    return [Item(str(kind), int(str(client)), own) for kind, client, own in parts], Hosting(per_node, of)
+    return [Item(str(kind), str(client), own) for kind, client, own in parts], Hosting(per_node, of)
 
 
 def pack_replies(replies: Sequence[RecordDict | Failure]) -> RecordDict:
