@@ -76,8 +76,9 @@ class ParcelGrid(Grid):
             if message_id:
                 self._asked[message_id] = node
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else []:
-            if (node := self._asked.pop(reply.metadata.reply_to_message_id, None)) is None:
-                continue  # it has answered already
+            if reply.metadata.reply_to_message_id not in self._asked:
+                continue  # its node has answered already
+            node = self._asked.pop(reply.metadata.reply_to_message_id)
             try:
                 if reply.has_error():
                     raise MalformedMessage(clean_reason(reply.error.reason or "no reason given"))
@@ -113,11 +114,9 @@ class ParcelGrid(Grid):
         places = {client: (node, name) for node, clients in self._clients.items() for client, name in clients.items()}
         sent, now = list(messages), time.time()
         # Nobody waits any more for replies to what has expired, which may hold large models.
-        expired = [
-            own for own, (first, *_) in self._parcels.items() if first.metadata.created_at + first.metadata.ttl < now
-        ]
-        for own in expired:
-            del self._parcels[own]
+        for parcel_id, (first, *_) in list(self._parcels.items()):
+            if first.metadata.created_at + first.metadata.ttl < now:
+                del self._parcels[parcel_id]
         groups: dict[int, list[tuple[str, Message]]] = {}
         for message in sent:
             own = message.metadata.dst_node_id
