@@ -58,7 +58,7 @@ def ask_clients(hosting: Hosting) -> RecordDict:
 
 def pack(items: Sequence[Item], hosting: Hosting) -> RecordDict:
     """Return the content of a parcel."""
-    about = {_KINDS: [item.kind for item in items], _CLIENTS: [item.client for item in items]}
+    about: dict[str, object] = {_KINDS: [item.kind for item in items], _CLIENTS: [item.client for item in items]}
     about |= {_PER_NODE: hosting.per_node, _OF: hosting.num_clients}
     return _packed(about, {number: item.content for number, item in enumerate(items)})
 
