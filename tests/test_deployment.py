@@ -127,7 +127,7 @@ def test_a_deployed_run_ends_with_the_personal_models_of_the_run_in_process(
 def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: str) -> set[str]:
     """Run a strategy in process and on the nodes, hold one to the other, and return the models' numbers."""
     length = "" if "num_rounds" in strategy else "num_rounds=2"
-    settings = f"strategy={strategy} {length} eval_every=9 start_timeout=600".split()
+    settings = f"strategy={strategy} {length} eval_every=9 batch_clients=off start_timeout=600".split()
     data = next(iter(federation.nodes.values())).data.parent
     given = ["experiment=own_digits", *settings, f"data_dir={data}", f"results_dir={tmp_path / 'local'}", "-q"]
     assert main(given) == 0

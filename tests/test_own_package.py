@@ -117,7 +117,7 @@ def test_a_sweep(environment: Environment, launcher: list[str]) -> None:
 
 def test_flowers_simulation_gives_the_same_models(environment: Environment) -> None:
     """By the command, and by `flwr run` of the example's folder, which is an app: both run the installed package."""
-    here = environment.run(*SMALL, "strategy=mean_groups")
+    here = environment.run(*SMALL, "strategy=mean_groups", "batch_clients=off")
     flower = environment.run(*SMALL, "strategy=mean_groups", "engine=flwr")
     assert (flower / "models.safetensors").read_bytes() == (here / "models.safetensors").read_bytes()
     results = environment.work / "by-flwr-run"
