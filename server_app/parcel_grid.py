@@ -19,7 +19,7 @@ from florets.task.wire.records import new_message, reply_message
 
 _CLIENT_APP_RAISED = 2
 _SECONDS = 3600.0
-"""How long a node has to say which clients it hosts; nobody waits for it as long."""
+"""Time to live of the question which clients a node hosts; the run itself waits for less."""
 
 log = logging.getLogger("florets")
 

@@ -16,7 +16,7 @@ Optimizer = Literal[
 Precision = Literal["float32", "bf16"]
 ClassWeights = Literal["none", "balanced", "root"]
 Quantise = Literal["none", "round", "truncate"]
-"""How a client cuts the decimals of what it sends (`client_app.training.quantise`)."""
+"""Ways to round what a client sends (`client_app.training.quantise`)."""
 
 _ALWAYS = ("learning_rate", "local_epochs", "batch_size", "optimizer", "momentum", "weight_decay")
 """Keys that travel in every message, because every training follows them; the others where they are set."""

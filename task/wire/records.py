@@ -240,7 +240,7 @@ _LONGEST_HEADER = 1024
 _IN_CACHE = 2**15
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
 _ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
-"""What a norm in float32 may be too small by: its last digits, and values whose square is zero."""
+"""Factor and term by which a norm in float32 may be too small: rounding, and values whose square is zero."""
 
 
 class MalformedMessage(ValueError):

@@ -18,7 +18,7 @@ DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 NODE_FILE_WORDS = "its node.toml (of a table without a folder: <its name>.toml)"
-"""Where a site says how its table differs, for messages that go to any site."""
+"""The file in which a site describes its table, as error messages name it."""
 _MOST_NAMED = 5
 _MOST_COMPARED = 200
 """Names that are looked through for a near one: comparing costs milliseconds a pair."""
