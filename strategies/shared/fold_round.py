@@ -185,7 +185,8 @@ class Evidence:
         if self.verdict == "all_differ":
             return (
                 "every client differs from every other and groups do not help: one model for all is trained. Compare "
-                "with strategy=local and with methods that give each client a model of its own (docs/algorithms/personal.md)"
+                "with strategy=local and with methods that give each client a model of its own "
+                "(docs/algorithms/personal.md)"
             )
         if self.verdict == "too_few":
             scores = dict(zip(self.candidates, self.scores, strict=True))
