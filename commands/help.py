@@ -45,6 +45,8 @@ Usage
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
   florets extend run=<folder> data_dir=<new>    continue a run with new data
+  florets provision <federation.yaml>           start-up kits for the server
+                                                and the nodes of a federation
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -57,7 +59,7 @@ Options
   --version       print the version and exit
   -h, --help      this text; with strategy=<name> that strategy and its keys;
                   after advise, assign, check, discover, export, extend,
-                  leaderboard, new, plan, predict, reproduce,
+                  leaderboard, new, plan, predict, provision, reproduce,
                   show-partition, tune or watch: help on that command
 
 A key given by hand wins over the preset, which wins over the defaults.

@@ -52,6 +52,7 @@ _WORDS = (
     "new",
     "plan",
     "predict",
+    "provision",
     "reproduce",
     "show-partition",
     "tune",
