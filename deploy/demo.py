@@ -9,7 +9,6 @@ upgrade. The last line says `ari=1.0`, the smaller one of the two; the exit code
 import argparse
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
+from florets.task.temporary import held_folder
 
 EXPERIMENT = "own_digits"
 NUM_NODES = 6
@@ -46,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended politely, it ends what it has started, as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with tempfile.TemporaryDirectory(prefix="florets-deploy-", ignore_cleanup_errors=True) as folder:
-            ari = demonstrate(Path(folder), options.results_dir.absolute(), options.rounds)
+        with held_folder("deploy") as folder:
+            ari = demonstrate(folder, options.results_dir.absolute(), options.rounds)
     except DeploymentError as error:
         print(f"deploy-demo failed: {error}", file=sys.stderr)
         return 1

@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import os
 import random
 import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,6 +55,7 @@ class Federation:
 
     def __enter__(self) -> "Federation":
         self.logs.mkdir(parents=True)
+        self.root.chmod(0o700)
         return self
 
     def __exit__(
@@ -115,7 +118,8 @@ class Federation:
         self, name: str, program: str, arguments: Sequence[str], folder: Path
     ) -> "subprocess.Popen[bytes]":
         """Start a program in a folder; its output goes to the log of that name."""
-        with (self.logs / f"{name}.log").open("ab") as log:
+        # A SuperLink's logs may hold what concerns the nodes alone.
+        with open(self.logs / f"{name}.log", "ab", opener=partial(os.open, mode=0o600)) as log:
             settings = flower_processes.environment(folder / "flwr")
             process = flower_processes.start(program, arguments, folder, settings, log)
         self._started.append(process)
