@@ -121,7 +121,7 @@ class Federation:
         # A SuperLink's logs may hold what concerns the nodes alone.
         with open(self.logs / f"{name}.log", "ab", opener=partial(os.open, mode=0o600)) as log:
             settings = flower_processes.environment(folder / "flwr")
-            process = flower_processes.start(program, arguments, folder, settings, log)
+            process = flower_processes.start(program, arguments, folder, settings, log, 0o077)
         self._started.append(process)
         return process
 

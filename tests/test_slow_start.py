@@ -15,7 +15,7 @@ from florets.engines import flower_processes
 pytestmark = pytest.mark.slow
 
 CLAIM_SECONDS = 30
-"""How long Flower 1.41 waits for the first sign of life of a ClientApp (docs/deployment.md, section 7)."""
+"""How long Flower 1.41 waits for the first sign of life of a ClientApp (docs/deployment.md, section 6)."""
 
 SLOW = """#!/bin/sh
 if [ -e "$FLWR_HOME/overloaded" ]; then sleep {seconds}; fi
