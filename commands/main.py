@@ -55,6 +55,8 @@ _WORDS = (
     "provision",
     "reproduce",
     "show-partition",
+    "status",
+    "stop",
     "tune",
     "watch",
 )
