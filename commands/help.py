@@ -39,6 +39,8 @@ Usage
                                                 memory that it needs
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
+  florets app <folder>                          an app for `flwr run`, whose
+                                                code is this package
   florets watch <folder>                        a page that shows a run in
                                                 progress
   florets assign run=<folder> data=<file>       which model fits these data
@@ -56,7 +58,7 @@ Options
   --debug         show Python's traceback on errors
   --version       print the version and exit
   -h, --help      this text; with strategy=<name> that strategy and its keys;
-                  after advise, assign, check, discover, export, extend,
+                  after advise, app, assign, check, discover, export, extend,
                   leaderboard, new, plan, predict, reproduce,
                   show-partition, tune or watch: help on that command
 

@@ -9,8 +9,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flwr.common.config import parse_config_args
-
 from florets.commands import assign, predict, watch
 from florets.commands.given_keys import read_keys
 from florets.commands.main import read_arguments
@@ -22,6 +20,7 @@ from florets.papers.request import read_request
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.keys import expand, read_sweep
 from florets.studies.tune import tune_overrides
+from tests.flower_tools import parse_config_args
 from tests.pages import ROOT
 
 _PROGRAMS = ("florets", "flwr", "make", "pip", "python", "python3")

@@ -8,11 +8,9 @@ from typing import Any, TypeVar
 
 import flwr
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
-from packaging.requirements import Requirement
-from packaging.version import InvalidVersion
 
-SUPPORTED = "flwr>=1.41,<1.43"
-"""The versions that this module is tested with, as pyproject.toml states them."""
+SUPPORTED = ("1.41", "1.42")
+"""Minor versions that this module is tested with, those of pyproject.toml; the last one is recommended."""
 
 
 class UnsupportedFlower(ImportError):
@@ -21,15 +19,11 @@ class UnsupportedFlower(ImportError):
 
 def check_version(installed: str) -> None:
     """Raise UnsupportedFlower unless `installed` is one of the supported versions."""
-    try:
-        known = Requirement(SUPPORTED).specifier.contains(installed, prereleases=True)
-    except InvalidVersion:
-        known = False
-    if not known:
+    if ".".join(installed.split(".")[:2]) not in SUPPORTED:
         raise UnsupportedFlower(
-            f"Flower {installed} is installed here, and this version of florets works with {SUPPORTED}. "
-            f'Install one of these: pip install "{SUPPORTED}". The server and all nodes of a federation need the '
-            "same minor version."
+            f"Flower {installed} is installed here, and this version of florets works with "
+            f'{" and ".join(SUPPORTED)}: pip install "flwr=={SUPPORTED[-1]}.*". The server and all nodes of a '
+            "federation need the same minor version."
         )
 
 
@@ -68,7 +62,7 @@ def become_task(run_id: int, node_id: int, task_id: int) -> None:
 
 
 def entries(record: Record | RecordDict) -> dict[str, Any]:
-    """Return the dictionary that holds the values of a record or of a message's content; what goes in is unchecked."""
+    """Return the dictionary in which a record, or a message's content, holds its values; nothing is checked."""
     found: dict[str, Any] = record.__dict__[_DATA]
     return found
 
