@@ -82,6 +82,9 @@ def _florets(arguments: Sequence[str]) -> None:
         keys = [text.partition("=")[0] for text in arguments[1:]]
         assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
         return
+    if arguments and arguments[0] == "app":
+        assert len(arguments) == 2, arguments
+        return
     if arguments and arguments[0] == "tune":
         tune_overrides(*read_words(arguments[1:]))
         return
