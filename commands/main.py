@@ -55,6 +55,8 @@ _WORDS = (
     "predict",
     "reproduce",
     "show-partition",
+    "status",
+    "stop",
     "tune",
     "watch",
 )
