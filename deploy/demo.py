@@ -19,6 +19,7 @@ from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import DeploymentError, Federation, free_ports
 from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
+from florets.engines.flower_run import write_app
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.task.temporary import held_folder
@@ -104,7 +105,9 @@ def run_one(
     started = time.monotonic()
     # Tests in the last round alone, each round being one exchange more with them.
     settings = {"experiment": EXPERIMENT, "overrides": f"{overrides} eval_every=1000", "results-dir": str(results)}
-    folder = follow(federation, federation.run(PROJECT, settings), results, after_round)
+    # The repository goes along with the run, an installed package does not.
+    app = PROJECT if (PROJECT / "florets").is_dir() else write_app(federation.root / "app")
+    folder = follow(federation, federation.run(app, settings), results, after_round)
     say(f"{title}: finished after {time.monotonic() - started:.0f} s")
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     models = folder / "models.safetensors"
