@@ -1,4 +1,4 @@
-"""Hooks of the site's build: pages from other folders, links, equations, and what is written from the code and data."""
+"""Hooks of the site's build: pages from other folders, links, equations, what is written from code and data."""
 
 import html
 import importlib
@@ -49,12 +49,15 @@ _package = tempfile.TemporaryDirectory()
 @event_priority(100)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Show mkdocstrings the package, before it looks for it."""
-    folder = Path(_package.name) / "florets"
-    if not folder.exists():
-        folder.mkdir()
-        for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]:
-            for path in [*(ROOT / name).glob("*.py")] if name == "florets" else [ROOT / name]:
-                (folder / path.name).symlink_to(path)
+    package = Path(_package.name) / "florets"
+    for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]:
+        for source in (ROOT / name).rglob("*.py"):
+            place = package / source.relative_to(ROOT / name if name == "florets" else ROOT)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            # Folders without this file are no packages to it, and a name that leads to itself leads nowhere.
+            (place.parent / "__init__.py").touch()
+            text = source.read_text(encoding="utf-8").replace("from florets import strategies\n", "pass\n")
+            place.write_text(text, encoding="utf-8")
     config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package.name]
     return config
 
@@ -136,6 +139,12 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return html
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Take the one script that the theme would fetch from elsewhere from docs/."""
+    shim = os.path.relpath("iframe_worker.js", posixpath.dirname(page.file.src_uri) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", shim)
+
+
 def _equation(latex: str, display: str) -> str:
     return convert(html.unescape(latex).strip(), display=display)
 
@@ -164,7 +173,7 @@ def _api() -> str:
 
 
 def _cell(text: str) -> str:
-    """A text of the code in a table's cell."""
+    """Return a text of the code as a cell of a table."""
     text = html.escape(" ".join(text.split()), quote=False).replace("|", "&#124;")
     return re.sub(r"`+([^`]+)`+", r"<code>\1</code>", text)
 
@@ -216,8 +225,8 @@ def _method(name: str) -> str:
 
 def _svg(width: float, height: float, label: str, shapes: Sequence[str], caption: str) -> str:
     return (
-        f'<div><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{html.escape(label)}">'
-        f"{''.join(shapes)}</svg><span>{caption}</span></div>"
+        f'<div><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" '
+        f'aria-label="{html.escape(label)}">{"".join(shapes)}</svg><span>{caption}</span></div>'
     )
 
 
@@ -269,9 +278,9 @@ def _assignments(data: dict[str, Any]) -> str:
 
 
 _COMPARED = {
-    "losses": "loss of each model (column) on each client (row); darker is lower",
-    "shares": "share of each model (column) in each client (row); darker is larger",
-    "distances": "distances between clients; darker is nearer",
+    "losses": "loss of each model (column) on each client (row); stronger is lower",
+    "shares": "share of each model (column) in each client (row); stronger is larger",
+    "distances": "distances between clients; stronger is nearer",
 }
 
 
