@@ -39,6 +39,8 @@ Usage
                                                 memory that it needs
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
+  florets app <folder>                          an app for `flwr run`, whose
+                                                code is this package
   florets watch <folder>                        a page that shows a run in
                                                 progress
   florets status <folder>                       how far it is, and who is late

@@ -43,6 +43,7 @@ _MOST_NAMED = 20
 
 _WORDS = (
     "advise",
+    "app",
     "assign",
     "check",
     "discover",
