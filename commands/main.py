@@ -53,6 +53,7 @@ _WORDS = (
     "new",
     "plan",
     "predict",
+    "provision",
     "reproduce",
     "show-partition",
     "status",
