@@ -12,13 +12,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from latex2mathml.converter import convert
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.plugins import event_priority
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+from typing import TYPE_CHECKING, Any
 
 import florets
 from florets.commands.help import Row, keys_of_strategy, reference
@@ -26,6 +20,12 @@ from florets.commands.main import WORDS
 from florets.conf.presets import choices
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy
+
+if TYPE_CHECKING:
+    # With the extra `docs` alone.
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -46,8 +46,7 @@ _package = tempfile.TemporaryDirectory()
 """The package as an installed wheel has it, for mkdocstrings, which reads files and not imports."""
 
 
-@event_priority(100)
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
+def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
     """Show mkdocstrings the package, before it looks for it."""
     package = Path(_package.name) / "florets"
     for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]:
@@ -62,8 +61,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
+# Before the plugins.
+on_config.mkdocs_priority = 100  # type: ignore[attr-defined]
+
+
+def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     """Add the pages that lie outside docs/, and the pictures of those in papers/."""
+    from mkdocs.structure.files import File
+
     places = {name: place for name, place in _IN_SITE.items() if (ROOT / name).exists()}
     places |= {f"papers/{page.name}": f"papers/{page.name}" for page in (ROOT / "papers").glob("*.md")}
     for name in [name for name in places if name.startswith("papers/")]:
@@ -75,11 +80,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-@event_priority(100)
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
     """Turn a page as a repository's host shows it into one of the site."""
     parts = re.split(r"(?ms)^([ ]*```.*?^[ ]*```[ ]*$)", markdown)
     return "".join(_fence(part) if place % 2 else _prose(part, page, files) for place, part in enumerate(parts))
+
+
+on_page_markdown.mkdocs_priority = 100  # type: ignore[attr-defined]
 
 
 def _fence(block: str) -> str:
@@ -90,7 +97,7 @@ def _fence(block: str) -> str:
     return f"```{language}{title}\n{rest}"
 
 
-def _prose(text: str, page: Page, files: Files) -> str:
+def _prose(text: str, page: "Page", files: "Files") -> str:
     text = re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
     text = re.sub(r"<!-- (?:before|prints): .*? -->\n?", "", text)
     # Two spaces nest a list on the host, four here.
@@ -98,7 +105,7 @@ def _prose(text: str, page: Page, files: Files) -> str:
     return re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
 
 
-def _link(found: re.Match[str], page: Page, files: Files) -> str:
+def _link(found: re.Match[str], page: "Page", files: "Files") -> str:
     """Lead a link to the page of the site, else to the file in the repository, else nowhere."""
     picture, text, target = found.groups()
     path, _, anchor = target.partition("#")
@@ -128,7 +135,7 @@ def _marker(found: re.Match[str]) -> str:
     return found[0] if written is None else f"\n{written(found[2]) if found[2] else written()}\n"
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_content(html: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
     """Set equations as MathML, which browsers show by themselves; let wide tables scroll within the page."""
     html = re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda one: _equation(one[1], "inline"), html)
     html = re.sub(
@@ -139,14 +146,16 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return html
 
 
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+def on_post_page(output: str, page: "Page", config: "MkDocsConfig") -> str:
     """Take the one script that the theme would fetch from elsewhere from docs/."""
     shim = os.path.relpath("iframe_worker.js", posixpath.dirname(page.file.src_uri) or ".")
     return output.replace("https://unpkg.com/iframe-worker/shim", shim)
 
 
 def _equation(latex: str, display: str) -> str:
-    return convert(html.unescape(latex).strip(), display=display)
+    from latex2mathml.converter import convert
+
+    return convert(html.unescape(latex).replace(r"\arg\min", r"\operatorname{argmin}").strip(), display=display)
 
 
 # What is written from the code
