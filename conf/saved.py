@@ -59,7 +59,7 @@ def _defaults(strategy: str) -> dict[str, Any]:
 _LEFT_OUT = (
     *("experiment", "strategy", "seed", TRUST, "data_dir", "results_dir", "quiet", "checkpoint_every", "tracker"),
     *("checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers", "ray_address"),
-    "clients_per_node",
+    *("clients_per_node", "superlink"),
 )
 _LONGEST = 120
 
