@@ -49,6 +49,8 @@ Usage
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
   florets extend run=<folder> data_dir=<new>    continue a run with new data
+  florets provision <federation.yaml>           start-up kits for the server
+                                                and the nodes of a federation
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas

@@ -70,7 +70,14 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.engines"),
+        *(
+            "florets.commands",
+            "florets.api",
+            "florets.papers",
+            "florets.studies",
+            "florets.deploy",
+            "florets.engines",
+        ),
         *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
     },
     "reports": {
@@ -84,7 +91,7 @@ ALLOWED = {
     },
     "deploy": {
         *("florets.deploy", "florets.conf", "florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.task", "numpy", "sklearn"),
+        *("florets.task", "florets.client_app.caps", "omegaconf", "numpy", "sklearn"),
     },
 }
 HEAVY = (
