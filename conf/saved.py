@@ -16,7 +16,7 @@ from florets.conf.compose import follow
 from florets.conf.consent import TRUST, import_paths, require_trust
 from florets.conf.overrides import Given, dotted, nest, overlay, quote, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Chosen, Config, as_plain
+from florets.conf.schema import WITHOUT_EFFECT, Chosen, Config, as_plain
 from florets.conf.typed import show
 from florets.conf.validate import checked_config
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
@@ -55,12 +55,8 @@ def _defaults(strategy: str) -> dict[str, Any]:
     return dict(dotted(json.loads(json.dumps(own))))
 
 
-# These are in the path anyway or in another form (the data's folder), or do not change what is computed.
-_LEFT_OUT = (
-    *("experiment", "strategy", "seed", TRUST, "data_dir", "results_dir", "quiet", "checkpoint_every", "tracker"),
-    *("checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers", "ray_address"),
-    "clients_per_node",
-)
+# These are in the path anyway or in another form (the data's folder).
+_LEFT_OUT = ("experiment", "strategy", "seed", TRUST, "data_dir", *WITHOUT_EFFECT)
 _LONGEST = 120
 
 

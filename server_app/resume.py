@@ -11,7 +11,7 @@ from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, resume_command, saved_config
-from florets.conf.schema import Config, as_plain
+from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain
 from florets.conf.typed import show
 from florets.reports.folder import FINISHED, FolderLock, write_whole
 from florets.reports.summary import RunSummary
@@ -29,10 +29,9 @@ from florets.strategies.registry import UnknownStrategy, find_strategy, strategy
 log = logging.getLogger("florets")
 
 CHANGEABLE = (
-    *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
-    *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
-    *("checkpoint_every", "checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers"),
-    *("ray_address", "tracker", "clients_per_node"),
+    *("num_rounds", "engine", "device", "data_dir"),
+    *("min_clients", "quorum", "round_timeout", "grace", "round_tries"),
+    *WITHOUT_EFFECT,
 )
 """Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
 

@@ -488,6 +488,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 self._report_untested(grid, result, on_round, failed=True)
                 raise
             if self._report_untested(grid, result, on_round):
+                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
                 break
             result.arrays = result.arrays if arrays is None else arrays
             if train_metrics is not None:
