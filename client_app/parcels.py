@@ -80,10 +80,14 @@ def _clients_in_folders(context: Context) -> dict[str, Context]:
     node = context.node_config
     given, own = f"{kinds.CLIENTS_IN_FOLDERS}=true", f"{node['client-id']}/" if "client-id" in node else ""
     if "data-dir" not in node:
-        raise ValueError(f"{given}: this node has no data-dir in its node config, whose folders are the clients; add it")
+        raise ValueError(
+            f"{given}: this node has no data-dir in its node config, whose folders are the clients; add it"
+        )
     root = Path(str(node["data-dir"]))
     if not root.is_dir() or not (folders := client_folders(root)):
-        raise ValueError(f"{given}: this node's data-dir is no folder that holds folders or tables; give each client one")
+        raise ValueError(
+            f"{given}: this node's data-dir is no folder that holds folders or tables; give each client one"
+        )
     return {
         name_of(path): _context(context, {"data-dir": str(inside(root, path)), "client-id": own + name_of(path)})
         for path in folders

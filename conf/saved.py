@@ -139,7 +139,7 @@ def saved_config(
     # PyYAML raises a ValueError for a day that no month has, and nested too deeply a file ends the stack.
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{path} cannot be read ({reason}); run the experiment again.") from error
+        raise ConfigError(f"{path} cannot be read ({reason}); run the experiment again.") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: holds no configuration; run the experiment again.")
     if not isinstance(values.get("strategy", {}), dict):

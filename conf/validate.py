@@ -127,8 +127,8 @@ def _engine(config: Config) -> Iterator[str]:
     if config.clients_per_node > 1 and config.task.partition == OWN and (owner := config.task.table.owner):
         yield (
             f"task.table.owner={owner}: a node does not divide a table among the clients that it hosts "
-            f"(clients_per_node={config.clients_per_node}); leave it out, and give each client a folder or table in a "
-            "node with clients-in-folders=true."
+            f"(clients_per_node={config.clients_per_node}); leave it out, and give each client a folder or table on "
+            "a node with clients-in-folders=true."
         )
     if not _DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."

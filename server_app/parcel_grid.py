@@ -15,7 +15,16 @@ from flwr.supercore.run import Run
 from florets.strategies.base.exchange import Patience, clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.parcels import Failure, Hosting, Item, ask_clients, pack, read_clients, read_names, read_replies
+from florets.task.wire.parcels import (
+    Failure,
+    Hosting,
+    Item,
+    ask_clients,
+    pack,
+    read_clients,
+    read_names,
+    read_replies,
+)
 from florets.task.wire.records import new_message, reply_message
 
 _CLIENT_APP_RAISED = 2

@@ -103,7 +103,7 @@ def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) ->
     try:
         FolderLock(folder).release()
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     command = resume_command(folder, bool(imported_functions(config)), by_flower)
     raise ConfigError(
         f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
@@ -219,5 +219,5 @@ def read_parent(folder: Path) -> Parent | None:
         if type(parent.rounds) is not int or parent.rounds < 1:
             raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from error
+        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from None
     return parent

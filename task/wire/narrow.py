@@ -1,8 +1,8 @@
 """Models in 16 or 8 bits on the wire (`wire=float16|int8`): as they are on the way down, as changes on the way up.
 
-Only float32 arrays of a model are narrowed, where their values fit. An array that is narrow keeps its dtype and shape and has a serialisation
-type of its own: 2 bytes a value, or a float32 scale and a byte a value. Counters, running statistics and whatever has
-no counterpart in the message are sent as they are.
+Only float32 arrays of a model are narrowed, where their values fit. An array that is narrow keeps its dtype and shape
+and has a serialisation type of its own: 2 bytes a value, or a float32 scale and a byte a value. Counters, running
+statistics and whatever has no counterpart in the message are sent as they are.
 """
 
 from collections.abc import Callable, Collection, Mapping
