@@ -43,6 +43,7 @@ _MOST_NAMED = 20
 
 _WORDS = (
     "advise",
+    "app",
     "assign",
     "check",
     "discover",
@@ -52,8 +53,11 @@ _WORDS = (
     "new",
     "plan",
     "predict",
+    "provision",
     "reproduce",
     "show-partition",
+    "status",
+    "stop",
     "tune",
     "watch",
 )

@@ -1,11 +1,10 @@
 """One experiment through `flwr run`: Flower's simulation, on a SuperLink of its own."""
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
+import tomllib
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +18,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import paths_of
 from florets.server_app.resume import refuse_interrupted
 from florets.task import given
+from florets.task.temporary import held_folder
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -41,8 +41,8 @@ class SuperLink:
     """
 
     def __enter__(self) -> "SuperLink":
-        self._folder = tempfile.TemporaryDirectory(prefix="florets-", ignore_cleanup_errors=True)
-        root = Path(self._folder.name)
+        self._folder = held_folder("superlink")
+        root = self._folder.__enter__()
         home, work = root / "flwr", root / "empty"
         home.mkdir()
         work.mkdir()
@@ -94,7 +94,7 @@ class SuperLink:
         try:
             flower_processes.end(self._process)
         finally:
-            self._folder.cleanup()
+            self._folder.__exit__(None, None, None)
 
 
 _POLL_SECONDS = 2.0
@@ -109,8 +109,22 @@ def write_app(folder: Path) -> Path:
 
     It holds no code: every process on this machine imports the package that this one has imported.
     """
-    folder.mkdir()
-    shutil.copy(PROJECT / "pyproject.toml", folder)
+    folder.mkdir(exist_ok=True)
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    app = described["tool"]["flwr"]["app"]
+    tables = {
+        "project": {name: described["project"][name] for name in ("name", "version")},
+        "tool.flwr.app": {"publisher": app["publisher"]},
+        "tool.flwr.app.components": app["components"],
+        "tool.flwr.app.config": app["config"],
+    }
+    # JSON texts, numbers and truth values are TOML's.
+    lines = (
+        line
+        for name, table in tables.items()
+        for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    )
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 

@@ -8,13 +8,12 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import count
 
 from flwr.app import Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from florets.strategies.base.exchange import Patience, clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, Run, set_metadata
 from florets.task.wire.parcels import (
     Failure,
     Hosting,
@@ -27,7 +26,6 @@ from florets.task.wire.parcels import (
 )
 from florets.task.wire.records import new_message, reply_message
 
-_CLIENT_APP_RAISED = 2
 _SECONDS = 3600.0
 """Time to live of the question which clients a node hosts; the run itself waits for less."""
 
@@ -186,14 +184,14 @@ class ParcelGrid(Grid):
             for _, message in group:
                 if message is not parcel:
                     own_id = f"{parcel_id}/{next(self._message_ids)}" if parcel_id else ""
-                    vars(message.metadata)["_message_id"] = own_id
+                    set_metadata(message, message_id=own_id)
         self._parcels.pop("", None)
         return [message.metadata.message_id for message in sent]
 
     def _fail(self, message: Message, reason: str) -> None:
         own_id = f"failed/{next(self._message_ids)}"
-        vars(message.metadata)["_message_id"] = own_id
-        self._failed[own_id] = Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
+        set_metadata(message, message_id=own_id)
+        self._failed[own_id] = Message(Error(code=CLIENT_APP_RAISED, reason=reason), reply_to=message)
 
     def _parcel(self, node: int, group: list[tuple[str, Message]]) -> Message:
         about = group[0][1].metadata
@@ -217,7 +215,7 @@ class ParcelGrid(Grid):
             yield whole
             return
         contents: list[RecordDict | Failure] = []
-        code = _CLIENT_APP_RAISED
+        code = CLIENT_APP_RAISED
         if whole.has_error():
             code = whole.error.code
             contents = [Failure(whole.error.reason or "")] * len(messages)

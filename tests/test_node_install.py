@@ -39,11 +39,11 @@ def test_nodes_train_without_the_servers_packages(tmp_path: Path, monkeypatch) -
     names = [MODULES.get(name, name) for name in map(_name, _project()) if name not in kept]
     blocked = sorted(name for name in names if name)
     assert {"scipy", "sklearn", "matplotlib", "jinja2", "hydra", "pandas"} < set(blocked)
-    # Python runs this file at its start. Of the processes of a deployment the nodes' have a home of this name.
+    # Python runs this file at its start. Of the processes of a deployment the nodes' have a home in their kits.
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if '/homes/node-' in os.environ.get('FLWR_HOME', ''):\n"
+        "if '/kits/node-' in os.environ.get('FLWR_HOME', ''):\n"
         f"    sys.modules.update(dict.fromkeys({blocked!r}))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
@@ -56,8 +56,12 @@ def test_nodes_train_without_the_servers_packages(tmp_path: Path, monkeypatch) -
             # Two groups with opposite rules.
             y = ((x[:, 0] > 0) ^ (number % 2 == 1)).astype(np.int64)
             np.savez(folder / "data.npz", x=x, y=y)
-            federation.register(f"node-{number}", folder, number % 2)
-            federation.start(f"node-{number}")
+        federation.add(
+            {
+                f"node-{number}": {"data-dir": str(tmp_path / f"data-{number}"), "true-cluster": number}
+                for number in range(2)
+            }
+        )
         settings = "strategy=clove k=2 min_clients=2 num_rounds=3 start_timeout=120"
         results = tmp_path / "results"
         run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})
