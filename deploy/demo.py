@@ -8,7 +8,6 @@ says `ari=1.0`, the smaller one of the two; the exit code is 0 only then.
 import argparse
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import CONNECTION, DeploymentError, Federation
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
+from florets.task.temporary import held_folder
 
 EXPERIMENT = "own_digits"
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended politely, it ends what it has started, as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with tempfile.TemporaryDirectory(prefix="florets-deploy-", ignore_cleanup_errors=True) as folder:
-            ari = demonstrate(Path(folder), options.results_dir.absolute(), options.rounds)
+        with held_folder("deploy") as folder:
+            ari = demonstrate(folder, options.results_dir.absolute(), options.rounds)
     except DeploymentError as error:
         print(f"deploy-demo failed: {error}", file=sys.stderr)
         return 1

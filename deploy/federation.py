@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -52,6 +54,7 @@ class Federation:
     def __enter__(self) -> "Federation":
         for folder in (self._logs, self._home, self.root / "keys"):
             folder.mkdir(parents=True)
+            folder.chmod(0o700)
         make_certificates(self.root, [HOST, "localhost"])
         # JSON texts are TOML texts.
         (self._home / "config.toml").write_text(
@@ -177,10 +180,11 @@ class Federation:
         folder.mkdir(parents=True, exist_ok=True)
         home = self.root / "homes" / name
         home.mkdir(parents=True, exist_ok=True)
-        with (self._logs / f"{name}.log").open("ab") as log:
+        # A SuperLink's database and logs may hold what concerns the nodes alone.
+        with open(self._logs / f"{name}.log", "ab", opener=partial(os.open, mode=0o600)) as log:
             settings = _NODE_SETTINGS if program == "flower-supernode" else {}
             process = flower_processes.start(
-                program, arguments, folder, {**flower_processes.environment(home), **settings}, log
+                program, arguments, folder, {**flower_processes.environment(home), **settings}, log, 0o077
             )
         self._started.append(process)
         return process

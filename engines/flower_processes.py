@@ -87,12 +87,18 @@ def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float,
 
 
 def start(
-    program: str, arguments: Sequence[str], folder: Path, settings: Mapping[str, str], log: IO[bytes]
+    program: str,
+    arguments: Sequence[str],
+    folder: Path,
+    settings: Mapping[str, str],
+    log: IO[bytes],
+    umask: int = -1,
 ) -> "subprocess.Popen[bytes]":
     """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
 
     On Linux it is killed where this process (this thread) dies and cannot end it any more. It works in `folder`, with
-    `settings` as its environment, and writes everything to `log`.
+    `settings` as its environment, and writes everything to `log`. `umask`
+    is that of the files that it makes; -1: this process's.
     """
     mark = uuid.uuid4().hex
     follow = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid())] if sys.platform == "linux" else []
@@ -103,6 +109,7 @@ def start(
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        umask=umask,
     )
     _marks[process] = mark
     return process

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import paths_of
 from florets.server_app.resume import refuse_interrupted
 from florets.task import given
+from florets.task.temporary import held_folder
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -41,8 +41,8 @@ class SuperLink:
     """
 
     def __enter__(self) -> "SuperLink":
-        self._folder = tempfile.TemporaryDirectory(prefix="florets-", ignore_cleanup_errors=True)
-        root = Path(self._folder.name)
+        self._folder = held_folder("superlink")
+        root = self._folder.__enter__()
         home, work = root / "flwr", root / "empty"
         home.mkdir()
         work.mkdir()
@@ -94,7 +94,7 @@ class SuperLink:
         try:
             flower_processes.end(self._process)
         finally:
-            self._folder.cleanup()
+            self._folder.__exit__(None, None, None)
 
 
 _POLL_SECONDS = 2.0

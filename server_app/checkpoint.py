@@ -24,7 +24,7 @@ from safetensors import safe_open
 from florets.conf.consent import imported_functions
 from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
-from florets.reports.folder import naming, whole_file, write_arrays
+from florets.reports.folder import make_inside, whole_file, write_arrays
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
@@ -103,8 +103,7 @@ class Checkpoints:
 
         TypeError where the strategy remembers something that a checkpoint cannot hold.
         """
-        with naming(self.folder):
-            self.folder.mkdir(exist_ok=True)
+        make_inside(self.folder)
         if checkpoint.clients is not self._clients[0]:
             # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
             columns = {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT}
@@ -145,6 +144,8 @@ class Checkpoints:
 
     def drop_after(self, server_round: int) -> None:
         """Remove what lies after a round: files that could not be read, and those half written."""
+        if self.folder.is_dir():
+            make_inside(self.folder)
         for path in self.files():
             if _round(path) > server_round:
                 path.unlink()

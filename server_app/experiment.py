@@ -14,10 +14,10 @@ from flwr.serverapp import Grid
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
-from florets.conf.schema import Config, as_plain
+from florets.conf.schema import OWN, Config, as_plain
 from florets.reports.console import counted, size
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
-from florets.reports.folder import FolderLock, WriteFailed
+from florets.reports.folder import FolderLock, WriteFailed, private
 from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
@@ -73,6 +73,13 @@ def run_experiment(
         If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
+    with private(config.task.partition == OWN):
+        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
+
+
+def _run_or_resume(
+    grid: Grid, config: Config, folder: Path, resume: bool, by_flower: bool, trackers: Sequence[Tracker]
+) -> RunSummary:
     if not resume:
         refuse_interrupted(folder, config, by_flower)
         return _run(grid, config, folder, by_flower, make_trackers(config, trackers))
@@ -115,6 +122,9 @@ def _run(
     parent = read_parent(folder) if checkpoint is not None else None
     first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
     recorder = _open_folder(config, folder, total, done_rounds, lock)
+    if config.task.partition == OWN:
+        # It may be there already, and be open to others.
+        recorder.folder.chmod(0o700)
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower)

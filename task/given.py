@@ -14,13 +14,14 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from florets.task.temporary import held_folder
 
 FOLDER = "given"
 """Folder of the files, within a run's folder."""
@@ -98,10 +99,10 @@ def for_children(paths: Iterable[str]) -> Iterator[None]:
     if not files:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="florets-given-") as folder:
+    with held_folder("given") as folder:
         for name, data in files.items():
-            (Path(folder) / f"{name}{SUFFIX}").write_bytes(data)
-        os.environ[_VARIABLE] = folder
+            (folder / f"{name}{SUFFIX}").write_bytes(data)
+        os.environ[_VARIABLE] = str(folder)
         try:
             yield
         finally:

@@ -79,7 +79,7 @@ def pages() -> list[Path]:
     examples = (ROOT / "examples").glob("*/README.md")
     return [
         ROOT / "README.md",
-        *(p for folder in ("docs", "papers") for p in sorted((ROOT / folder).glob("*.md"))),
+        *(p for folder in ("docs", "papers") for p in sorted((ROOT / folder).rglob("*.md"))),
         *sorted(examples),
     ]
 
