@@ -54,7 +54,13 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
 
 log = logging.getLogger("florets")
 
-_PACKAGES = {"pandas": "pandas", "sklearn": "scikit-learn", "scipy": "scipy", "PIL": "pillow", "torchvision": "torchvision"}
+_PACKAGES = {
+    "pandas": "pandas",
+    "sklearn": "scikit-learn",
+    "scipy": "scipy",
+    "PIL": "pillow",
+    "torchvision": "torchvision",
+}
 """Packages that a node needs for some runs alone, by the name that is imported."""
 
 _OURS = __name__.partition(".")[0]

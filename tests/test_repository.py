@@ -37,7 +37,7 @@ def test_workflows_call_targets_of_the_makefile() -> None:
 def test_constraints_pin_every_requirement_and_name_no_host() -> None:
     lines = [line for line in _read("constraints.txt").splitlines() if not line.startswith("#")]
     pinned = {line.partition("==")[0] for line in lines}
-    wanted = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
+    wanted = [line for extra in PROJECT["optional-dependencies"].values() for line in extra] + PROJECT["dependencies"]
     names = {re.split(r"[\[<>=]", line)[0].lower() for line in wanted} - {"florets"}
     assert names <= pinned
     assert all(re.fullmatch(r"[a-z0-9.-]+==[\w.+]+( ; .+)?", line) for line in lines)
