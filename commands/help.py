@@ -41,6 +41,8 @@ Usage
                                                 test
   florets watch <folder>                        a page that shows a run in
                                                 progress
+  florets status <folder>                       how far it is, and who is late
+  florets stop <folder>                         end it after its present round
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
@@ -56,9 +58,7 @@ Options
   --debug         show Python's traceback on errors
   --version       print the version and exit
   -h, --help      this text; with strategy=<name> that strategy and its keys;
-                  after advise, assign, check, discover, export, extend,
-                  leaderboard, new, plan, predict, reproduce,
-                  show-partition, tune or watch: help on that command
+                  after a command's name: help on that command
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,

@@ -54,6 +54,8 @@ _WORDS = (
     "predict",
     "reproduce",
     "show-partition",
+    "status",
+    "stop",
     "tune",
     "watch",
 )

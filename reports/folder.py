@@ -27,6 +27,9 @@ FINISHED = "report.html"
 MARKER = "rounds.jsonl"
 """Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
 
+STOP = "stop"
+"""While a run's folder holds this file, the run ends after its present round; it removes the file."""
+
 
 def open_folder(folder: Path) -> bool:
     """Empty the folder of a new run, but for the marker, and say whether an earlier run was there.
@@ -74,7 +77,7 @@ def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
         )
     write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
     # What was written at the end of the run is no longer its end.
-    for name in (FINISHED, "summary.json"):
+    for name in (FINISHED, "summary.json", STOP):
         (folder / name).unlink(missing_ok=True)
     return lines
 
@@ -259,6 +262,15 @@ class FolderLock:
                 fcntl.flock(self._handle, fcntl.LOCK_UN)
             os.close(self._handle)
             self._handle = None
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process is at work in a run's folder; False on systems that cannot tell."""
+    try:
+        FolderLock(folder).release()
+    except FolderBusy:
+        return True
+    return False
 
 
 def _make(folder: Path) -> None:

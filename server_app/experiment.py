@@ -17,7 +17,7 @@ from florets.conf.saved import resume_command
 from florets.conf.schema import OWN, Config, as_plain
 from florets.reports.console import counted, size
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
-from florets.reports.folder import FolderLock, WriteFailed, private
+from florets.reports.folder import STOP, FolderLock, WriteFailed, private
 from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
@@ -127,7 +127,7 @@ def _run(
         recorder.folder.chmod(0o700)
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
-        run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower)
+        run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
@@ -199,7 +199,9 @@ class _Run:
         checkpoint: Checkpoint | None,
         parent: Parent | None,
         by_flower: bool,
+        total: int,
     ) -> None:
+        self._total, self._stopped = total, False
         self._config, self._task, self._strategy = config, task, strategy
         self._recorder, self._tracking, self._checkpoint = recorder, tracking, checkpoint
         self._by_flower = by_flower
@@ -241,7 +243,12 @@ class _Run:
         self._patience.after(line, arrays, strategy)
         self._checkpointing.best = self._patience.best
         self._checkpointing.after(now, arrays)
-        return self._patience.is_over or _is_reached(config, line)
+        if self._patience.is_over or _is_reached(config, line):
+            return True
+        self._stopped = now < self._total and (recorder.folder / STOP).exists()
+        if self._stopped:
+            self._checkpointing.last()
+        return self._stopped
 
     def finish(self) -> RunSummary:
         """Write the results of a run after its last round, of its best round where it has `patience`."""
@@ -261,6 +268,9 @@ class _Run:
             losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
         if words := self._patience.words(len(recorder.lines)):
             recorder.note(words)
+        if self._stopped:
+            rounds = f"round {len(recorder.lines)} of {self._total}"
+            recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
         for warning in self._diagnoses(recorder.lines[:best_round]):
             recorder.warn(warning)
         # A run that was resumed after its last round has had no round since.
@@ -276,6 +286,7 @@ class _Run:
             self._truth.changes(strategy.context.server_round),
             strategy.mixtures,
             best_round,
+            self._stopped,
         )
 
     @contextmanager

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from florets.reports.console import counted
 from florets.reports.folder import (
     MARKER,
+    STOP,
     FolderLock,
     RunLog,
     append_lines,
@@ -184,6 +185,7 @@ class Recorder:
         changes: Sequence[tuple[int, int, int]] = (),
         mixtures: Mapping[str, NDArray[np.float64]] | None = None,
         best_round: int | None = None,
+        stopped: bool = False,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -201,6 +203,8 @@ class Recorder:
             Shares of the models in each client that mixes them.
         best_round : int, optional
             Round whose models the run ends with; None: the last one.
+        stopped : bool
+            Ended by `STOP`, before its last round.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -226,7 +230,10 @@ class Recorder:
             left_out=left_out,
             warnings=self._warnings,
             best_round=best_round,
+            stopped=stopped,
         )
+        # Also where it came too late for the run to end earlier.
+        (self.folder / STOP).unlink(missing_ok=True)
         write_whole(self.folder / "summary.json", summary.to_json())
         self._rows.finish()
         self._embeddings.finish()

@@ -99,7 +99,7 @@ def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
 def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
     """Raise ConfigError where a folder's interrupted run could go on, or does: a new run would lose its rounds."""
     saved = Checkpoints(folder).newest()
-    if saved is None or (folder / FINISHED).is_file():
+    if saved is None or ((folder / FINISHED).is_file() and not _was_stopped(folder)):
         return
     try:
         FolderLock(folder).release()
@@ -116,10 +116,10 @@ def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) ->
 def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     """Return the summary of a run that has nothing left to do; None where it can go on.
 
-    It can where more rounds are asked for than it was made with; ConfigError where fewer are.
+    It can where it was stopped, or more rounds are asked for than it was made with; ConfigError where fewer are.
     """
     # The page is the last thing that a run writes.
-    if not (folder / FINISHED).is_file():
+    if not (folder / FINISHED).is_file() or _was_stopped(folder):
         return None
     asked, done = config.num_rounds, saved_config(folder, trust=True).num_rounds
     if asked < done:
@@ -134,6 +134,13 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     except (OSError, ValueError, TypeError) as error:
         log.warning("%s is missing or damaged (%s): the run's end is done again", folder / "summary.json", error)
         return None
+
+
+def _was_stopped(folder: Path) -> bool:
+    try:
+        return read_summary(folder).stopped
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def read_accept(given: Given | None, problems: list[str]) -> bool:

@@ -19,6 +19,7 @@ import yaml
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
+from florets.reports.console import counted, duration
 from florets.reports.folder import FINISHED, MARKER
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary, round_seconds
@@ -38,6 +39,34 @@ class Move(NamedTuple):
     now: int
 
 
+@dataclass
+class Contact:
+    """A client's part in the exchanges so far.
+
+    Attributes
+    ----------
+    asked, answered
+        Last round in which it was sent a message, and in which it sent a valid reply; 0: none.
+    failures
+        Rounds with a message since that reply.
+    outcome
+        What came of its last message: "ok", "error", "missing" or "invalid".
+    """
+
+    asked: int = 0
+    answered: int = 0
+    failures: int = 0
+    outcome: str = ""
+
+    def take(self, server_round: int, reply: str) -> None:
+        """Take in the round's reply."""
+        self.asked, self.outcome = server_round, reply
+        if reply == "ok":
+            self.answered, self.failures = server_round, 0
+        else:
+            self.failures += 1
+
+
 class ClientHistory:
     """Follow the clients of a run that may be going on, over its rounds; only what is new in their file is read."""
 
@@ -54,6 +83,7 @@ class ClientHistory:
         """The last ones, oldest first; a client's first model is no move."""
         self.troubles: dict[str, int] = {}
         """Number of each client's replies that failed, were missing or were invalid."""
+        self.contacts: dict[str, Contact] = {}
         self._losses: dict[str, dict[str, dict[int, float]]] = {LOSS: {}, TRAIN_LOSS: {}}
 
     def update(self) -> None:
@@ -92,8 +122,10 @@ class ClientHistory:
                 self.moves.append(Move(server_round, client, before, int(cluster)))
         else:
             self.clusters.pop(client, None)
-        if row.get("reply") not in (None, "", "ok"):
-            self.troubles[client] = self.troubles.get(client, 0) + 1
+        if reply := row.get("reply"):
+            self.contacts.setdefault(client, Contact()).take(server_round, reply)
+            if reply != "ok":
+                self.troubles[client] = self.troubles.get(client, 0) + 1
         for name, of_clients in self._losses.items():
             if value := row.get(name):
                 of = of_clients.setdefault(client, {})
@@ -162,6 +194,30 @@ class RunState:
         rounds = self.total - len(self.lines)
         return max(rounds * self.round_time - min(self.age, self.round_time), 0.0) if rounds > 0 else 0.0
 
+    @property
+    def words(self) -> str:
+        """How far the run is, in a sentence."""
+        done = counted(len(self.lines), "round")
+        rounds = f"round {len(self.lines)}" + (f" of {self.total}" if self.total else "")
+        if self.status == "waiting":
+            return "Waiting for a run in this folder."
+        if self.status == "starting":
+            return "The run has begun; no round is over yet."
+        if self.summary is not None and self.summary.stopped:
+            return f"Stopped after {rounds}; it can go on."
+        if self.status == "finished":
+            return f"Finished after {done}."
+        if self.status == "ended":
+            return f"Ended early, after {done}."
+        if self.status == "silent":
+            age = duration(self.age)
+            return f"No news for {age}, after {rounds}: the run may be waiting for clients, or was killed."
+        if self.left is None:
+            return f"Running: {rounds}."
+        # Without a precision that an estimate does not have.
+        left = float(max(round(self.left), 1)) if self.left < 100 else float(round(self.left / 10) * 10)
+        return f"Running: {rounds}; about {duration(left)} left."
+
 
 class Watched:
     """A run's folder under observation; it need not exist yet."""
@@ -201,6 +257,12 @@ class Watched:
         elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
             status = "silent"
         return RunState(self.folder, status, names, lines, total, age, reason or "", summary)
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the folders of runs in a folder, or that folder itself, those that wrote last first."""
+    markers = [folder / MARKER] if (folder / MARKER).is_file() else [*folder.rglob(MARKER)]
+    return [marker.parent for marker in sorted(markers, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def _lines(text: str) -> list[RoundLine]:

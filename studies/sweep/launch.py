@@ -98,7 +98,8 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         share, measure = config.strategy.settings.fraction_train, one_run.measure_name(config)
         job = replace(job, folder=folder, participation=share, measure=measure)
         summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
-        job = replace(job, folder=Path(summary.folder), summary=summary, error=None)
+        stopped = f"stopped after {counted(summary.rounds, 'round')}" if summary.stopped else None
+        job = replace(job, folder=Path(summary.folder), summary=None if stopped else summary, error=stopped)
     except KeyboardInterrupt:
         _record(sweep, number, replace(job, error=_INTERRUPTED))
         raise
