@@ -30,7 +30,7 @@ $(SETUP): pyproject.toml constraints.txt
 run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr run`
 	$(BIN)/florets engine=flwr
 
-deploy-demo: $(SETUP) ## SuperLink and 4 SuperNodes with TLS, keys and data of their own, on this machine
+deploy-demo: $(SETUP) ## provision 6 nodes with TLS, keys and data of their own, and run them on this machine
 	$(BIN)/python -m florets.deploy.demo
 
 test: $(SETUP) ## the default test suite

@@ -71,9 +71,7 @@ def exchange_parts(rounds: int) -> dict[str, float]:
     with held_folder("deploy") as root:
         clusters = write_folders(root / "data")
         with Federation(root / "federation") as federation:
-            for name, cluster in clusters.items():
-                federation.register(name, root / "data" / name, cluster)
-                federation.start(name)
+            federation.add({name: {"data-dir": str(root / "data" / name)} for name in clusters})
             wait_online(federation, len(clusters))
             watch = LogWatch(federation)
             watch.start()

@@ -33,8 +33,9 @@ from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import entries
 from florets.task.wire.narrow import whole
-from florets.task.wire.records import entries, view_array
+from florets.task.wire.records import view_array
 
 Config = Mapping[str, ConfigRecordValues]
 """A message's settings."""

@@ -39,6 +39,8 @@ Usage
                                                 memory that it needs
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
+  florets app <folder>                          an app for `flwr run`, whose
+                                                code is this package
   florets watch <folder>                        a page that shows a run in
                                                 progress
   florets status <folder>                       how far it is, and who is late
@@ -47,6 +49,8 @@ Usage
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
   florets extend run=<folder> data_dir=<new>    continue a run with new data
+  florets provision <federation.yaml>           start-up kits for the server
+                                                and the nodes of a federation
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas

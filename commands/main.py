@@ -43,6 +43,7 @@ _MOST_NAMED = 20
 
 _WORDS = (
     "advise",
+    "app",
     "assign",
     "check",
     "discover",
@@ -52,6 +53,7 @@ _WORDS = (
     "new",
     "plan",
     "predict",
+    "provision",
     "reproduce",
     "show-partition",
     "status",

@@ -1,10 +1,10 @@
 """One experiment through `flwr run`: Flower's simulation, on a SuperLink of its own."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from types import TracebackType
 
@@ -109,8 +109,22 @@ def write_app(folder: Path) -> Path:
 
     It holds no code: every process on this machine imports the package that this one has imported.
     """
-    folder.mkdir()
-    shutil.copy(PROJECT / "pyproject.toml", folder)
+    folder.mkdir(exist_ok=True)
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    app = described["tool"]["flwr"]["app"]
+    tables = {
+        "project": {name: described["project"][name] for name in ("name", "version")},
+        "tool.flwr.app": {"publisher": app["publisher"]},
+        "tool.flwr.app.components": app["components"],
+        "tool.flwr.app.config": app["config"],
+    }
+    # JSON texts, numbers and truth values are TOML's.
+    lines = (
+        line
+        for name, table in tables.items()
+        for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    )
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 

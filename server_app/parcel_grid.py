@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 
 from flwr.app import Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from florets.strategies.base.exchange import Patience, clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, Run, set_metadata
 from florets.task.wire.parcels import Failure, Hosting, Item, ask_clients, pack, read_clients, read_replies
 from florets.task.wire.records import new_message, reply_message
 
-_CLIENT_APP_RAISED = 2
 _SECONDS = 3600.0
 """Time to live of the question which clients a node hosts; the run itself waits for less."""
 
@@ -128,7 +126,7 @@ class ParcelGrid(Grid):
             for _, message in group:
                 if message is not parcel:
                     own_id = f"{parcel_id}/{next(self._message_ids)}" if parcel_id else ""
-                    vars(message.metadata)["_message_id"] = own_id
+                    set_metadata(message, message_id=own_id)
         self._parcels.pop("", None)
         return [message.metadata.message_id for message in sent]
 
@@ -152,7 +150,7 @@ class ParcelGrid(Grid):
             yield whole
             return
         contents: list[RecordDict | Failure] = []
-        code = _CLIENT_APP_RAISED
+        code = CLIENT_APP_RAISED
         if whole.has_error():
             code = whole.error.code
             contents = [Failure(whole.error.reason or "")] * len(messages)

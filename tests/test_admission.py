@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 
 from florets.commands import main
 from florets.engines.local_grid import LocalGrid
@@ -22,6 +21,7 @@ from florets.strategies.base.federation import (
 )
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
+from florets.task.wire.flower import NodeInfo
 from florets.task.wire.replies import Magnitude, key_problem
 from tests.fakes import FakeClients, models
 

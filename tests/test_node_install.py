@@ -40,11 +40,11 @@ def test_the_command_api_and_server_app_name_the_extra_that_they_need(monkeypatc
 def test_nodes_train_without_the_servers_packages(tmp_path: Path, monkeypatch) -> None:
     """Neither do archives need the packages of tables."""
     blocked = sorted({*extras._BRINGS["server"].values(), "omegaconf", "pandas", "sklearn"} - FLOWERS)
-    # Python runs this file at its start. Of the processes of a deployment the nodes' have a home of this name.
+    # Python runs this file at its start. Of the processes of a deployment the nodes' have a home in their kits.
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if '/homes/node-' in os.environ.get('FLWR_HOME', ''):\n"
+        "if '/kits/node-' in os.environ.get('FLWR_HOME', ''):\n"
         f"    sys.modules.update(dict.fromkeys({blocked!r}))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
@@ -57,8 +57,12 @@ def test_nodes_train_without_the_servers_packages(tmp_path: Path, monkeypatch) -
             # Two groups with opposite rules.
             y = ((x[:, 0] > 0) ^ (number % 2 == 1)).astype(np.int64)
             np.savez(folder / "data.npz", x=x, y=y)
-            federation.register(f"node-{number}", folder, number % 2)
-            federation.start(f"node-{number}")
+        federation.add(
+            {
+                f"node-{number}": {"data-dir": str(tmp_path / f"data-{number}"), "true-cluster": number}
+                for number in range(2)
+            }
+        )
         settings = "strategy=clove k=2 min_clients=2 num_rounds=3 start_timeout=120"
         results = tmp_path / "results"
         run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})

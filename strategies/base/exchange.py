@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
 from florets.task.wire import MalformedMessage, payload_bytes
+from florets.task.wire.flower import MESSAGE_UNAVAILABLE
 from florets.task.wire.records import NotFinite
 from florets.task.wire.replies import Update, Work, take_work, total_work
 
@@ -51,8 +52,6 @@ _OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
-_EXPIRED = 3
-"""Flower's error code of a message whose time to live is over (`ErrorCode.MESSAGE_UNAVAILABLE`)."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +287,7 @@ def sort_replies(
         elif reply.has_error():
             waiting.discard(message_id)
             # The network answers at the deadline for a node that has not: it is late, and has not failed.
-            if reply.error.code != _EXPIRED:
+            if reply.error.code != MESSAGE_UNAVAILABLE:
                 error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
         else:
             waiting.discard(message_id)

@@ -43,6 +43,7 @@ from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.flower import set_metadata
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -633,7 +634,7 @@ def _sent_now(plan: Plan[Any]) -> list[Message]:
     """Return a plan's messages, which may have been made long ago, with their time to live from now on."""
     messages = [request.message for request in plan.requests]
     for message in messages:
-        vars(message.metadata)["_created_at"] = time.time()
+        set_metadata(message, created_at=time.time())
     return messages
 
 

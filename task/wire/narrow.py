@@ -13,16 +13,16 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import array as new_array
+from florets.task.wire.flower import entries
 from florets.task.wire.records import (
     MalformedMessage,
     NotFinite,
     array_record,
-    entries,
     record_dict,
     view_array,
     write_array,
 )
-from florets.task.wire.records import array as new_array
 
 MODEL_RECORDS = (kinds.ARRAYS, kinds.COMMON, kinds.GLOBAL, kinds.OWN)
 """Records of a message, and of its reply, that hold models."""

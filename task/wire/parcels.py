@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.records import MalformedMessage, Record, config_record, entries, record_dict
+from florets.task.wire.flower import Record, entries
+from florets.task.wire.records import MalformedMessage, config_record, record_dict
 from florets.task.wire.replies import key_problem
 
 _PARCEL = "parcel"
