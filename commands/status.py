@@ -90,6 +90,8 @@ def lines_of(folder: Path) -> Iterator[str]:
     yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task})"
     yield f"Folder: {folder}"
     yield _words(state) + (f" {state.reason}" if state.reason else "")
+    if state.waiting:
+        yield f"Log: {state.waiting}"
     if not state.lines:
         return
     line = state.lines[-1]

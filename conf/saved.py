@@ -58,6 +58,7 @@ def _defaults(strategy: str) -> dict[str, Any]:
 # These are in the path anyway or in another form (the data's folder), or do not change what is computed.
 _LEFT_OUT = (
     *("experiment", "strategy", "seed", TRUST, "data_dir", "results_dir", "quiet", "checkpoint_every", "tracker"),
+    *("prometheus", "log"),
     *("checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers", "ray_address"),
     "clients_per_node",
 )

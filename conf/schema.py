@@ -104,6 +104,16 @@ class Config(Experiment):
         "where else the run is logged: tensorboard, mlflow, wandb (extras of the same names), a class as "
         "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
     )
+    prometheus: int | str | None = setting(
+        None,
+        "serve the run's figures for Prometheus on this port of this machine, or on <host>:<port>; null: nowhere "
+        "(extra metrics)",
+        least=1,
+        most=65535,
+    )
+    log: Literal["text", "json"] = setting(
+        "text", "form of log lines on the screen and in run.log; json: an object a line, rounds among them"
+    )
     quiet: bool = setting(
         False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"
     )

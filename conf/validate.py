@@ -65,6 +65,7 @@ def find_problems(config: Config) -> list[str]:
         *_drift(config),
         *_personal(config),
         *_trackers(tracker_names(config.tracker)),
+        *_prometheus(config.prometheus),
     ]
 
 
@@ -435,3 +436,19 @@ def _trackers(names: Sequence[str]) -> Iterator[str]:
             )
         if names.count(name) > 1:
             yield f"tracker={name}: is named twice; keep one."
+
+
+def figures_address(value: int | str) -> tuple[str, int]:
+    """Return host and port of the key `prometheus`; ValueError where it has none."""
+    host, _, port = str(value).rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
+        raise ValueError(f"{value} has no port")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _prometheus(value: int | str | None) -> Iterator[str]:
+    try:
+        if value is not None:
+            figures_address(value)
+    except ValueError:
+        yield f"prometheus={value}: must be a port from 1 to 65535, or <host>:<port>."

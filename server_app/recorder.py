@@ -35,6 +35,7 @@ from florets.reports.summary import RoundLine, RunSummary, round_line, round_sec
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
 from florets.strategies.base.report import Client, Evaluation, RoundReport, named
+from florets.task.log_lines import JsonLines, is_json
 
 log = logging.getLogger("florets")
 
@@ -109,7 +110,8 @@ class Recorder:
 
     def _open_log(self) -> None:
         self._handler: logging.FileHandler | None = RunLog(self.folder / "run.log")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        self._handler.setFormatter(JsonLines() if is_json() else plain)
         log.addHandler(self._handler)
         # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
         self._level_before = log.level

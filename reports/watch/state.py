@@ -6,9 +6,10 @@ import io
 import json
 import math
 import os
+import re
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -149,10 +150,11 @@ Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"
 ended: it failed or was interrupted."""
 OVER = ("ended", "finished")
 
+_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ ([A-Z]+) (.*)")
 _RECENT = 5
 """Rounds by whose time that of the next ones is estimated."""
-_ENDED = " ERROR The run ended early"
-"""Begins the last line of a log whose run failed or was interrupted."""
+_ENDED = "The run ended early"
+"""Begins the last line of a log whose run failed or was interrupted, after its time and level."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ class RunState:
     reason: str = ""
     """Why it ended early."""
     summary: RunSummary | None = None
+    waiting: str = ""
+    """For whom it waits, and how long, where its log ends so."""
 
     @property
     def round_time(self) -> float | None:
@@ -248,7 +252,7 @@ class Watched:
             return RunState(self.folder, "waiting")
         lines = _lines(text)
         names, total = _configuration(self.folder)
-        reason = _end_of_log(self.folder / "run.log")
+        reason, waiting = _end_of_log(self.folder / "run.log")
         status: Status = "running" if lines else "starting"
         if (summary := _summary(self.folder)) is not None:
             status, reason = "finished", None
@@ -256,7 +260,7 @@ class Watched:
             status = "ended"
         elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
             status = "silent"
-        return RunState(self.folder, status, names, lines, total, age, reason or "", summary)
+        return RunState(self.folder, status, names, lines, total, age, reason or "", summary, waiting)
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -308,18 +312,47 @@ def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]
     return names, rounds if isinstance(rounds, int) else None
 
 
-def _end_of_log(path: Path) -> str | None:
-    """Return why the run ended early, None where its log does not end so."""
+def _log_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the level and the text of the last lines of a log; a line that is part of a text belongs to it."""
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - 8192, 0))
-            text = file.read().decode("utf-8", errors="replace")
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
+        return
+    level, parts = "", list[str]()
+    for line in lines:
+        if found := _read_line(line):
+            if level:
+                yield level, "\n".join(parts)
+            level, parts = found[0], [found[1]]
+        else:
+            parts.append(line)
+    if level:
+        yield level, "\n".join(parts)
+
+
+def _read_line(line: str) -> tuple[str, str] | None:
+    if found := _LOG_LINE.fullmatch(line):
+        return found[1].lower(), found[2]
+    try:
+        entry = json.loads(line) if line.startswith("{") else {}
+        return str(entry["level"]), str(entry["what"])
+    except (ValueError, KeyError, TypeError):
         return None
-    _, found, last = text.rpartition(_ENDED)
-    # A resumed run has written lines since.
-    goes_on = any(f" {level} " in line for line in last.splitlines()[1:] for level in ("INFO", "WARNING"))
-    return None if not found or goes_on else last.partition(": ")[2].strip()
+
+
+def _end_of_log(path: Path) -> tuple[str | None, str]:
+    """Return why the run ended early, None where its log does not end so, and what it waits for, if it does."""
+    reason, waiting = None, ""
+    for level, text in _log_lines(path):
+        if level == "error" and text.startswith(_ENDED):
+            reason = text.partition(": ")[2].strip()
+        elif level in ("info", "warning"):
+            # A resumed run has written lines since.
+            reason = None
+        waiting = text if text.startswith("waiting for ") else ""
+    return reason, waiting
 
 
 def _summary(folder: Path) -> RunSummary | None:
