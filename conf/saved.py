@@ -60,7 +60,7 @@ _LEFT_OUT = (
     *("experiment", "strategy", "seed", TRUST, "data_dir", "results_dir", "quiet", "checkpoint_every", "tracker"),
     *("prometheus", "log"),
     *("checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers", "ray_address"),
-    "clients_per_node",
+    *("clients_per_node", "superlink"),
 )
 _LONGEST = 120
 

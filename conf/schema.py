@@ -53,6 +53,11 @@ class Config(Experiment):
         "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a "
         "private Ray",
     )
+    superlink: str = setting(
+        "",
+        "engine=flwr: a connection of Flower's configuration, to a federation that runs already, with nodes that are "
+        "simulated or real and a results folder that this machine sees; empty: a SuperLink for this run alone",
+    )
     batch_clients: int | Literal["off", "auto"] = setting(
         "auto",
         "clients computed together, in process: at most this many; auto: wherever that is faster; off: each alone, "

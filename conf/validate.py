@@ -120,11 +120,13 @@ def _engine(config: Config) -> Iterator[str]:
         yield (
             f"workers={workers}: Flower has processes of its own for the clients; leave it out, or use engine=local."
         )
-    if engine == "flwr" and config.task.partition == OWN:
+    if engine == "flwr" and config.task.partition == OWN and not config.superlink:
         yield (
             "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
-            "run over the folders in data_dir, or real nodes (docs/deployment.md)."
+            "run over the folders in data_dir, or superlink=<connection> for real nodes (docs/deployment.md)."
         )
+    if config.superlink and engine != "flwr":
+        yield f"superlink={config.superlink}: has no effect with engine={engine}; add engine=flwr."
     if not _DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
     elif engine == "ray" and config.device != "cpu":

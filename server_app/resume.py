@@ -32,7 +32,7 @@ CHANGEABLE = (
     *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
     *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
     *("checkpoint_every", "checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers"),
-    *("ray_address", "tracker", "prometheus", "log", "clients_per_node"),
+    *("ray_address", "superlink", "tracker", "prometheus", "log", "clients_per_node"),
 )
 """Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
 
