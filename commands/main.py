@@ -41,7 +41,7 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-_WORDS = (
+WORDS = (
     "advise",
     "app",
     "assign",
@@ -176,14 +176,14 @@ def _with_files(given: Sequence[str]) -> list[str]:
 def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
-    if word in _WORDS:
+    if word in WORDS:
         command = import_module(f"florets.commands.{word.replace('-', '_')}")
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0
         code: int = command.main(rest)
         return code
-    if word and not set(word) & set("-=") and (hint := did_you_mean(word, _WORDS)):
+    if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
     return _act(read_arguments(given))
 
