@@ -164,7 +164,7 @@ def _with_files(given: Sequence[str]) -> list[str]:
             values = {key: value for key, _, value in (one.partition("=") for one in overrides) if key not in keys}
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
-            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from error
+            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from None
         # A file does not vouch for itself.
         values.pop(TRUST, None)
         if f"{TRUST}=true" not in given:

@@ -144,6 +144,14 @@ OPTION_KEYS = (
 """Keys whose value is a free mapping: the function that takes the options checks them."""
 
 
+WITHOUT_EFFECT = (
+    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
+    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "ray_address", "superlink"),
+    *("clients_per_node", "eval"),
+)
+"""Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
+
+
 def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:
     """Yield the dotted name and the field of every key of a dataclass, in order, strategies left out."""
     hints = type_hints(kind)
