@@ -98,12 +98,12 @@ def _fence(block: str) -> str:
 
 
 def _prose(text: str, page: "Page", files: "Files") -> str:
-    text = re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
     text = re.sub(r"<!-- (?:before|prints): .*? -->\n?", "", text)
     text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
     # Two spaces nest a list on the host, four here.
     text = re.sub(r"(?m)^ +(?=\S)", lambda found: found[0] * 2, text)
-    return re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
+    text = re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
+    return re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
 
 
 def _link(found: re.Match[str], page: "Page", files: "Files") -> str:
@@ -300,8 +300,8 @@ def _compared(data: dict[str, Any]) -> str:
         (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*rows, strict=True))
         scale = 180 / (max(right - left, high - low) or 1)
         shapes = [
-            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" r="{7 - 1.5 * (group % 4):g}" '
-            f'fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
+            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" '
+            f'r="{7 - 1.5 * (group % 4):g}" fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
             for (x, y), group in zip(rows, groups, strict=True)
         ]
         caption = f"The clients' {kind} in round {data['round']}, two principal components, coloured by true group"
