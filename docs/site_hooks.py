@@ -105,7 +105,8 @@ def _fence(block: str) -> str:
 def _prose(text: str, page: "Page", files: "Files") -> str:
     text = re.sub(r"<!-- (?:before|prints): .*? -->\n?", "", text)
     text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
-    # Two spaces nest a list on the host, four here.
+    # A list may follow a line at once on the host, and two spaces nest it; here it takes an empty line, and four.
+    text = re.sub(r"(?m)^(?![-*] |\s|\|)(.+)\n(?=- )", r"\1\n\n", text)
     text = re.sub(r"(?m)^ +(?=\S)", lambda found: found[0] * 2, text)
     text = re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
     return re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
