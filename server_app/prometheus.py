@@ -51,8 +51,8 @@ class PrometheusTracker:
             self._server: tuple[_Server, Thread] = start_http_server(port, host, self._registry)
         except OSError as error:
             # Of an unknown host the number is none of the system's.
-            known = error.errno is not None and error.errno > 0
-            reason = (os.strerror(error.errno) if known else str(error)).lower()
+            number = error.errno or 0
+            reason = (os.strerror(number) if number > 0 else str(error)).lower()
             raise ConfigError(
                 f"prometheus={address}: cannot be served there ({reason}); give another port."
             ) from error
