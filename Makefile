@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: help setup run deploy-demo test check slow audit bench clean
+.PHONY: help setup run deploy-demo test check docs slow audit bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -23,7 +23,7 @@ setup: $(SETUP) ## make the virtual environment
 $(SETUP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): a few minutes for the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,hf,onnx,tensorboard,mlflow,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,hf,onnx,tensorboard,mlflow,dev,docs]"
 	touch $@
 
 run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr run`
@@ -41,6 +41,9 @@ check: $(SETUP) ## formatting, lint and types
 	@mkdir -p .types && ln -sfn .. .types/florets
 	$(BIN)/mypy
 
+docs: $(SETUP) ## the documentation as a site, in site/; fails on a dead link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 slow: $(SETUP) ## the tests that start real Flower processes or train for minutes
 	$(BIN)/python -m pytest -q -m slow $(SLOW)
 
@@ -52,4 +55,4 @@ bench: $(SETUP) ## the benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## remove the virtual environment, caches and results
-	rm -rf $(VENV) .types results .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) .types results site .mypy_cache .ruff_cache .pytest_cache *.egg-info

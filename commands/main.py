@@ -41,7 +41,7 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-_WORDS = (
+WORDS = (
     "advise",
     "app",
     "assign",
@@ -164,7 +164,7 @@ def _with_files(given: Sequence[str]) -> list[str]:
             values = {key: value for key, _, value in (one.partition("=") for one in overrides) if key not in keys}
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
-            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from error
+            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from None
         # A file does not vouch for itself.
         values.pop(TRUST, None)
         if f"{TRUST}=true" not in given:
@@ -176,14 +176,14 @@ def _with_files(given: Sequence[str]) -> list[str]:
 def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
-    if word in _WORDS:
+    if word in WORDS:
         command = import_module(f"florets.commands.{word.replace('-', '_')}")
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0
         code: int = command.main(rest)
         return code
-    if word and not set(word) & set("-=") and (hint := did_you_mean(word, _WORDS)):
+    if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
     return _act(read_arguments(given))
 

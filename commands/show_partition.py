@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         held = _held(task, nodes)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     title, run = (
         f"{config.task.data} shared out by {config.task.partition}",
         f"{config.experiment}, seed {config.seed}",

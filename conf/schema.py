@@ -53,6 +53,11 @@ class Config(Experiment):
         "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a "
         "private Ray",
     )
+    superlink: str = setting(
+        "",
+        "engine=flwr: a connection of Flower's configuration, to a federation that runs already, with nodes that are "
+        "simulated or real and a results folder that this machine sees; empty: a SuperLink for this run alone",
+    )
     batch_clients: int | Literal["off", "auto"] = setting(
         "auto",
         "clients computed together, in process: at most this many; auto: wherever that is faster; off: each alone, "
@@ -137,6 +142,14 @@ OPTION_KEYS = (
     "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
+
+
+WITHOUT_EFFECT = (
+    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
+    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "ray_address", "superlink"),
+    *("clients_per_node", "eval"),
+)
+"""Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
 
 
 def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from florets.conf.extras import PROJECT
 from florets.deploy.credentials import make_node_key
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import DeploymentError, Federation, free_ports
 from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
-from florets.engines.flower_run import write_app
+from florets.engines.flower_run import app_to_send
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.task.temporary import held_folder
@@ -105,8 +104,7 @@ def run_one(
     started = time.monotonic()
     # Tests in the last round alone, each round being one exchange more with them.
     settings = {"experiment": EXPERIMENT, "overrides": f"{overrides} eval_every=1000", "results-dir": str(results)}
-    # The repository goes along with the run, an installed package does not.
-    app = PROJECT if (PROJECT / "florets").is_dir() else write_app(federation.root / "app")
+    app = app_to_send(federation.root / "app")
     folder = follow(federation, federation.run(app, settings), results, after_round)
     say(f"{title}: finished after {time.monotonic() - started:.0f} s")
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))

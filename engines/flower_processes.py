@@ -51,11 +51,13 @@ def command(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def environment(flower_home: Path) -> dict[str, str]:
-    """Return the environment of a Flower process with a home of its own."""
+def environment(flower_home: Path | None) -> dict[str, str]:
+    """Return the environment of a Flower process with a home of its own, or with the user's."""
     # Flower finds its own commands through PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = {**os.environ, **_SETTINGS, "FLWR_HOME": str(flower_home), "PATH": path}
+    found = {**os.environ, **_SETTINGS, "PATH": path}
+    if flower_home is not None:
+        found["FLWR_HOME"] = str(flower_home)
     # An installed package is found without; a repository may be another one than the one that is installed.
     if (PROJECT / "florets").is_dir():
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))

@@ -76,7 +76,7 @@ def check_alive(address: str, given: str, remedy: str) -> None:
             if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
             else "nobody answers there"
         )
-        raise ConfigError(f"{given}: {reason}; {remedy}") from error
+        raise ConfigError(f"{given}: {reason}; {remedy}") from None
 
 
 def _check_named(named: str, remedy: str) -> None:
@@ -177,7 +177,7 @@ def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
                     ray.init(address="local", include_dashboard=False, _temp_dir=str(folder), **quiet)
             # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
             except Exception as error:
-                raise ConfigError(_refusal(address, error)) from error
+                raise ConfigError(_refusal(address, error)) from None
             finally:
                 # Ray has put its own reaction to SIGTERM in the place of ours.
                 if threading.current_thread() is threading.main_thread() and own is not None:

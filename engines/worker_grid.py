@@ -90,7 +90,7 @@ class WorkerGrid(LocalGrid):
         try:
             return super().prepare(config, task)
         except WorkersFailed as error:
-            raise ConfigError(f"{error}.") from error
+            raise ConfigError(f"{error}.") from None
 
     def share(self, task: Task) -> None:
         """Hand a task to the workers, and start them; WorkersFailed where the backend waits for one that cannot."""

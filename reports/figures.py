@@ -261,7 +261,9 @@ def label_ends(axes: Axes, lines: Sequence[Line]) -> None:
     Where ends lie so close that labels would overlap, they become a legend there instead.
     """
     lines = [line for line in lines if line.label]
-    # Through the axes' own transforms, which also know a logarithmic scale.
+    # Through the axes' own transforms, which also know a logarithmic scale. Limits that nobody set are only worked
+    # out when they are asked for.
+    axes.get_ylim()
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [float(to_axes.transform((1, line.y[np.isfinite(line.y)][-1]))[1]) for line in lines]
     order = sorted(range(len(ends)), key=lambda place: -ends[place])

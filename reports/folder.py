@@ -104,7 +104,7 @@ def naming(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno == errno.ELOOP:
             reason = "it is a symbolic link, and none is followed; remove it"
-        raise WriteFailed(f"{error.filename or path} cannot be written: {reason}") from error
+        raise WriteFailed(f"{error.filename or path} cannot be written: {reason}") from None
 
 
 def no_link(path: str, flags: int) -> int:
@@ -283,7 +283,7 @@ def _make(folder: Path) -> None:
         reason = (error.strerror or str(error)).lower()
         raise ValueError(
             f"the results folder {folder} cannot be made ({reason}); name another results_dir."
-        ) from error
+        ) from None
 
 
 def write_arrays(
@@ -333,6 +333,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
             target.rmdir()
         aside.replace(target)
     except OSError as error:
-        raise ConfigError(f"to={target}: cannot be written ({error.strerror or error}).") from error
+        raise ConfigError(f"to={target}: cannot be written ({error.strerror or error}).") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -87,7 +87,7 @@ def _run_or_resume(
     try:
         lock = FolderLock(folder)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     with lock:
         if (summary := finished_summary(folder, config)) is not None:
             log.info("the run in %s has finished: there is nothing left to do", folder)
@@ -178,12 +178,12 @@ def _open_folder(config: Config, folder: Path, total: int, done_rounds: int, loc
             lock=lock,
         )
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     except WriteFailed as error:
         if lock is None:
             raise
         command = resume_command(folder, bool(imported_functions(config)))
-        raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
+        raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from None
 
 
 class _Run:
@@ -297,11 +297,11 @@ class _Run:
         except TrainingDiverged as error:
             # Nothing to go on from: the last checkpoint's models are about to diverge.
             self._checkpointing.drop()
-            raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from error
+            raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from None
         except FederationError as error:
-            raise FederationError(f"{error}. {self._checkpointing.last()}") from error
+            raise FederationError(f"{error}. {self._checkpointing.last()}") from None
         except WriteFailed as error:
-            raise WriteFailed(f"{error}. {self._checkpointing.how_to_go_on()}") from error
+            raise WriteFailed(f"{error}. {self._checkpointing.how_to_go_on()}") from None
 
     def _note_clients(self) -> None:
         self._recorder.clients(list(self._strategy.federation.clients.values()))
@@ -360,7 +360,7 @@ def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> s
     try:
         cost = strategy.estimate_cost(models)
     except FederationError as error:
-        raise ConfigError(f"{error}.") from error
+        raise ConfigError(f"{error}.") from None
     if cost is None:
         return ""
     return (

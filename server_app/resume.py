@@ -11,7 +11,7 @@ from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, resume_command, saved_config
-from florets.conf.schema import Config, as_plain
+from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain
 from florets.conf.typed import show
 from florets.reports.folder import FINISHED, FolderLock, write_whole
 from florets.reports.summary import RunSummary
@@ -29,10 +29,9 @@ from florets.strategies.registry import UnknownStrategy, find_strategy, strategy
 log = logging.getLogger("florets")
 
 CHANGEABLE = (
-    *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
-    *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
-    *("checkpoint_every", "checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers"),
-    *("ray_address", "tracker", "prometheus", "log", "clients_per_node"),
+    *("num_rounds", "engine", "device", "data_dir"),
+    *("min_clients", "quorum", "round_timeout", "grace", "round_tries"),
+    *WITHOUT_EFFECT,
 )
 """Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
 
@@ -104,7 +103,7 @@ def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) ->
     try:
         FolderLock(folder).release()
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     command = resume_command(folder, bool(imported_functions(config)), by_flower)
     raise ConfigError(
         f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
@@ -227,5 +226,5 @@ def read_parent(folder: Path) -> Parent | None:
         if type(parent.rounds) is not int or parent.rounds < 1:
             raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from error
+        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from None
     return parent

@@ -102,11 +102,15 @@ def for_children(paths: Iterable[str]) -> Iterator[None]:
     with held_folder("given") as folder:
         for name, data in files.items():
             (folder / f"{name}{SUFFIX}").write_bytes(data)
-        os.environ[_VARIABLE] = str(folder)
+        before = os.environ.get(_VARIABLE)
+        # This process may have been started so itself, and needs the folder that it was given again.
+        os.environ[_VARIABLE] = str(folder) if before is None else os.pathsep.join((str(folder), before))
         try:
             yield
         finally:
             del os.environ[_VARIABLE]
+            if before is not None:
+                os.environ[_VARIABLE] = before
 
 
 def modules_of(path: str) -> list[str]:
@@ -150,7 +154,7 @@ def _loaded(name: str) -> Any:
 def _find(name: str) -> bytes | None:
     if name in _held or not _NAME.fullmatch(name):
         return _held.get(name)
-    folders = [*_folders, *(Path(folder) for folder in [os.environ.get(_VARIABLE, "")] if folder)]
+    folders = [*_folders, *(Path(folder) for folder in os.environ.get(_VARIABLE, "").split(os.pathsep) if folder)]
     for folder in folders:
         if (file := folder / f"{name}{SUFFIX}").is_file():
             return file.read_bytes()

@@ -47,8 +47,8 @@ Read = Callable[[str, RecordDict], T]
 log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Words with a slash or a digit: paths, lines, sizes.
-_OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
+# Words with a slash or a digit, and names of files: paths, lines, sizes.
+_OWN_WORDS = re.compile(r"\S*(?:[/\\\d]|\.\w{2,4}\b)\S*")
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
@@ -172,7 +172,9 @@ class Replies(Generic[T]):
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
             groups = sorted(alike(reasons), key=len, reverse=True)
             for keys in groups[:_MOST_REASONS]:
-                parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
+                parts.append(
+                    f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]].removesuffix('.')}"
+                )
             if left := sum(map(len, groups[_MOST_REASONS:])):
                 parts.append(f"{left} {title} for other reasons")
         return "; ".join(parts)

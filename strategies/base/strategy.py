@@ -489,6 +489,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 self._report_untested(grid, result, on_round, failed=True)
                 raise
             if self._report_untested(grid, result, on_round):
+                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
                 break
             result.arrays = result.arrays if arrays is None else arrays
             if train_metrics is not None:
@@ -549,7 +550,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 if failure.certain or attempt == tries:
                     after = f" (tried {attempt} times)" if attempt > 1 else ""
                     kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
-                    raise kind(f"{failure}{after}") from failure
+                    raise kind(f"{failure}{after}") from None
                 log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, tries)
         raise ValueError(f"round_tries={tries}: must be at least 1")
 

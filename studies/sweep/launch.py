@@ -192,7 +192,7 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
             ended_early = _INTERRUPTED
         except (HydraException, OmegaConfBaseException) as error:
             folder.rmdir()
-            raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from error
+            raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from None
         except Exception as error:  # a worker process may die in any way, and what the others found must be kept
             ended_early = one_run.explain(error)
         results = read_records(sweep.records)
@@ -240,7 +240,7 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
             raise ConfigError([f"results_dir={results_dir}: is not a folder; name another."]) from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from error
+            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from None
         return folder
     raise AssertionError("unreachable: count() does not end")
 
