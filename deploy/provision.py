@@ -296,7 +296,7 @@ class _Kits:
             "port": self._plan.port,
             "node": {},
         }
-        scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh")
+        scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh", "revoke.sh")
         self._write(folder, {**values, "extra": "[server]"}, scripts, {"README.md": "server.README.md"})
         (folder / PUBLIC_KEYS).mkdir(mode=0o700)
         credentials.make_server_certificate(self._authority, folder, self._plan.hosts)
