@@ -13,7 +13,7 @@ SUPPORTED = ("1.41", "1.42")
 """Minor versions that this module is tested with, those of pyproject.toml; the last one is recommended."""
 
 
-class UnsupportedFlower(ImportError):
+class UnsupportedFlower(RuntimeError):
     """The installed Flower is none of the supported versions."""
 
 
