@@ -303,7 +303,10 @@ class _Kits:
 
     def write_node(self, folder: Path, site: Site) -> bytes:
         """Write a node's kit and return its public key."""
-        values = {"name": site.name, "title": f"node {site.name} of the federation at {self._values['address']}"}
+        values: dict[str, Any] = {
+            "name": site.name,
+            "title": f"node {site.name} of the federation at {self._values['address']}",
+        }
         files = {"README.md": "node.README.md", "node.toml": "node.toml"}
         values |= {"port": site.port, "node": site.config, "extra": ""}
         self._write(folder, values, ("start.sh", "health.sh"), files)
