@@ -98,11 +98,12 @@ def _fence(block: str) -> str:
 
 
 def _prose(text: str, page: "Page", files: "Files") -> str:
-    text = re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
     text = re.sub(r"<!-- (?:before|prints): .*? -->\n?", "", text)
+    text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
     # Two spaces nest a list on the host, four here.
     text = re.sub(r"(?m)^ +(?=\S)", lambda found: found[0] * 2, text)
-    return re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
+    text = re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
+    return re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
 
 
 def _link(found: re.Match[str], page: "Page", files: "Files") -> str:
@@ -299,8 +300,8 @@ def _compared(data: dict[str, Any]) -> str:
         (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*rows, strict=True))
         scale = 180 / (max(right - left, high - low) or 1)
         shapes = [
-            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" r="5" '
-            f'fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
+            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" '
+            f'r="{7 - 1.5 * (group % 4):g}" fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
             for (x, y), group in zip(rows, groups, strict=True)
         ]
         caption = f"The clients' {kind} in round {data['round']}, two principal components, coloured by true group"
@@ -335,32 +336,29 @@ def _compared(data: dict[str, Any]) -> str:
 
 
 def _curves(curves: dict[str, Sequence[float]], caption: str, log: bool = False) -> str:
-    """Draw one curve in colour, and dashed ones to compare with."""
+    """Draw a method's curve, and thinner those that it is compared with."""
     values = [value for curve in curves.values() for value in curve]
     measure: Callable[[float], float] = math.log10 if log else float
     low, high = measure(min(values)), measure(max(values))
     last = max(map(len, curves.values()))
     shapes, heights = [], list[float]()
+    styles = ("2.5", "1.2", '1.2" stroke-dasharray="4 3', '1.2" stroke-dasharray="1 2')
     for place, (name, curve) in enumerate(curves.items()):
         points = [
-            (30 + 160 * n / (last - 1), 8 + 170 * (high - measure(y)) / (high - low)) for n, y in enumerate(curve)
+            (30 + 135 * n / (last - 1), 8 + 170 * (high - measure(y)) / (high - low)) for n, y in enumerate(curve)
         ]
-        style = (
-            f'stroke="{COLOURS[0]}" stroke-width="2.5"'
-            if not place
-            else 'stroke="currentColor" stroke-dasharray="4 3"'
-        )
+        style = f'stroke="{"currentColor" if place else COLOURS[0]}" stroke-width="{styles[place]}"'
         shapes.append(f'<polyline fill="none" {style} points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in points)}"/>')
         height = points[-1][1] + 4
         while any(abs(height - other) < 12 for other in heights):
             height += 3
         heights.append(height)
-        shapes.append(_text(194, height, name))
+        shapes.append(f'<path {style} d="M169 {height - 4:.4g}h14"/>{_text(186, height, name)}')
     for value in (low, high):
         y = 12 + 170 * (high - value) / (high - low)
-        shapes.append(_text(26, y, f"{10**value if log else value:.3g}", "end"))
-    shapes += [_text(30, 200, "round 1"), _text(190, 200, str(last), "end")]
-    return _svg(270, max(204, *heights), caption, shapes, caption)
+        shapes.append(_text(26, y, f"{10**value if log else value:.2g}", "end"))
+    shapes += [_text(30, 200, "round 1"), _text(165, 200, str(last), "end")]
+    return _svg(244, max(204, *heights), caption, shapes, caption)
 
 
 def _by_client(name: str, data: dict[str, Any]) -> str:

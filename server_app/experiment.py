@@ -29,7 +29,7 @@ from florets.server_app.recorder import Recorder
 from florets.server_app.resume import Parent, find_checkpoint, finished_summary, read_parent, refuse_interrupted
 from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
-from florets.server_app.tracking import Tracking, make_trackers
+from florets.server_app.tracking import Tracking, make_trackers, serving
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
@@ -73,8 +73,8 @@ def run_experiment(
         If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
-    with private(config.task.partition == OWN):
-        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
+    with private(config.task.partition == OWN), serving(config.prometheus) as served:
+        return _run_or_resume(grid, config, folder, resume, by_flower, [*served, *trackers])
 
 
 def _run_or_resume(

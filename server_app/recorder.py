@@ -303,9 +303,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            log.error(
-                "The run ended early, after %s: %s",
-                counted(len(self._lines), "round"),
-                str(error) or type(error).__name__,
-            )
+            is_signal = isinstance(error, KeyboardInterrupt | SystemExit)
+            reason = "interrupted by a signal or `flwr stop`" if is_signal else str(error) or type(error).__name__
+            log.error("The run ended early, after %s: %s", counted(len(self._lines), "round"), reason)
         self.close()
