@@ -18,7 +18,7 @@ import florets
 from florets.commands.help import Row, keys_of_strategy, reference
 from florets.commands.main import WORDS
 from florets.conf.presets import choices
-from florets.strategies import STRATEGIES
+from florets.strategies import STRATEGIES, TITLES
 from florets.strategies.registry import find_strategy
 
 if TYPE_CHECKING:
@@ -37,10 +37,15 @@ _IN_SITE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code_of_conduct.md",
+    "SECURITY.md": "security.md",
     "examples/baselines/README.md": "examples/baselines.md",
     "examples/own_strategy/README.md": "examples/own_strategy.md",
 }
 """Pages outside docs/, and their places in the site; those in papers/ keep theirs."""
+
+_written = set[tuple[str | None, ...]]()
+"""The markers that pages had."""
 
 _package = tempfile.TemporaryDirectory()
 """The package as an installed wheel has it, for mkdocstrings, which reads files and not imports."""
@@ -100,7 +105,8 @@ def _fence(block: str) -> str:
 def _prose(text: str, page: "Page", files: "Files") -> str:
     text = re.sub(r"<!-- (?:before|prints): .*? -->\n?", "", text)
     text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
-    # Two spaces nest a list on the host, four here.
+    # A list may follow a line at once on the host, and two spaces nest it; here it takes an empty line, and four.
+    text = re.sub(r"(?m)^(?![-*] |\s|\|)(.+)\n(?=- )", r"\1\n\n", text)
     text = re.sub(r"(?m)^ +(?=\S)", lambda found: found[0] * 2, text)
     text = re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
     return re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
@@ -127,12 +133,14 @@ def _link(found: re.Match[str], page: "Page", files: "Files") -> str:
 
 
 def _in_repository(text: str, name: str) -> str:
-    url = PROJECT["project"].get("urls", {}).get("Repository")
-    return f"[{text}]({url}/blob/main/{name})" if url else text
+    url = PROJECT["project"]["urls"]["Repository"]
+    # A reserved name stands for the address until there is one.
+    return text if url.endswith(".example") else f"[{text}]({url}/blob/main/{name})"
 
 
 def _marker(found: re.Match[str]) -> str:
     written = _MARKERS.get(found[1])
+    _written.add(found.groups())
     return found[0] if written is None else f"\n{written(found[2]) if found[2] else written()}\n"
 
 
@@ -153,10 +161,20 @@ def on_post_page(output: str, page: "Page", config: "MkDocsConfig") -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", shim)
 
 
+def on_post_build(config: "MkDocsConfig") -> None:
+    """Refuse a site without the picture, or the source, of a method."""
+    if missing := {(kind, name) for kind in ("picture", "method") for name in STRATEGIES} - _written:
+        raise ValueError(f"no page has: {', '.join(f'<!-- {kind}: {name} -->' for kind, name in sorted(missing))}")
+
+
 def _equation(latex: str, display: str) -> str:
     from latex2mathml.converter import convert
 
-    return convert(html.unescape(latex).replace(r"\arg\min", r"\operatorname{argmin}").strip(), display=display)
+    text = re.sub(r"\\([Bb]ig\b|!)", "", html.unescape(latex)).replace(r"\arg\min", r"\operatorname{argmin}")
+    found = convert(text.strip(), display=display)
+    if "\\" in found:
+        raise ValueError(f"{latex}: latex2mathml does not know a command in it")
+    return found
 
 
 # What is written from the code
@@ -384,7 +402,7 @@ def _by_client(name: str, data: dict[str, Any]) -> str:
 def _picture(name: str) -> str:
     """Draw a method's run from docs/pictures.json."""
     data = DATA[name]
-    label = STRATEGIES[name]
+    label = TITLES[name]
     if name == "two_phase":
         curves = {
             "Two-phase": data["two_phase"],
