@@ -59,6 +59,7 @@ def test_errors_are_lines_as_well_and_their_reason_is_found_again(
 def test_flowers_lines_and_tracebacks_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     with lines_in("json"):
         flower_log(logging.WARNING, "two\nlines %d", 7)
+        flower_log(logging.WARNING, "")
         try:
             raise ValueError("why")
         except ValueError:

@@ -18,6 +18,7 @@ from florets.strategies.base.exchange import Patience, Replies, Request, Waiting
 from florets.strategies.base.report import Client, named
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
+from florets.task.wire.flower import INSTALLED, minor
 from florets.task.wire.records import new_message, record_dict
 from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
@@ -59,6 +60,12 @@ def problem_of(
             f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). "
             "Simulated clients import from the folder in which the SuperLink was started: "
             "start the SuperLink in an empty folder, or in this project's, and run again"
+        )
+    # Flower itself lets such a node in.
+    if minor(hello.flower) != minor(INSTALLED):
+        return (
+            f"it runs Flower {hello.flower}, and the server {INSTALLED}; a federation needs one minor version: "
+            f'pip install "flwr=={minor(INSTALLED)}.*" on the node, and start its SuperNode again'
         )
     if num_clients and hello.num_partitions not in (0, num_clients):
         return f"it says that {hello.num_partitions} nodes are simulated, and the run has num_clients={num_clients}"
