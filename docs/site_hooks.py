@@ -108,7 +108,9 @@ def _prose(text: str, page: "Page", files: "Files") -> str:
     # A list may follow a line at once on the host, and two spaces nest it; here it takes an empty line, and four.
     text = re.sub(r"(?m)^(?![-*] |\s|\|)(.+)\n(?=- )", r"\1\n\n", text)
     text = re.sub(r"(?m)^ +(?=\S)", lambda found: found[0] * 2, text)
-    text = re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
+    # Pictures first, because one may be a link's text.
+    for pattern in (r"(!)\[([^][]*)\]\(([^)\s]+)\)", r"((?<!!))\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)"):
+        text = re.sub(pattern, lambda found: _link(found, page, files), text)
     return re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
 
 
@@ -145,7 +147,7 @@ def _marker(found: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
-    """Set equations as MathML, which browsers show by themselves; let wide tables scroll within the page."""
+    """Set equations as MathML, which browsers show by themselves."""
     html = re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda one: _equation(one[1], "inline"), html)
     html = re.sub(
         r'(?s)<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
