@@ -189,10 +189,12 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         (programs / program).write_text('#!/bin/sh\npwd; umask; echo "$FLWR_HOME"; echo "$@"\n')
         (programs / program).chmod(0o755)
         kit = tmp_path / name
+        (half := kit / "state" / "flwr" / "apps" / "half").mkdir(parents=True)
         settings = {"PATH": f"{programs}:/usr/bin:/bin"}
         said = subprocess.run([kit / "start.sh"], env=settings, cwd="/", capture_output=True, text=True, check=True)
         *place, started[name] = said.stdout.replace(f"{kit}/", "").splitlines()
         assert place == ["state", "0077", "state/flwr"]
+        assert not half.exists()
         start = f"{HOME}/{name}/start.sh"
         (service,) = yaml.safe_load((kit / "compose.yaml").read_text())["services"].values()
         assert (service["command"], service["read_only"], service["user"]) == ([start], True, "10001:10001")

@@ -56,11 +56,13 @@ def problem_of(
         return f"its name {client.key[:60]!r} {problem}"
     if fingerprint is not None and hello.fingerprint != fingerprint:
         own = f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
-        return (
-            f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). "
+        remedy = (
             "Simulated clients import from the folder in which the SuperLink was started: "
             "start the SuperLink in an empty folder, or in this project's, and run again"
+            if hello.num_partitions
+            else "Install the server's version of florets on the node and restart its SuperNode"
         )
+        return f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). {remedy}"
     # Flower itself lets such a node in.
     if minor(hello.flower) != minor(INSTALLED):
         return (

@@ -43,6 +43,7 @@ from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 __all__ = ["NodeInfo", "Run"]
 
+APP_NOT_LOADED: int = ErrorCode.LOAD_CLIENT_APP_EXCEPTION
 CLIENT_APP_RAISED: int = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 MESSAGE_UNAVAILABLE: int = ErrorCode.MESSAGE_UNAVAILABLE
 NODE_UNAVAILABLE: int = ErrorCode.NODE_UNAVAILABLE
