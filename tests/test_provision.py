@@ -207,6 +207,41 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
     }
 
 
+# Stands in for Flower's command line: notes what it is asked, and gives each key the next ID.
+FLWR = """#!/bin/sh
+echo "$2 $3" >> asked
+if [ "$2" = register ]; then printf '{\\n  "success": true,\\n  "node-id": "%s"\\n}' "$(wc -l < asked)"; fi
+"""
+
+
+def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path) -> None:
+    provision(plan("north", "south"), tmp_path / "kits")
+    server = tmp_path / "kits" / "server"
+    (tmp_path / "flwr").write_text(FLWR)
+    (tmp_path / "flwr").chmod(0o755)
+
+    def run(*command: str) -> tuple[str, list[str]]:
+        (tmp_path / "asked").write_text("before\n")
+        settings = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(
+            [server / command[0], *command[1:]],
+            env=settings,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout, (tmp_path / "asked").read_text().replace(f"{server}/", "").split("\n")[1:-1]
+
+    said, asked = run("register.sh")
+    assert asked == ["register nodes/north.pub", "register nodes/south.pub", "list "]
+    assert said == "north: node ID 2\nsouth: node ID 3\n"
+    assert run("register.sh")[1] == ["list "]
+    (server / "nodes" / "north.pub").write_text("a new key")
+    assert run("register.sh")[1] == ["unregister 2", "register nodes/north.pub", "list "]
+    assert run("revoke.sh", "north")[1] == ["unregister 3"]
+
+
 def test_a_nodes_gpu_is_in_reach_where_its_config_uses_it(tmp_path: Path) -> None:
     provision(plan(sites=[site("north"), site("south", device="cuda")]), tmp_path)
     for name, uses in (("north", False), ("south", True)):
