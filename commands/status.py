@@ -1,11 +1,8 @@
 """The command `florets status`: how far a run is and which clients are late, in a few lines."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
@@ -14,6 +11,9 @@ from florets.reports.console import counted, duration, say, size
 from florets.reports.folder import STOP, is_held
 from florets.reports.tables import markdown_table
 from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
+
+if TYPE_CHECKING:
+    from florets.engines.flower_run import Connection
 
 _KEYS = ("superlink",)
 _MOST_RUNS = 20
@@ -24,7 +24,7 @@ HELP = """florets status [<folder>] [superlink=<connection>]
   How far a run is: round and phase, remaining time, last test, groups, and each client's last reply. Of a folder of
   results (by default results) with several runs, a line for each.
 
-  superlink     a connection of Flower's configuration: its runs, queued ones among them, and its nodes"""
+  superlink     a connection of Flower's configuration: its runs, those that have not begun too, and nodes"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,7 +76,11 @@ def _folder(folder: Path) -> Iterator[str]:
 def _words(state: RunState) -> str:
     # It may have ended without a word.
     if state.status not in OVER and not is_held(state.folder):
-        return f"No process is at work, after {counted(len(state.lines), 'round')}: it was killed, and can go on."
+        # It knows torch.
+        from florets.server_app.checkpoint import Checkpoints
+
+        ended = f"No process is at work, after {counted(len(state.lines), 'round')}: it was killed, and "
+        return ended + ("has no checkpoint." if Checkpoints(state.folder).newest() is None else "can go on.")
     asked = state.status not in OVER and (state.folder / STOP).exists()
     return f"{state.words} It was asked to stop after the present round." if asked else state.words
 
@@ -138,7 +142,12 @@ def _lateness(contact: Contact, now: int) -> str:
 
 def _superlink(connection: str) -> Iterator[str]:
     """Yield what Flower says of the runs and nodes of a SuperLink."""
-    runs, nodes = _listed(connection, "runs", "ls"), _listed(connection, "nodes", "supernode", "list")
+    # It knows Flower.
+    from florets.engines import flower_processes
+    from florets.engines.flower_run import Connection
+
+    superlink = Connection(connection, flower_processes.environment(None))
+    runs, nodes = _listed(superlink, "runs", "ls"), _listed(superlink, "nodes", "supernode", "list")
     online = sum(node.get("status") == "online" for node in nodes)
     yield f"Nodes of {connection}: {online} of {len(nodes)} online"
     for node in nodes:
@@ -149,17 +158,17 @@ def _superlink(connection: str) -> Iterator[str]:
     yield f"Runs of {connection}: {len(runs)}"
     for run in runs[:_MOST_RUNS]:
         status, details = str(run.get("status")), str(run.get("status-details") or "").replace("N/A", "")
-        queued = ", waits for its turn" if status == "pending" else ""
-        yield f"  {run.get('run-id')}: {status}{queued} {details}".rstrip()
+        begun = ", has not begun" if status == "pending" else ""
+        yield f"  {run.get('run-id')}: {status}{begun} {details}".rstrip()
 
 
-def _listed(connection: str, what: str, *words: str) -> list[dict[str, Any]]:
+def _listed(superlink: "Connection", what: str, *words: str) -> list[dict[str, Any]]:
     """Return what one of Flower's commands lists."""
-    command = [str(Path(sys.executable).with_name("flwr")), *words, connection, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    from florets.engines.flower_run import FlowerRunError
+
     try:
-        found = json.loads(done.stdout[done.stdout.index("{") :])[what]
-        return [one for one in found if isinstance(one, dict)]
-    except (ValueError, KeyError, TypeError) as error:
-        said = next((line for line in (done.stderr + done.stdout).splitlines() if line.strip()), "no answer")
-        raise ConfigError(f"superlink={connection}: Flower does not list its {what} ({said.strip()}).") from error
+        return [one for one in superlink.answer(*words, superlink.name)[what] if isinstance(one, dict)]
+    except (FlowerRunError, KeyError, TypeError) as error:
+        # Before the reason it says what it was about to do.
+        said = " ".join(str(error).rpartition("\n\n")[2].split()).rstrip(".")
+        raise ConfigError(f"superlink={superlink.name}: Flower does not list its {what} ({said}).") from error

@@ -8,13 +8,17 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from florets.conf.consent import import_paths
 from florets.conf.extras import PROJECT
+from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_to_json
 from florets.conf.schema import OWN as OWN_DATA
-from florets.conf.schema import Config
+from florets.conf.schema import Config, as_plain
 from florets.engines import flower_processes
 from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
 from florets.reports.console import say
@@ -22,6 +26,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import paths_of
 from florets.server_app.resume import refuse_interrupted
 from florets.task import given
+from florets.task.fingerprint import own_files
 from florets.task.temporary import held_folder
 
 NAME = "own"
@@ -31,6 +36,10 @@ _START_SECONDS = 180.0
 """Seconds of a start; a few on an idle machine, but more than a minute where others keep its cores busy."""
 
 _LOG_LINES = 20
+
+
+class FlowerRunError(RuntimeError):
+    """Flower refused a command or did not finish the run; the text says why."""
 
 
 class Connection:
@@ -48,6 +57,24 @@ class Connection:
             capture_output=capture,
             check=False,
         )
+
+    def answer(self, *arguments: str) -> dict[str, Any]:
+        """Return what a command of Flower's answers in JSON.
+
+        Raises
+        ------
+        FlowerRunError
+            If it refuses, or answers something else; the text is Flower's own.
+        """
+        done = self.flwr(*arguments, "--format", "json", capture=True)
+        answer = None
+        with suppress(ValueError):
+            answer = json.loads(done.stdout[done.stdout.index("{") :])
+        if isinstance(answer, dict) and "error-message" not in answer:
+            return answer
+        # It exits with 0 even so, and writes the reason where the answer would be.
+        said = str(answer["error-message"]) if isinstance(answer, dict) else done.stdout + done.stderr
+        raise FlowerRunError(said.strip()[-2000:] or "no answer")
 
     def log_end(self) -> str:
         """Return the last lines of the SuperLink's log, where this machine has it."""
@@ -71,34 +98,33 @@ class SuperLink(Connection):
         super().__init__(NAME, {})
 
     def __enter__(self) -> "SuperLink":
-        self._folder = held_folder("superlink")
-        root = self._folder.__enter__()
-        home, work = root / "flwr", root / "empty"
-        home.mkdir()
-        work.mkdir()
-        port = flower_processes.free_port()
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n',
-            encoding="utf-8",
-        )
-        # Else Ray goes by the cluster that was started last on this machine, and waits for ever if that was killed.
-        ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or OWN}
-        self.environment = {**flower_processes.environment(home), **ray}
-        self._log = root / "superlink.log"
-        with self._log.open("wb") as log:
-            arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-            self._process = flower_processes.start("flower-superlink", arguments, work, self.environment, log)
-        try:
+        with ExitStack() as stack:
+            root = stack.enter_context(held_folder("superlink"))
+            home, work = root / "flwr", root / "empty"
+            home.mkdir()
+            work.mkdir()
+            port = flower_processes.free_port()
+            (home / "config.toml").write_text(
+                f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\n'
+                "insecure = true\n",
+                encoding="utf-8",
+            )
+            # Else Ray goes by this machine's last cluster, and waits for ever if that was killed.
+            ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or OWN}
+            self.environment = {**flower_processes.environment(home), **ray}
+            self._log = root / "superlink.log"
+            with self._log.open("wb") as log:
+                arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+                self._process = flower_processes.start("flower-superlink", arguments, work, self.environment, log)
+            stack.callback(flower_processes.end, self._process)
             self._wait(port)
-        except BaseException:
-            self._stop()
-            raise
+            self._started = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self._started.close()
 
     def log_end(self) -> str:
         """Return the last lines of the SuperLink's log."""
@@ -110,18 +136,8 @@ class SuperLink(Connection):
             why = "ended at once" if ended else f"did not answer within {_START_SECONDS:.0f} s; is the machine busy?"
             raise RuntimeError(f"the SuperLink {why}\n{self.log_end()}")
 
-    def _stop(self) -> None:
-        try:
-            flower_processes.end(self._process)
-        finally:
-            self._folder.__exit__(None, None, None)
-
 
 _POLL_SECONDS = 2.0
-
-
-class FlowerRunError(RuntimeError):
-    """Flower did not finish the run; the text says how it ended."""
 
 
 def write_app(folder: Path) -> Path:
@@ -159,6 +175,8 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     FlowerRunError where Flower's own word on the run (`flwr ls`) is not that it completed: `flwr run` exits with 0
     either way.
     """
+    if config.superlink:
+        _refuse_own_code(config)
     if not resume:
         # The app does so too, but half a minute later.
         refuse_interrupted(folder, config)
@@ -178,6 +196,21 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
         ) from error
 
 
+def _refuse_own_code(config: Config) -> None:
+    """Raise ConfigError for code that somebody else's processes do not have: objects and modules of the caller."""
+    places = {Path.cwd(), Path(sys.path[0])}
+    for key, paths in import_paths(as_plain(config)).items():
+        names = [name for path in paths.split(",") for files in own_files([path]).values() for name in files]
+        here = any((place / name).is_file() for place in places for name in names)
+        if here or any(map(given.is_given, paths.split(","))):
+            raise ConfigError(
+                f"{key}={paths}: superlink={config.superlink} runs in processes that somebody else started, and an "
+                "object of this process, or a module of this folder, is not sent to them. Put the code into an app "
+                "(`florets app <folder>`), which `flwr run` sends along, or into a package that is installed there "
+                "and here; or leave superlink out."
+            )
+
+
 def _follow(superlink: Connection, app: Path, place: Path, folder: Path, config: Config, resume: bool) -> None:
     """Submit a run, show its log and return once it has completed."""
     settings = place / "run.toml"
@@ -192,10 +225,10 @@ def _follow(superlink: Connection, app: Path, place: Path, folder: Path, config:
         hosts = -(-config.num_clients // config.clients_per_node)
         command += ["--federation-config", f"num-supernodes={hosts} client-resources-num-cpus=1"]
     say(f"flwr {shlex.join(command)}", sys.stderr)
-    started = superlink.flwr(*command, "--run-config", str(settings), "--format", "json", capture=True)
-    run_id = _run_id(started.stdout)
-    if run_id is None:
-        raise FlowerRunError(f"Flower rejected the run: {(started.stdout + started.stderr).strip()[-2000:]}")
+    try:
+        run_id = str(superlink.answer(*command, "--run-config", str(settings))["run-id"])
+    except (FlowerRunError, KeyError) as error:
+        raise FlowerRunError(f"Flower rejected the run: {error}") from error
     try:
         superlink.flwr("log", run_id, superlink.name, "--stream")
         # The log's stream can break off before the run has finished.
@@ -209,23 +242,10 @@ def _follow(superlink: Connection, app: Path, place: Path, folder: Path, config:
         raise FlowerRunError(f"the run ended as {ended[0]}: {ended[1] or superlink.log_end()}")
 
 
-def _run_id(output: str) -> str | None:
-    """Return the run's id from what `flwr run --format json` printed."""
-    start = output.find("{")
-    try:
-        answer = json.loads(output[start:]) if start >= 0 else {}
-    except json.JSONDecodeError:
-        return None
-    return str(answer["run-id"]) if answer.get("run-id") else None
-
-
 def _status(superlink: Connection, run_id: str) -> tuple[str, str]:
     """Return how Flower says the run ended, and its details."""
-    listed = superlink.flwr("ls", superlink.name, "--run-id", run_id, "--format", "json", capture=True)
     try:
-        (run,) = json.loads(listed.stdout)["runs"]
-    except (json.JSONDecodeError, KeyError, ValueError) as error:
-        raise FlowerRunError(
-            f"`flwr ls` did not answer about run {run_id}: {listed.stdout}{listed.stderr}"
-        ) from error
+        (run,) = superlink.answer("ls", superlink.name, "--run-id", run_id)["runs"]
+    except (FlowerRunError, KeyError, ValueError) as error:
+        raise FlowerRunError(f"`flwr ls` did not answer about run {run_id}: {error}") from error
     return str(run["status"]), str(run.get("status-details", ""))

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from florets.conf.problems import ConfigError
 from florets.reports.console import say
 from florets.reports.summary import RoundLine
+from florets.task.temporary import lock, unlock
 
 FINISHED = "report.html"
 """Last file that a run writes: with it the run has ended."""
@@ -218,6 +220,10 @@ class FolderBusy(ValueError):
     """Another process holds a run's folder."""
 
 
+_WAITS = (0.02,) * 10
+"""Seconds between the attempts to lock a folder: `is_held` holds it for an instant."""
+
+
 class FolderLock:
     """Hold a run's folder, which is made where it is missing, until `release`, or the end of the block or process.
 
@@ -232,18 +238,17 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._handle: int | None = None
         _make(folder)
-        try:
-            import fcntl  # not on Windows
-
-            self._handle = os.open(folder, os.O_RDONLY)
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise FolderBusy(f"another process writes to {folder}; end it first, or set results_dir.") from None
-        except (ImportError, OSError):
-            self.release()
+        for wait in (*_WAITS, None):
+            try:
+                self._handle = lock(folder)
+                return
+            except BlockingIOError:
+                if wait is None:
+                    raise FolderBusy(
+                        f"another process writes to {folder}; end it first, or set results_dir."
+                    ) from None
+                time.sleep(wait)
 
     def __enter__(self) -> "FolderLock":
         return self
@@ -255,21 +260,15 @@ class FolderLock:
 
     def release(self) -> None:
         """Let go of the folder; a second call does nothing."""
-        if self._handle is not None:
-            # The lock goes with the last handle, and a child that was forked has one: it is undone as well.
-            with contextlib.suppress(OSError, ImportError):
-                import fcntl
-
-                fcntl.flock(self._handle, fcntl.LOCK_UN)
-            os.close(self._handle)
-            self._handle = None
+        handle, self._handle = self._handle, None
+        unlock(handle)
 
 
 def is_held(folder: Path) -> bool:
     """Return whether a process is at work in a run's folder; False on systems that cannot tell."""
     try:
-        FolderLock(folder).release()
-    except FolderBusy:
+        unlock(lock(folder, shared=True))
+    except BlockingIOError:
         return True
     return False
 

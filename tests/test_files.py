@@ -1,17 +1,31 @@
 """Files that runs leave: who can read them, links in their place, and temporary folders of killed processes."""
 
+import errno
 import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from florets.commands.main import main
-from florets.reports.folder import MARKER, RunLog, WriteFailed, append_lines, make_inside, open_folder, write_whole
+from florets.engines import flower_processes
+from florets.engines.flower_run import SuperLink
+from florets.reports.folder import (
+    MARKER,
+    FolderLock,
+    RunLog,
+    WriteFailed,
+    append_lines,
+    is_held,
+    make_inside,
+    open_folder,
+    write_whole,
+)
 from florets.task import temporary
 from tests.results_examples import record
 
@@ -19,11 +33,19 @@ from tests.results_examples import record
 def test_folders_of_killed_runs_are_removed_and_no_others(tmp_path: Path) -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    numbers = (f"{done.pid}-a", f"{done.pid}-b", f"{os.getpid()}-a")
+    numbers = (f"{done.pid}-abcdefg1", f"{done.pid}-abcdefg2", f"{os.getpid()}-abcdefg1")
     dead, held, alive = (tmp_path / f"florets-sweep-{number}" for number in numbers)
-    others = [tmp_path / name for name in ("sweep", "florets-abc", "florets-sweep-own-x", f"florets-{done.pid}-x")]
-    for folder in (dead, held, alive, *others):
+    copied, unmarked = (tmp_path / f"florets-sweep-{done.pid}-{end}" for end in ("mycopies", "abcdefg3"))
+    others = [
+        tmp_path / name
+        for name in (f"florets-results-{done.pid}-finalist", f"florets-run-{done.pid}-final", "florets-sweep-own-x")
+    ]
+    for folder in (dead, held, alive, copied, unmarked, *others):
         (folder / "session").mkdir(parents=True)
+    for folder in (dead, held, alive, *others):
+        (folder / temporary._MARKER).write_text(folder.name)
+    (copied / temporary._MARKER).write_text(dead.name)
+    others += [copied, unmarked]
     # As that of a run in another container.
     lock = os.open(held, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -34,6 +56,45 @@ def test_folders_of_killed_runs_are_removed_and_no_others(tmp_path: Path) -> Non
     assert sorted(tmp_path.iterdir()) == sorted([held, alive, *others])
     temporary._remove_left_over(tmp_path)
     assert not held.exists()
+    # What a killed process leaves is known again.
+    code = f"""import os, pathlib
+from florets.task.temporary import held_folder
+held = held_folder("run", pathlib.Path({str(tmp_path)!r}))
+held.__enter__()
+os._exit(0)"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    (left,) = set(tmp_path.iterdir()) - {alive, *others}
+    with temporary.held_folder("run", tmp_path) as folder:
+        assert folder.is_dir()
+        assert not left.exists()
+
+
+def test_a_file_system_without_locks_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(_handle: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with temporary.held_folder("run", tmp_path) as folder, FolderLock(folder), FolderLock(folder):
+        assert not is_held(folder)
+
+
+def test_a_question_whether_a_folder_is_held_stops_no_run(tmp_path: Path) -> None:
+    assert not is_held(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    asked = temporary.lock(tmp_path, shared=True)
+    assert not is_held(tmp_path)
+    threading.Timer(0.05, temporary.unlock, [asked]).start()
+    with FolderLock(tmp_path):
+        assert is_held(tmp_path)
+
+
+def test_a_superlink_that_does_not_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # No such program.
+    monkeypatch.setattr(flower_processes, "start", lambda program, *_: subprocess.run([str(tmp_path / program)]))
+    with pytest.raises(FileNotFoundError), SuperLink():
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Operating a run: it is stopped and goes on to equal bits, and its state is shown in a few lines."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,11 @@ def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytes
     assert status.main([str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "over: Finished after 3 rounds." in said
-    assert "run: No process is at work, after 4 rounds: it was killed, and can go on." in said
+    assert "run: No process is at work, after 4 rounds: it was killed, and has no checkpoint." in said
+    (tmp_path / "run" / "checkpoint").mkdir()
+    (tmp_path / "run" / "checkpoint" / "round-000004.safetensors").touch()
+    assert status.main([str(tmp_path)]) == 0
+    assert "after 4 rounds: it was killed, and can go on." in capsys.readouterr().out
 
 
 def test_status_of_a_superlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,20 +154,21 @@ case "$*" in
     {"run-id": "6", "status": "finished:failed", "status-details": "too few"}]}';;
   "supernode list fed --format json") echo '{"nodes": [{"node-id": "1", "status": "online"},
     {"node-id": "2", "status": "offline", "offline-at": "noon"}]}';;
-  *) echo "no such connection" >&2;;
+  *) printf '%s' '{ "success": false, "error-message":
+    "Using SuperLink: x (127.0.0.1:9)\\n Listing all runs...\\n\\nConnection to the SuperLink is\\nunavailable." }';;
 esac
 """
     )
     os.chmod(flwr, 0o755)
-    monkeypatch.setattr(status.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert list(status._superlink("fed")) == [
         "Nodes of fed: 1 of 2 online",
         "  2: offline since noon",
         "Runs of fed: 2",
-        "  7: pending, waits for its turn",
+        "  7: pending, has not begun",
         "  6: finished:failed too few",
     ]
-    with pytest.raises(ConfigError, match=r"superlink=x: Flower does not list its runs \(no such connection\)"):
+    with pytest.raises(ConfigError, match=r"list its runs \(Connection to the SuperLink is unavailable\)\."):
         list(status._superlink("x"))
 
 

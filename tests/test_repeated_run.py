@@ -1,6 +1,7 @@
 """A command that is given again: it replaces a finished run, and no run that could go on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.checkpoint import Checkpoints
 from florets.server_app.resume import find_checkpoint, refuse_interrupted
 from florets.studies.go_on import Engine, go_on, plain, same_settings
+from florets.task import given
 from tests import fake_cells
 
 
@@ -54,6 +56,19 @@ def test_flowers_processes_are_not_even_started(interrupted: Path, monkeypatch: 
     given = ["seed=3", "engine=flwr", f"results_dir={interrupted.parents[2]}"]
     with pytest.raises(ConfigError, match="saved after round 12"):
         flower_run.run_in(interrupted, compose(given))
+
+
+def test_code_of_the_callers_is_not_submitted_to_somebody_elses_superlink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "nets_of_mine.py").write_text("def net():\n    return None\n")
+    monkeypatch.setattr(flower_run, "_follow", lambda *_: pytest.fail("submitted"))
+    for model in ("nets_of_mine:net", given.hold(lambda: None, "Net")):
+        config = replace(compose(["engine=flwr", "superlink=x"]), task=replace(compose([]).task, model=model))
+        with pytest.raises(ConfigError, match=rf"task.model={model}: superlink=x runs in .*florets app <folder>"):
+            flower_run.run_in(tmp_path / "run", config)
 
 
 def test_functions_of_the_authors_need_trust_then_too(interrupted: Path) -> None:
