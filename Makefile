@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 SETUP = $(VENV)/.installed
+OF = $(BIN)/python
 
 # One thread per process: clients run side by side, and results are equal to the bit only for equal thread counts.
 export OMP_NUM_THREADS = 1
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: help setup run deploy-demo test check slow audit bench clean
+.PHONY: help setup run deploy-demo test check docs slow audit lock dist sbom bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -23,13 +24,13 @@ setup: $(SETUP) ## make the virtual environment
 $(SETUP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): a few minutes for the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,hf,onnx,tensorboard,mlflow,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sim,sweep,tune,hf,onnx,tensorboard,mlflow,dev,docs]"
 	touch $@
 
 run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr run`
 	$(BIN)/florets engine=flwr
 
-deploy-demo: $(SETUP) ## SuperLink and 4 SuperNodes with TLS, keys and data of their own, on this machine
+deploy-demo: $(SETUP) ## provision 6 nodes with TLS, keys and data of their own, and run them on this machine
 	$(BIN)/python -m florets.deploy.demo
 
 test: $(SETUP) ## the default test suite
@@ -41,6 +42,9 @@ check: $(SETUP) ## formatting, lint and types
 	@mkdir -p .types && ln -sfn .. .types/florets
 	$(BIN)/mypy
 
+docs: $(SETUP) ## the documentation as a site, in site/; fails on a dead link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 slow: $(SETUP) ## the tests that start real Flower processes or train for minutes
 	$(BIN)/python -m pytest -q -m slow $(SLOW)
 
@@ -48,8 +52,22 @@ audit: $(SETUP) ## known vulnerabilities of the dependencies (needs the network)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/pip-audit --skip-editable
 
+lock: $(SETUP) ## pin every dependency for all supported Pythons: constraints.txt; UPGRADE=--upgrade takes newer ones
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras $(UPGRADE) --no-annotate \
+	    --custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
+
+dist: $(SETUP) ## wheel and sdist in dist/, as an index takes them
+	rm -rf dist
+	$(BIN)/uv tool run --from build pyproject-build --quiet
+	$(BIN)/uv tool run twine check --strict dist/*
+
+sbom: $(SETUP) ## bill of materials (CycloneDX) and licences of OF=<python of an environment>, in dist/
+	@mkdir -p dist
+	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py environment --output-reproducible --output-file dist/sbom.json $(OF)
+	$(BIN)/uv tool run pip-licenses --python $(OF) --format markdown --with-urls --output-file dist/licences.md
+
 bench: $(SETUP) ## the benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## remove the virtual environment, caches and results
-	rm -rf $(VENV) .types results .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) .types results site .mypy_cache .ruff_cache .pytest_cache *.egg-info

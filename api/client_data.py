@@ -35,6 +35,12 @@ class WrongData(ValueError):
     """A client's data cannot be used; the text says what is wrong and what to do, and holds none of the data."""
 
 
+def of_whom(who: str, error: WrongData) -> str:
+    """Return what is wrong with somebody's data as a sentence: "client 0 has one sample", "client 0: x is empty"."""
+    text = str(error)
+    return f"{who}{'' if text.startswith(('is ', 'has ')) else ':'} {text}"
+
+
 @dataclass(frozen=True)
 class Arrays:
     """Samples.
@@ -93,7 +99,7 @@ def read_client(data: Any, target: str | None) -> ClientData:
         try:
             parts[name] = _part(data[name], target)
         except WrongData as error:
-            raise WrongData(f"{name}: {error}") from error
+            raise WrongData(of_whom(f"the {name} part", error)) from None
     if type(parts["train"]) is not type(parts["test"]):
         raise WrongData("one of train and test is a table, the other one arrays; give both the same form.")
     return ClientData(parts["train"], parts["test"])
@@ -129,8 +135,8 @@ def array_of(values: Any) -> NDArray[Any]:
             return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
     try:
         return np.asarray(values)
-    except ValueError as error:
-        raise WrongData("the rows have different lengths; bring them into one shape.") from error
+    except ValueError:
+        raise WrongData("the rows have different lengths; bring them into one shape.") from None
 
 
 def inputs_of(values: Any) -> NDArray[Any]:
@@ -410,7 +416,7 @@ def agree_on_targets(
         return Targets(regression=True)
     if "f" in whose:
         raise ConfigError(
-            f"clients: {whose['f']}: its targets have fractions and cannot be classes; give labels or names."
+            f"client {whose['f']}: its targets have fractions and cannot be classes; give labels or names."
         )
     declared = [part.classes for own in parts.values() for part in own if part.classes]
     if classes is None and declared:
@@ -426,7 +432,7 @@ def agree_on_targets(
         for name, own in occurring.items():
             if unknown := sum(str(value) not in names for value in own):
                 raise ConfigError(
-                    f"clients: {name}: {unknown} of its {len(own)} different targets are none of classes."
+                    f"client {name}: {unknown} of its {len(own)} different targets are none of classes."
                 )
     elif all(type(value) is int for value in every) and every == set(range(len(every))):
         names = ()
@@ -450,7 +456,7 @@ def refuse_few_fractions(targets: Mapping[str, Sequence[NDArray[Any]]]) -> None:
     if valued and 2 * len(valued) < len(targets) and 1 < len(others) <= MOST_GUESSED:
         raise ConfigError(
             [
-                f"clients: {name}: {count} of its {sum(map(len, targets[name]))} targets have fractions, and the "
+                f"client {name}: {count} of its {sum(map(len, targets[name]))} targets have fractions, and the "
                 f"other clients' targets are {len(others)} integers; correct them, or give regression=True."
                 for name, count in valued.items()
             ]

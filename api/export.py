@@ -96,7 +96,7 @@ def read_exported(folder: Path, trust: bool) -> Exported:
         models |= {names[key]: state for key, state in run.own.items()}
         sites = {row["client"]: shares for row in rows if (shares := _shares(row, len(run.models), names))}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
-        raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from error
+        raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from None
     return Exported(run, models, sites, rows)
 
 
@@ -337,7 +337,7 @@ def _write_models(folder: Path, found: Exported, onnx: bool) -> None:
     try:
         module = loaded_module(task, next(iter(found.models.values()))).eval()
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     # The archive holds weights in row order.
     module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # torch's stub lacks it
     module.requires_grad_(False)

@@ -180,7 +180,7 @@ def _finished(parent: Path) -> RunSummary:
     try:
         return read_summary(parent)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again.") from error
+        raise ConfigError(f"{parent / 'summary.json'} cannot be read ({error}); run the experiment again.") from None
 
 
 def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, Any]:
@@ -199,7 +199,7 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
     try:
         checkpoint = find_checkpoint(parent, config)
     except CheckpointError as error:
-        raise ConfigError(f"run={parent}: {error}.") from error
+        raise ConfigError(f"run={parent}: {error}.") from None
     if checkpoint is None or checkpoint.server_round != summary.rounds:
         saved = "none" if checkpoint is None else f"the last one of round {checkpoint.server_round}"
         raise ConfigError(

@@ -25,6 +25,7 @@ from florets.api.client_data import (
     is_missing,
     is_series,
     is_torch_data,
+    of_whom,
     read_client,
     refuse_few_fractions,
 )
@@ -113,7 +114,7 @@ class Federation:
             try:
                 self._clients[name] = read_client(data, target)
             except WrongData as error:
-                problems.append(f"clients: {name}: {error}")
+                problems.append(of_whom(f"client {name}", error))
         if problems:
             more = f"clients: {len(problems) - _MOST_PROBLEMS} more cannot be used."
             raise ConfigError(problems[:_MOST_PROBLEMS] + [more] * (len(problems) > _MOST_PROBLEMS))
@@ -140,7 +141,7 @@ class Federation:
         if not regression and not classes and not found.is_table:
             kinds = {name: part.y.dtype.kind for name, own in found._clients.items() for part in _arrays(own)}
             if wrong := [name for name, kind in kinds.items() if kind not in "iu"]:
-                raise ConfigError(f"clients: {wrong[0]}: its targets are not integers, but those of the run are.")
+                raise ConfigError(f"client {wrong[0]}: its targets are not integers, but those of the run are.")
             # Some of the run's labels may occur nowhere here.
             found._targets = Targets()
         return found
@@ -193,7 +194,7 @@ class Federation:
             self._write(files, labels, folder)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ConfigError(f"results_dir={results_dir}: cannot be written ({reason}); name another.") from error
+            raise ConfigError(f"results_dir={results_dir}: cannot be written ({reason}); name another.") from None
         return folder
 
     def _write(self, files: Mapping[str, Mapping[str, Arrays | bytes]], labels: Labels, folder: Path) -> None:
@@ -363,7 +364,7 @@ def clients_of(
         # A mistyped key may be the reason.
         others = [name for name in rest if name not in Config.__dataclass_fields__]
         hints = [f"{name}: there is no such key.{hint}" for name in others if (hint := did_you_mean(name, _KEYS))]
-        raise ConfigError([*hints, *error.problems]) from error
+        raise ConfigError([*hints, *error.problems]) from None
     if "data_dir" in rest:
         raise ConfigError(
             f"data_dir={str(rest['data_dir'])[:100]}: clients= are the data already; leave one of them out."

@@ -138,7 +138,7 @@ def path_of(key: str, value: Any) -> str:
     try:
         return given.hold(function, str(getattr(value, "__name__", type(value).__name__)))
     except ValueError as error:
-        raise ConfigError(f"{key}: {value!r} {error}.") from error
+        raise ConfigError(f"{key}: {value!r} {error}.") from None
 
 
 def is_strategy(value: Any) -> bool:
@@ -173,7 +173,7 @@ def _function(key: str, value: Any) -> Any:
         try:
             return model_function(value)
         except ValueError as error:
-            raise ConfigError(f"{key}: {error}.") from error
+            raise ConfigError(f"{key}: {error}.") from None
     if not callable(value):
         raise ConfigError(f"{key}: a {type(value).__name__} is not a function; give a name or a function.")
     return value

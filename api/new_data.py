@@ -109,7 +109,7 @@ def _found_models(path: Path) -> dict[str, str | None]:
         with path.open(newline="", encoding="utf-8") as file:
             return {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); `florets predict` needs model=<number> then.") from error
+        raise ConfigError(f"{path} cannot be read ({error}); `florets predict` needs model=<number> then.") from None
 
 
 def _model_of(path: Path, client: str, count: int) -> int:
@@ -230,8 +230,8 @@ def _form(run: RunModels, given: Mapping[str, str]) -> Form:
             try:
                 # Names are texts, whatever they look like.
                 value = yaml.load(given[key], yaml.BaseLoader if key == "classes" else yaml.SafeLoader)
-            except yaml.YAMLError as error:
-                raise ConfigError(f"{key}={given[key]}: cannot be read; a list is [<first>,<second>].") from error
+            except yaml.YAMLError:
+                raise ConfigError(f"{key}={given[key]}: cannot be read; a list is [<first>,<second>].") from None
             options[key] = value
     # Names that look like numbers are names.
     options = {
@@ -544,8 +544,8 @@ def _in_own_words() -> Iterator[None]:
     try:
         yield
     except WrongData as error:
-        raise ConfigError(f"x: {error}") from error
+        raise ConfigError(f"x: {error}") from None
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(str(error).replace("task.data_options.", "")) from error
+        raise ConfigError(str(error).replace("task.data_options.", "")) from None

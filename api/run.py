@@ -59,7 +59,7 @@ class Run:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
                 f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."
-            ) from error
+            ) from None
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class Run:
         path = self.folder / "config.yaml"
         try:
             config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError(f"{path}: cannot be read; run the experiment again.") from error
+        except (OSError, ValueError, yaml.YAMLError):
+            raise ConfigError(f"{path}: cannot be read; run the experiment again.") from None
         return config
 
     @property
@@ -242,8 +242,8 @@ def _made(kind: type) -> Any:
     """Return an instance of a tracker's class."""
     try:
         return kind()
-    except TypeError as error:
-        raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from error
+    except TypeError:
+        raise ConfigError(f"tracker={kind.__name__}: is a class that needs arguments; give an instance.") from None
 
 
 def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) -> RunSummary:

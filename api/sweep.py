@@ -67,8 +67,8 @@ class Sweep:
 
         try:
             return pd.read_csv(self.folder / SUMMARY, keep_default_na=False, na_values=[""])
-        except ValueError as error:
-            raise ConfigError(f"{self.folder / SUMMARY}: is damaged; run the sweep again.") from error
+        except ValueError:
+            raise ConfigError(f"{self.folder / SUMMARY}: is damaged; run the sweep again.") from None
 
     @property
     def measures(self) -> dict[str, str]:

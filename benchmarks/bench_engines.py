@@ -34,6 +34,7 @@ from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.reports.folder import MARKER
 from florets.reports.summary import read_lines
+from florets.task.temporary import held_folder
 
 _RECEIVED, _SENT = "Receiving:", "Sent successfully"
 _LOOK_SECONDS = 0.05
@@ -67,13 +68,10 @@ class LogWatch(threading.Thread):
 
 def exchange_parts(rounds: int) -> dict[str, float]:
     """Run CLoVE on four SuperNodes; return the median seconds of an exchange and of its parts, by name."""
-    with tempfile.TemporaryDirectory(prefix="florets-deploy-", ignore_cleanup_errors=True) as folder:
-        root = Path(folder)
+    with held_folder("deploy") as root:
         clusters = write_folders(root / "data")
         with Federation(root / "federation") as federation:
-            for name, cluster in clusters.items():
-                federation.register(name, root / "data" / name, cluster)
-                federation.start(name)
+            federation.add({name: {"data-dir": str(root / "data" / name)} for name in clusters})
             wait_online(federation, len(clusters))
             watch = LogWatch(federation)
             watch.start()

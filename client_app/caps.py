@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, RecordDict
 from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.settings import CAPS
 from florets.task.wire import kinds
-from florets.task.wire.records import entries
+from florets.task.wire.flower import entries
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +34,9 @@ from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import entries
 from florets.task.wire.narrow import whole
-from florets.task.wire.records import entries, view_array
+from florets.task.wire.records import view_array
 
 Config = Mapping[str, ConfigRecordValues]
 """A message's settings."""
@@ -44,6 +46,7 @@ State = dict[str, Tensor]
 _NUM_PARTITIONS = "num-partitions"
 _PARTITION_ID = "partition-id"
 _DATA_DIR = "data-dir"
+_FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.CLIENTS_IN_FOLDERS)
 _NODES_PROCESS = "flwr-clientapp"
 _MOST_WHOLE = 4
 
@@ -277,6 +280,23 @@ def consent_of(context: Context) -> Consent:
     return Consent.of(context.node_config) if has_owner(context) else EVERYTHING
 
 
+def flag(node_config: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    """Return a setting of a node config that is true or false; raise ValueError for anything else.
+
+    In quotes it is a string, which is read as what it says.
+    """
+    value = node_config.get(key, default)
+    if not isinstance(value, bool) and value not in ("true", "false"):
+        raise ValueError(f"this node's config has {key}={value!r}, which must be true or false; write {key}=true")
+    return value in (True, "true")
+
+
+def check_flags(node_config: Mapping[str, Any]) -> None:
+    """Raise ValueError for a setting of a node config that must be true or false and is neither; see `flag`."""
+    for key in _FLAGS:
+        flag(node_config, key)
+
+
 def partition_id(context: Context) -> int:
     """Return the number of this node's part of the data."""
     number = context.node_config.get(_PARTITION_ID)
@@ -360,14 +380,13 @@ class Client:
     @property
     def shares_confusion(self) -> bool:
         """Whether this node tells the server the counts of its test: a simulated one does, another if it says so."""
-        return self.is_simulated or self.context.node_config.get(kinds.SHARE_CONFUSION) is True
+        stated = flag(self.context.node_config, kinds.SHARE_CONFUSION)
+        return self.is_simulated or stated
 
     @property
     def shares_statistics(self) -> bool:
         """Whether this node sends sums of its tests and of its targets: unless its config says false."""
-        stated = self.context.node_config.get(kinds.SHARE_STATISTICS, True)
-        if not isinstance(stated, bool):
-            raise ValueError(f"this node's config has {kinds.SHARE_STATISTICS}={stated!r}: it must be true or false")
+        stated = flag(self.context.node_config, kinds.SHARE_STATISTICS, True)
         return self.is_simulated or stated
 
     @property

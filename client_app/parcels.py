@@ -1,7 +1,7 @@
 """Parcels on a node: which clients it hosts, and their answers to the messages of one parcel.
 
 A simulated node, or one with a `partition-id`, hosts as many parts of the data in turn as the run says. A node whose
-config has `clients-in-folders = true` hosts a client for each folder, or table, in its data-dir. Any other hosts one.
+config has `clients-in-folders = true` hosts a client for each folder, or table, in its data-dir. Any other is one.
 """
 
 import logging
@@ -12,7 +12,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from florets.client_app.caps import CLIENTS, Limits
-from florets.client_app.client import client_key, is_simulated, partition_id
+from florets.client_app.client import flag, is_simulated, partition_id
 from florets.task.data.files import inside
 from florets.task.data.tables.declaration import client_folders, name_of
 from florets.task.wire import kinds
@@ -48,28 +48,49 @@ def opened(app: ClientApp, message: Message, context: Context) -> Message:
         except Exception as error:  # as in every Flower runtime, whatever a client raises is its reply alone
             log.debug("client %s of node %d failed", item.client, context.node_id, exc_info=True)
             replies.append(Failure(f"{type(error).__name__}: {error}"))
-    return reply_message(pack_replies(replies), message)
+    return reply_message(pack_replies(replies, list(contexts) if _in_folders(context) else ()), message)
 
 
 def clients_of(context: Context, hosting: Hosting) -> dict[str, Context]:
-    """Return the context of each client that a node hosts, by a name that is its own on the node."""
+    """Return the context of each client that a node hosts, by a name that is its own on the node.
+
+    A node that is one client has no name for it, so that the client's is the node's.
+    """
     node = context.node_config
     if hosting.per_node == 1:
-        return {client_key(context): context}
-    if node.get(kinds.CLIENTS_IN_FOLDERS) is True:
-        root, own = Path(str(node.get("data-dir", ""))), f"{node['client-id']}/" if "client-id" in node else ""
-        return {
-            name_of(path): _context(context, {"data-dir": str(inside(root, path)), "client-id": own + name_of(path)})
-            for path in client_folders(root)
-        }
+        return {kinds.NO_KEY: context}
+    if _in_folders(context):
+        return _clients_in_folders(context)
     if "partition-id" not in node or not hosting.num_clients:
-        return {client_key(context): context}
+        return {kinds.NO_KEY: context}
     first = partition_id(context) * hosting.per_node
     Limits(node).hold(CLIENTS, "clients on this node", min(hosting.per_node, hosting.num_clients))
     of = {"num-partitions": hosting.num_clients} if "num-partitions" in node else {}
     return {
         str(number): _context(context, {**of, "partition-id": number})
         for number in range(first, min(first + hosting.per_node, hosting.num_clients))
+    }
+
+
+def _in_folders(context: Context) -> bool:
+    return flag(context.node_config, kinds.CLIENTS_IN_FOLDERS)
+
+
+def _clients_in_folders(context: Context) -> dict[str, Context]:
+    node = context.node_config
+    given, own = f"{kinds.CLIENTS_IN_FOLDERS}=true", f"{node['client-id']}/" if "client-id" in node else ""
+    if "data-dir" not in node:
+        raise ValueError(
+            f"{given}: this node has no data-dir in its node config, whose folders are the clients; add it"
+        )
+    root = Path(str(node["data-dir"]))
+    if not root.is_dir() or not (folders := client_folders(root)):
+        raise ValueError(
+            f"{given}: this node's data-dir is no folder that holds folders or tables; give each client one"
+        )
+    return {
+        name_of(path): _context(context, {"data-dir": str(inside(root, path)), "client-id": own + name_of(path)})
+        for path in folders
     }
 
 

@@ -38,7 +38,8 @@ from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.settings import Quantise, Training
 from florets.task.wire import is_stable, kinds
 from florets.task.wire.codec import pack
-from florets.task.wire.records import Record, array_record, metric_record, record_dict, write_array
+from florets.task.wire.flower import Record
+from florets.task.wire.records import array_record, metric_record, record_dict, write_array
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])

@@ -61,10 +61,10 @@ def on_run(
     except ConfigError:
         raise
     except FileExistsError as error:
-        raise ConfigError(_taken(error.filename)) from error
+        raise ConfigError(_taken(error.filename)) from None
     except ValueError as error:
         # Readers of data and builders of models say what is wrong and what to do; here their options are keys.
-        raise ConfigError(str(error).replace("task.data_options.", "")) from error
+        raise ConfigError(str(error).replace("task.data_options.", "")) from None
     return 0
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field
 from itertools import takewhile
 from textwrap import wrap
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from florets.conf.presets import choices, text_of
 from florets.conf.problems import ConfigError
@@ -39,12 +39,18 @@ Usage
                                                 memory that it needs
   florets new strategy|data|project <name>      a working skeleton, with a
                                                 test
+  florets app <folder>                          an app for `flwr run`, whose
+                                                code is this package
   florets watch <folder>                        a page that shows a run in
                                                 progress
+  florets status <folder>                       how far it is, and who is late
+  florets stop <folder>                         end it after its present round
   florets assign run=<folder> data=<file>       which model fits these data
   florets predict run=<folder> data=<file> ...  that model's predictions
   florets export run=<folder> to=<folder>       models for use without Florets
   florets extend run=<folder> data_dir=<new>    continue a run with new data
+  florets provision <federation.yaml>           start-up kits for the server
+                                                and the nodes of a federation
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas
@@ -56,9 +62,7 @@ Options
   --debug         show Python's traceback on errors
   --version       print the version and exit
   -h, --help      this text; with strategy=<name> that strategy and its keys;
-                  after advise, assign, check, discover, export, extend,
-                  leaderboard, new, plan, predict, reproduce,
-                  show-partition, tune or watch: help on that command
+                  after a command's name: help on that command
 
 A key given by hand wins over the preset, which wins over the defaults.
 task.data_options.noise=1 changes one option of a preset,
@@ -71,27 +75,42 @@ Exit code: 0 success; 1 a run or a job of a sweep failed; 2 the
 configuration was refused before training."""
 
 
+class Row(NamedTuple):
+    """A line of the reference: name, meaning; of a key also default and choices, and the strategies that have it."""
+
+    name: str
+    text: str
+    values: str | None = None
+    owners: str = ""
+
+
 def help_text(width: int = 110) -> str:
     """Return the whole text, wrapped to `width` columns."""
-    presets = [(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
-    parts = [_USAGE, _section("Presets (experiment=...)", presets, width)]
+    return "\n\n".join([_USAGE, *(_section(title, rows, width) for title, rows in reference())])
+
+
+def reference() -> list[tuple[str, list[Row]]]:
+    """Return the presets, strategies and keys, in sections with a title each."""
+    presets = [Row(name, " ".join(_comment("experiment", name)[:2])) for name in choices("experiment")]
     settings, broken = _strategies()
-    strategies = [(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
-    strategies.append(("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
-    parts.append(_section("Strategies (strategy=...)", strategies + broken, width))
-    files = [(name, "".join(_comment(group, name)[:1])) for group in ("task", "train") for name in choices(group)]
-    parts.append(_section("Tasks (task=...) and optimisers (train=...)", files, width))
-    top = [(name, text) for name, text in _keys(Config) if "." not in name]
+    strategies = [Row(name, str(kind.__doc__).splitlines()[0]) for name, kind in settings.items()]
+    strategies.append(Row("<module>:<Class>", "A strategy of your own, by its import path; see docs/extending.md."))
+    files = [Row(name, "".join(_comment(group, name)[:1])) for group in ("task", "train") for name in choices(group)]
+    top = [row for row in _keys(Config) if "." not in row.name]
     # The keys of the run before those of its rounds, which it inherits.
-    top.sort(key=lambda row: row[0] not in {"seed", *Experiment.__annotations__, *Config.__annotations__})
-    parts.append(_section("Keys of every experiment", top, width))
-    parts.append(_section("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train."), width))
-    parts.append(_section("Keys of strategies", _strategy_keys(settings), width))
-    return "\n\n".join(parts)
+    top.sort(key=lambda row: row.name not in {"seed", *Experiment.__annotations__, *Config.__annotations__})
+    return [
+        ("Presets (experiment=...)", presets),
+        ("Strategies (strategy=...)", strategies + broken),
+        ("Tasks (task=...) and optimisers (train=...)", files),
+        ("Keys of every experiment", top),
+        ("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train.")),
+        ("Keys of strategies", _strategy_keys(settings)),
+    ]
 
 
-def strategy_help(strategy: str, width: int = 110) -> str:
-    """Return what one strategy is and the keys that it has; `strategy` is a name or a `package.module:Class`.
+def keys_of_strategy(strategy: str) -> list[Row]:
+    """Return the keys that a strategy has; `strategy` is a name or a `package.module:Class`.
 
     Raises
     ------
@@ -101,9 +120,16 @@ def strategy_help(strategy: str, width: int = 110) -> str:
     problems: list[str] = []
     if (settings := read_strategy(strategy, problems)) is None:
         raise ConfigError(problems)
-    head = "\n".join(wrap(f"{find_strategy(strategy).id}: {str(settings.__doc__).splitlines()[0]}", width))
-    keys = _section("Its keys, with their defaults", _keys(settings, "strategy."), width)
-    return f"{head}\n\n{keys}\n\nflorets --help lists the keys that every strategy shares."
+    return _keys(settings, "strategy.")
+
+
+def strategy_help(strategy: str, width: int = 110) -> str:
+    """Return what one strategy is and the keys that it has, as `keys_of_strategy` takes it."""
+    keys = keys_of_strategy(strategy)
+    found = find_strategy(strategy).id
+    head = "\n".join(wrap(f"{found}: {str(settings_type(found).__doc__).splitlines()[0]}", width))
+    section = _section("Its keys, with their defaults", keys, width)
+    return f"{head}\n\n{section}\n\nflorets --help lists the keys that every strategy shares."
 
 
 def _comment(group: str, name: str) -> list[str]:
@@ -112,8 +138,8 @@ def _comment(group: str, name: str) -> list[str]:
     return [line.removeprefix("# ") for line in lines if not line.startswith("# florets ")]
 
 
-def _keys(kind: type, prefix: str = "") -> list[tuple[str, str]]:
-    return [(name, f"{field.metadata['help']} [{_values(kind, field)}]") for name, field in walk(kind, prefix)]
+def _keys(kind: type, prefix: str = "") -> list[Row]:
+    return [Row(name, field.metadata["help"], _values(kind, field)) for name, field in walk(kind, prefix)]
 
 
 def _values(kind: type, field: "Field[Any]") -> str:
@@ -127,38 +153,43 @@ def _values(kind: type, field: "Field[Any]") -> str:
     return " | ".join([default, *(word for word in words if word != default)])
 
 
-def _strategies() -> tuple[dict[str, type[Settings]], list[tuple[str, str]]]:
+def _strategies() -> tuple[dict[str, type[Settings]], list[Row]]:
     """Return the settings of all strategies by name, and why one that a package offers cannot be used."""
     found: dict[str, type[Settings]] = {}
-    broken: list[tuple[str, str]] = []
+    broken: list[Row] = []
     for name in strategy_names():
         try:
             found[name] = settings_type(name)
         except UnknownStrategy as error:
             # Another package's fault must not take the help away.
-            broken.append((name, f"cannot be used: {error}"))
+            broken.append(Row(name, f"cannot be used: {error}"))
     return found, broken
 
 
-def _strategy_keys(strategies: Mapping[str, type[Settings]]) -> list[tuple[str, str]]:
+def _strategy_keys(strategies: Mapping[str, type[Settings]]) -> list[Row]:
     """Return the keys of all strategies, each once per help text, with the strategies that have it."""
-    owners: dict[tuple[str, str], list[str]] = {}
+    owners: dict[Row, list[str]] = {}
     for strategy, settings in strategies.items():
         for row in _keys(settings, "strategy."):
             owners.setdefault(row, []).append(strategy)
-    names = list(dict.fromkeys(name for name, _ in owners))
+    names = list(dict.fromkeys(row.name for row in owners))
     return [
-        (name, text if len(having) == len(strategies) else f"{text} ({', '.join(having)})")
-        for (name, text), having in sorted(owners.items(), key=lambda row: names.index(row[0][0]))
+        row if len(having) == len(strategies) else row._replace(owners=", ".join(having))
+        for row, having in sorted(owners.items(), key=lambda item: names.index(item[0].name))
     ]
 
 
-def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
+def _section(title: str, rows: Iterable[Row], width: int) -> str:
     rows = list(rows)
-    column = max(len(name) for name, _ in rows) + 4
+    column = max(len(row.name) for row in rows) + 4
     lines = [title]
-    for name, text in rows:
-        first, *rest = wrap(text, width - column) or [""]
-        lines.append(f"  {name}".ljust(column) + first)
+    for row in rows:
+        parts = [
+            row.text,
+            *([] if row.values is None else [f"[{row.values}]"]),
+            *([f"({row.owners})"] if row.owners else []),
+        ]
+        first, *rest = wrap(" ".join(parts), width - column) or [""]
+        lines.append(f"  {row.name}".ljust(column) + first)
         lines += [" " * column + line for line in rest]
     return "\n".join(lines)

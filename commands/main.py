@@ -20,7 +20,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
 from florets.reports import frames
-from florets.reports.console import say
+from florets.reports.console import lines_in, say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
 from florets.task.device import one_thread_for_good
@@ -41,8 +41,9 @@ _FLAGS = {
 
 _MOST_NAMED = 20
 
-_WORDS = (
+WORDS = (
     "advise",
+    "app",
     "assign",
     "check",
     "discover",
@@ -52,8 +53,11 @@ _WORDS = (
     "new",
     "plan",
     "predict",
+    "provision",
     "reproduce",
     "show-partition",
+    "status",
+    "stop",
     "tune",
     "watch",
 )
@@ -120,7 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The package asked for one thread; this reaches a NumPy that the caller has loaded before it.
     one_thread_for_good()
     ended_by = _end_in_order() if threading.current_thread() is threading.main_thread() else []
-    code = _exit_code_of(given)
+    with lines_in("json" if "log=json" in given else "text"):
+        code = _exit_code_of(given)
     return 128 + ended_by[0] if ended_by and code else code
 
 
@@ -159,7 +164,7 @@ def _with_files(given: Sequence[str]) -> list[str]:
             values = {key: value for key, _, value in (one.partition("=") for one in overrides) if key not in keys}
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it has no list of overrides"
-            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from error
+            raise ConfigError(f"{text}: cannot be used ({reason}); name the best.yaml of a sweep.") from None
         # A file does not vouch for itself.
         values.pop(TRUST, None)
         if f"{TRUST}=true" not in given:
@@ -171,14 +176,14 @@ def _with_files(given: Sequence[str]) -> list[str]:
 def _dispatch(given: Sequence[str]) -> int:
     """Do what the first word says; without one, run what the keys describe."""
     word, rest = (given[0], [text for text in given[1:] if text != "--debug"]) if given else ("", [])
-    if word in _WORDS:
+    if word in WORDS:
         command = import_module(f"florets.commands.{word.replace('-', '_')}")
         if {"-h", "--help"} & set(rest):
             print(command.HELP)
             return 0
         code: int = command.main(rest)
         return code
-    if word and not set(word) & set("-=") and (hint := did_you_mean(word, _WORDS)):
+    if word and not set(word) & set("-=") and (hint := did_you_mean(word, WORDS)):
         raise ConfigError(f"{word}: there is no such command.{hint}")
     return _act(read_arguments(given))
 
@@ -242,4 +247,4 @@ def _groups(folder: Path) -> str:
 def _complain(text: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    say(f"florets: {text}", sys.stderr)
+    say(f"florets: {text}", sys.stderr, "error")

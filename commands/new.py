@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import say
 
@@ -38,18 +39,23 @@ def main(arguments: Sequence[str]) -> int:
     kind, name = arguments
     if kind not in _KINDS:
         raise ConfigError(f"florets new {kind}: the kinds are {', '.join(_KINDS)}.{did_you_mean(kind, _KINDS)}")
-    _check(name)
-    folder = Path.cwd() / name
-    if folder.exists():
-        raise ConfigError(f"florets new {kind} {name}: {folder} exists; take another name, or move it away.")
-    for path, text in _files(kind, name):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+    folder = write(f"florets new {kind}", kind, name, Path.cwd() / name)
     say(f"{folder}: a {'data set' if kind == 'data' else kind} that runs as it is; its README.md says how.")
     return 0
 
 
-def _check(name: str) -> None:
+def write(command: str, kind: str, name: str, folder: Path) -> Path:
+    """Write a skeleton with a module of this name into a new folder, and return it; ConfigError names the command."""
+    _check(command, name)
+    if folder.exists():
+        raise ConfigError(f"{command} {name}: {folder} exists; take another name, or move it away.")
+    for path, text in _files(kind, name):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+def _check(command: str, name: str) -> None:
     """Refuse what cannot be the name of a module of the user's own."""
     rule = ""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
@@ -59,14 +65,20 @@ def _check(name: str) -> None:
     elif find_spec(name) is not None and not (Path.cwd() / name).exists():
         rule = "is the name of a module that Python finds already; take another"
     if rule:
-        raise ConfigError(f"florets new: name={name} {rule}.")
+        raise ConfigError(f"{command}: name={name} {rule}.")
 
 
 def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
     """Yield path and text of each file of a skeleton."""
     own = {path.relative_to(_TEMPLATES).as_posix(): path for path in (_TEMPLATES / kind).rglob("*.txt")}
     borrowed = {path: _TEMPLATES / of for path, of in _BORROWED.items() if path.startswith(f"{kind}/")}
-    words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
+    words = {
+        "name": name,
+        "Class": "".join(part.capitalize() for part in name.split("_")),
+        # Flower takes letters, digits and hyphens.
+        "app": name.replace("_", "-"),
+        "version": version(),
+    }
     for path, template in sorted((own | borrowed).items()):
         text = template.read_text(encoding="utf-8")
         for word, value in words.items():

@@ -14,7 +14,7 @@ from florets.conf.saved import run_folder
 from florets.conf.schema import as_plain
 from florets.engines.own_nodes import own_nodes
 from florets.reports.console import say
-from florets.reports.folder import whole_file, write_whole
+from florets.reports.folder import private, whole_file, write_whole
 from florets.reports.partition import (
     Holdings,
     cluster_rows,
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         held = _held(task, nodes)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     title, run = (
         f"{config.task.data} shared out by {config.task.partition}",
         f"{config.experiment}, seed {config.seed}",
@@ -68,11 +68,12 @@ def main(arguments: Sequence[str]) -> int:
         say(f"{name:20s}{value}{f' ({note})' if note else ''}")
     say(f"\n{markdown_table(cluster_rows(held))}")
     folder = Path(config.results_dir) / FOLDER / run_folder(config, overrides)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_counts(folder / "partition.csv", held)
-    draw_holdings(held, folder / "partition.png")
-    settings = yaml.safe_dump(as_plain(config)["task"], sort_keys=False)
-    write_whole(folder / "partition.html", partition_page(held, title, run, settings, folder / "partition.png"))
+    with private(bool(nodes)):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_counts(folder / "partition.csv", held)
+        draw_holdings(held, folder / "partition.png")
+        settings = yaml.safe_dump(as_plain(config)["task"], sort_keys=False)
+        write_whole(folder / "partition.html", partition_page(held, title, run, settings, folder / "partition.png"))
     say(f"\nEach client: {folder / 'partition.html'}, partition.csv")
     return 0
 

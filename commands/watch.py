@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         server = WatchServer(Watched(folder), port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(f"port={port}: cannot be used ({reason}); give another, or 0 for a free one.") from error
+        raise ConfigError(f"port={port}: cannot be used ({reason}); give another, or 0 for a free one.") from None
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     say(f"{server.url} shows {folder}" + ("" if until_end else "; ctrl-C ends"))

@@ -297,5 +297,5 @@ def _resolve(values: Mapping[str, Any]) -> dict[str, Any]:
         resolved: Any = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"{reason}: what stands in ${{...}} must be a key or an environment variable.") from error
+        raise ConfigError(f"{reason}: what stands in ${{...}} must be a key or an environment variable.") from None
     return dict(resolved)

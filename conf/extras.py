@@ -9,12 +9,24 @@ PROJECT = Path(__file__).resolve().parents[1]
 """Folder with the app's pyproject.toml: the repository, or the installed package, whose wheel carries a copy."""
 
 _BRINGS = {
+    "server": {
+        "scipy": "scipy",
+        "torchvision": "torchvision",
+        "hydra-core": "hydra",
+        "matplotlib": "matplotlib",
+        "jinja2": "jinja2",
+        "safetensors": "safetensors",
+        "rich": "rich",
+        "pyyaml": "yaml",
+        "cloudpickle": "cloudpickle",
+    },
     "sim": {"ray": "ray", "psutil": "psutil"},
     "ray": {"ray": "ray"},
     "hf": {"flwr-datasets": "flwr_datasets", "datasets": "datasets"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "mlflow": {"mlflow-skinny": "mlflow", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
     "wandb": {"wandb": "wandb"},
+    "metrics": {"prometheus-client": "prometheus_client"},
     "onnx": {"onnx": "onnx", "onnxscript": "onnxscript"},
     "sweep": {"hydra-joblib-launcher": "hydra_plugins.hydra_joblib_launcher"},
     "tune": {"hydra-optuna-sweeper": "hydra_plugins.hydra_optuna_sweeper"},
@@ -25,7 +37,8 @@ _BRINGS = {
 def require(extra: str, what: str) -> None:
     """Raise ConfigError where a package of an extra is not installed; `what` needs it, as the user typed it."""
     if missing := [package for package, module in _BRINGS[extra].items() if not _is_installed(module)]:
-        raise ConfigError(f'{what}: needs {" and ".join(missing)}; pip install "florets[{extra}]" installs it.')
+        named = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        raise ConfigError(f'{what}: needs {named}; pip install "florets[{extra}]" installs it.')
 
 
 def _is_installed(module: str) -> bool:

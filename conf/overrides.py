@@ -40,7 +40,7 @@ def parse_overrides_string(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"overrides={text!r}: {error}; close every quote.") from error
+        raise ConfigError(f"overrides={text!r}: {error}; close every quote.") from None
 
 
 def parse(overrides: Sequence[str], problems: list[str]) -> list[Override]:

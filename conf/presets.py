@@ -126,7 +126,7 @@ def read_file(group: str, name: str) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{group}={name}: its file cannot be read as a mapping of keys to values ({reason})."
-        ) from error
+        ) from None
 
 
 # The jobs of a sweep have most of their files in common.

@@ -60,7 +60,7 @@ def config_from_json(text: str) -> Config:
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"config-json: is not JSON ({error}); leave it empty and use overrides.") from error
+        raise ConfigError(f"config-json: is not JSON ({error}); leave it empty and use overrides.") from None
     if not isinstance(values, dict):
         raise ConfigError("config-json: must be a JSON object; leave it empty and use overrides.")
     config, problems = checked_config(values)

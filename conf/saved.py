@@ -16,7 +16,7 @@ from florets.conf.compose import follow
 from florets.conf.consent import TRUST, import_paths, require_trust
 from florets.conf.overrides import Given, dotted, nest, overlay, quote, read_overrides
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Chosen, Config, as_plain
+from florets.conf.schema import WITHOUT_EFFECT, Chosen, Config, as_plain
 from florets.conf.typed import show
 from florets.conf.validate import checked_config
 from florets.strategies.registry import DEFAULT, UnknownStrategy, find_strategy, settings_type
@@ -55,12 +55,8 @@ def _defaults(strategy: str) -> dict[str, Any]:
     return dict(dotted(json.loads(json.dumps(own))))
 
 
-# These are in the path anyway or in another form (the data's folder), or do not change what is computed.
-_LEFT_OUT = (
-    *("experiment", "strategy", "seed", TRUST, "data_dir", "results_dir", "quiet", "checkpoint_every", "tracker"),
-    *("checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers", "ray_address"),
-    "clients_per_node",
-)
+# These are in the path anyway or in another form (the data's folder).
+_LEFT_OUT = ("experiment", "strategy", "seed", TRUST, "data_dir", *WITHOUT_EFFECT)
 _LONGEST = 120
 
 
@@ -143,7 +139,7 @@ def saved_config(
     # PyYAML raises a ValueError for a day that no month has, and nested too deeply a file ends the stack.
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{path} cannot be read ({reason}); run the experiment again.") from error
+        raise ConfigError(f"{path} cannot be read ({reason}); run the experiment again.") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: holds no configuration; run the experiment again.")
     if not isinstance(values.get("strategy", {}), dict):

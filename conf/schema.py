@@ -53,6 +53,11 @@ class Config(Experiment):
         "engine=ray: the cluster's <host:port>, or auto for the one that this machine is a node of; empty: a "
         "private Ray",
     )
+    superlink: str = setting(
+        "",
+        "engine=flwr: a connection of Flower's configuration, to a federation that runs already, with nodes that are "
+        "simulated or real and a results folder that this machine sees; empty: a SuperLink for this run alone",
+    )
     batch_clients: int | Literal["off", "auto"] = setting(
         "auto",
         "clients computed together, in process: at most this many; auto: wherever that is faster; off: each alone, "
@@ -104,6 +109,16 @@ class Config(Experiment):
         "where else the run is logged: tensorboard, mlflow, wandb (extras of the same names), a class as "
         "package.module:Class, or a list of them; stores lie in results_dir, see docs/trackers.md",
     )
+    prometheus: int | str | None = setting(
+        None,
+        "serve the run's figures for Prometheus on this port of this machine, or on <host>:<port>; null: nowhere "
+        "(extra metrics)",
+        least=1,
+        most=65535,
+    )
+    log: Literal["text", "json"] = setting(
+        "text", "form of log lines on the screen and in run.log; json: an object a line, rounds among them"
+    )
     quiet: bool = setting(
         False, "one plain line per round instead of a progress bar; notes, warnings and the result stay"
     )
@@ -127,6 +142,14 @@ OPTION_KEYS = (
     "personal_options",
 )
 """Keys whose value is a free mapping: the function that takes the options checks them."""
+
+
+WITHOUT_EFFECT = (
+    *("results_dir", "quiet", "start_timeout", "checkpoint_every", "checkpoint_keep", "loss_matrix"),
+    *("loss_matrix_timeout", "pictures", "tracker", "prometheus", "log", "workers", "ray_address", "superlink"),
+    *("clients_per_node", "eval"),
+)
+"""Keys that change no figure of a run: its folder is not named by them, and they may change when it is resumed."""
 
 
 def walk(kind: type, prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:

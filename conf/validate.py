@@ -65,6 +65,7 @@ def find_problems(config: Config) -> list[str]:
         *_drift(config),
         *_personal(config),
         *_trackers(tracker_names(config.tracker)),
+        *_prometheus(config.prometheus),
     ]
 
 
@@ -119,11 +120,19 @@ def _engine(config: Config) -> Iterator[str]:
         yield (
             f"workers={workers}: Flower has processes of its own for the clients; leave it out, or use engine=local."
         )
-    if engine == "flwr" and config.task.partition == OWN:
+    if engine == "flwr" and config.task.partition == OWN and not config.superlink:
         yield (
             "engine=flwr: simulated nodes have no data of their own (task.partition=own); use engine=local for a dry "
-            "run over the folders in data_dir, or real nodes (docs/deployment.md)."
+            "run over the folders in data_dir, or superlink=<connection> for real nodes (docs/deployment.md)."
         )
+    if config.clients_per_node > 1 and config.task.partition == OWN and (owner := config.task.table.owner):
+        yield (
+            f"task.table.owner={owner}: a node does not divide a table among the clients that it hosts "
+            f"(clients_per_node={config.clients_per_node}); leave it out, and give each client a folder or table on "
+            "a node with clients-in-folders=true."
+        )
+    if config.superlink and engine != "flwr":
+        yield f"superlink={config.superlink}: has no effect with engine={engine}; add engine=flwr."
     if not _DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
     elif engine == "ray" and config.device != "cpu":
@@ -435,3 +444,19 @@ def _trackers(names: Sequence[str]) -> Iterator[str]:
             )
         if names.count(name) > 1:
             yield f"tracker={name}: is named twice; keep one."
+
+
+def figures_address(value: int | str) -> tuple[str, int]:
+    """Return host and port of the key `prometheus`; ValueError where it has none."""
+    host, _, port = str(value).rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
+        raise ValueError(f"{value} has no port")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _prometheus(value: int | str | None) -> Iterator[str]:
+    try:
+        if value is not None:
+            figures_address(value)
+    except ValueError:
+        yield f"prometheus={value}: must be a port from 1 to 65535, or <host>:<port>."

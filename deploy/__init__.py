@@ -1,1 +1,1 @@
-"""A whole deployment on one machine: certificates, keys, SuperLink, SuperNodes; docs/deployment.md is its guide."""
+"""Start-up kits of a federation, and a whole one on this machine; docs/deployment.md is the guide."""

@@ -1,26 +1,32 @@
-"""`make deploy-demo`: a federation with TLS and node keys on this machine, from its certificates to its results.
+"""`make deploy-demo`: a federation on this machine, from `florets provision` to its results.
 
-Four nodes hold data of their own, each in another form, and state their true cluster, so that the ARI is known. Two
-runs follow each other: CLoVE, which is told that there are two groups, and a discovery, which is not. The last line
-says `ari=1.0`, the smaller one of the two; the exit code is 0 only then.
+Six nodes hold data of their own, in several forms, and state their true cluster, so that the ARI is known. Each
+process is started by its kit, as by systemd and compose. Two runs follow each other: CLoVE, which is told that there
+are two groups, and a discovery, which is not. During the first, one node is stopped and started again, as for an
+upgrade. The last line says `ari=1.0`, the smaller one of the two; the exit code is 0 only then.
 """
 
 import argparse
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from florets.conf.extras import PROJECT
 from florets.deploy.credentials import make_node_key
 from florets.deploy.demo_data import write_folders
-from florets.deploy.federation import CONNECTION, DeploymentError, Federation
+from florets.deploy.federation import DeploymentError, Federation, free_ports
+from florets.deploy.provision import SERVER
+from florets.engines import flower_processes
+from florets.engines.flower_run import app_to_send
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
+from florets.task.temporary import held_folder
 
 EXPERIMENT = "own_digits"
+NUM_NODES = 6
+UPGRADED = "table-2"
+"""Node that is stopped and started again after a round of the first run."""
 RUNS = (("CLoVE, with k=2", "strategy=clove k=2", None), ("Discovery, k unknown", "strategy=discovery k=auto", 3))
 """Title, overrides and rounds of each run; None: as many as the command says."""
 
@@ -40,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended politely, it ends what it has started, as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with tempfile.TemporaryDirectory(prefix="florets-deploy-", ignore_cleanup_errors=True) as folder:
-            ari = demonstrate(Path(folder), options.results_dir.absolute(), options.rounds)
+        with held_folder("deploy") as folder:
+            ari = demonstrate(folder, options.results_dir.absolute(), options.rounds)
     except DeploymentError as error:
         print(f"deploy-demo failed: {error}", file=sys.stderr)
         return 1
@@ -57,31 +63,49 @@ def demonstrate(root: Path, results: Path, num_rounds: int) -> float | None:
 
     Like all steps below, it raises DeploymentError where a part does not do what it should.
     """
-    say("Data: four folders, each in another form")
-    clusters = write_folders(root / "data")
-    say("Certificates; SuperLink with TLS and node authentication")
+    say(f"Data: {NUM_NODES} folders, in several forms")
+    clusters = write_folders(root / "data", NUM_NODES)
     with Federation(root / "federation") as federation:
-        for name, cluster in clusters.items():
-            federation.register(name, root / "data" / name, cluster)
-            federation.start(name)
-            say(f"Node {name}: key registered, started on data of its own; states true-cluster={cluster}")
+        say("florets provision federation.yaml; SuperLink with TLS and node authentication; keys registered; nodes")
+        federation.add(
+            {
+                name: {"data-dir": str(root / "data" / name), "true-cluster": cluster}
+                for name, cluster in clusters.items()
+            }
+        )
         check_refusals(federation)
         wait_online(federation, len(clusters))
+        upgrades = [lambda: upgrade(federation, UPGRADED), lambda: None]
         found = [
-            run_one(federation, title, f"{own} num_rounds={rounds or num_rounds}", results)
-            for title, own, rounds in RUNS
+            run_one(
+                federation, title, f"{own} min_clients={NUM_NODES} num_rounds={rounds or num_rounds}", results, then
+            )
+            for (title, own, rounds), then in zip(RUNS, upgrades, strict=True)
         ]
         say("Stopping the nodes and the SuperLink")
     return None if None in found else min(ari for ari in found if ari is not None)
 
 
-def run_one(federation: Federation, title: str, overrides: str, results: Path) -> float | None:
+def upgrade(federation: Federation, name: str) -> None:
+    """Stop a node and start it again, as its engineer does who installs a new version."""
+    process = federation.nodes[name].process
+    assert process is not None
+    flower_processes.end(process)
+    say(f"Node {name}: stopped")
+    federation.start(name)
+    say(f"Node {name}: started again")
+
+
+def run_one(
+    federation: Federation, title: str, overrides: str, results: Path, after_round: Callable[[], None]
+) -> float | None:
     """Run once, print what it left and what it cost, and return its final ARI."""
-    say(f"{title}: flwr run . {CONNECTION} --run-config \"experiment='{EXPERIMENT}' overrides='{overrides}' ...\"")
+    say(f"{title}: ./flwr.sh run . --run-config \"experiment='{EXPERIMENT}' overrides='{overrides}' ...\"")
     started = time.monotonic()
     # Tests in the last round alone, each round being one exchange more with them.
     settings = {"experiment": EXPERIMENT, "overrides": f"{overrides} eval_every=1000", "results-dir": str(results)}
-    folder = follow(federation, federation.run(PROJECT, settings), results)
+    app = app_to_send(federation.root / "app")
+    folder = follow(federation, federation.run(app, settings), results, after_round)
     say(f"{title}: finished after {time.monotonic() - started:.0f} s")
     summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     models = folder / "models.safetensors"
@@ -97,16 +121,21 @@ def run_one(federation: Federation, title: str, overrides: str, results: Path) -
 
 def check_refusals(federation: Federation) -> None:
     """Start nodes that must not get in, and wait until each has been turned away."""
-    stranger = federation.root / "keys" / "stranger"
+    empty = federation.root / "strangers"
+    empty.mkdir()
+    stranger = empty / "node.key"
     make_node_key(stranger)
-    authority = ["--root-certificates", str(federation.root / "ca.crt")]
+    authority = ["--root-certificates", str(federation.kits / SERVER / "ca.crt")]
     unknown = [*authority, "--auth-supernode-private-key", str(stranger)]
     cases = {
         "unregistered": ("a node whose key is not registered", unknown),
         "keyless": ("a node without a key", authority),
         "plain": ("a node without TLS", ["--insecure", "--max-retries", "2"]),
     }
-    intruders = {name: federation.start_supernode(name, options, {}) for name, (_, options) in cases.items()}
+    intruders = {}
+    for name, (_, options) in cases.items():
+        arguments = [*options, "--superlink", federation.address, "--port", str(free_ports())]
+        intruders[name] = federation.start_program(name, "flower-supernode", arguments, empty)
     deadline = time.monotonic() + _REFUSAL_SECONDS
     for name, process in intruders.items():
         while process.poll() is None and time.monotonic() < deadline:
@@ -124,11 +153,18 @@ def wait_online(federation: Federation, count: int) -> None:
             logs = "\n".join(f"{name}: {federation.log(name)[-500:]}" for name in federation.nodes)
             raise DeploymentError(f"only {online} of {count} nodes came online:\n{logs}")
         time.sleep(1)
-    say(f"{count} nodes are online")
+    if sick := [name for name in (SERVER, *federation.nodes) if not federation.is_healthy(name)]:
+        raise DeploymentError(f"{', '.join(sick)}: no answer to the health check")
+    say(f"{count} nodes are online; they and the server answer their health checks")
 
 
-def follow(federation: Federation, run_id: str, results: Path) -> Path:
-    """Print each round of a run and return its results folder once Flower says that it completed."""
+def follow(
+    federation: Federation, run_id: str, results: Path, after_round: Callable[[], None] = lambda: None
+) -> Path:
+    """Print each round of a run and return its results folder once Flower says that it completed.
+
+    `after_round` is called once, after the second round.
+    """
     shown, asked, before = 0, time.monotonic(), time.time()
     deadline = asked + _RUN_SECONDS
     while True:
@@ -142,14 +178,16 @@ def follow(federation: Federation, run_id: str, results: Path) -> Path:
             shown += 1
             accuracy = "" if line["accuracy"] is None else f", accuracy {100 * line['accuracy']:.1f} %"
             ari = "unknown" if line["ari"] is None else f"{line['ari']:.2f}"
-            say(f"Round {line['round']} ({line['phase']}): ARI {ari}{accuracy}")
+            say(f"Round {line['round']} ({line['phase']}): {line['participants']} nodes, ARI {ari}{accuracy}")
+            if shown == 2:
+                after_round()
         if status == "finished:completed" and folders:
             return folders[0]
         if status.startswith("finished"):
-            raise DeploymentError(f"the run ended as {status}: {details}\n{federation.log('superlink')[-3000:]}")
+            raise DeploymentError(f"the run ended as {status}: {details}\n{federation.log(SERVER)[-3000:]}")
         if time.monotonic() > deadline:
             raise DeploymentError(
-                f"the run has not ended after {_RUN_SECONDS / 60:.0f} minutes:\n{federation.log('superlink')[-3000:]}"
+                f"the run has not ended after {_RUN_SECONDS / 60:.0f} minutes:\n{federation.log(SERVER)[-3000:]}"
             )
         time.sleep(0.5)
 

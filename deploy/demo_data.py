@@ -1,11 +1,12 @@
-"""Data folders of the demonstration's four nodes, each in another form; two of them see digits upside down.
+"""Data folders of the demonstration's nodes, in several forms; half of them see digits upside down.
 
-``python -m florets.deploy.demo_data <folder>`` writes them.
+``python -m florets.deploy.demo_data <folder>`` writes four.
 """
 
 import csv
 import sys
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -16,25 +17,7 @@ from florets.task.data.handwriting import digits
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
-NUM_NODES = 4
 TEST_SHARE = 0.25
-
-
-def write_folders(root: Path) -> dict[str, int]:
-    """Write one data folder for each node and return the true cluster of each, by name."""
-    data = digits(None, seed=0, num_clusters=1)
-    # Bytes, as image files hold them.
-    images = np.round(255 * np.concatenate([data.x_train, data.x_test])[:, 0]).astype(np.uint8)
-    labels = np.concatenate([data.y_train, data.y_test])
-    clusters = {}
-    order = np.random.default_rng(0).permutation(len(images))
-    for number, (rows, (form, write)) in enumerate(zip(np.array_split(order, NUM_NODES), FORMS.items(), strict=True)):
-        name, cluster = f"{form}-{number + 1}", number * 2 // NUM_NODES
-        turned = np.rot90(images[rows], 2 * cluster, axes=(1, 2))
-        (root / name).mkdir(parents=True)
-        write(root / name, np.ascontiguousarray(turned), labels[rows])
-        clusters[name] = cluster
-    return clusters
 
 
 def _whole_npz(folder: Path, images: Images, labels: Labels) -> None:
@@ -73,6 +56,23 @@ FORMS: dict[str, Callable[[Path, Images, Labels], None]] = {
     "pictures": _image_folders,
     "archives": _npz_parts,
 }
+
+
+def write_folders(root: Path, num_nodes: int = len(FORMS)) -> dict[str, int]:
+    """Write one data folder for each node, in the forms by turns, and return the true cluster of each, by name."""
+    data = digits(None, seed=0, num_clusters=1)
+    # Bytes, as image files hold them.
+    images = np.round(255 * np.concatenate([data.x_train, data.x_test])[:, 0]).astype(np.uint8)
+    labels = np.concatenate([data.y_train, data.y_test])
+    clusters = {}
+    order = np.random.default_rng(0).permutation(len(images))
+    for number, (rows, form) in enumerate(zip(np.array_split(order, num_nodes), cycle(FORMS), strict=False)):
+        name, cluster = f"{form}-{number + 1}", number * 2 // num_nodes
+        turned = np.rot90(images[rows], 2 * cluster, axes=(1, 2))
+        (root / name).mkdir(parents=True)
+        FORMS[form](root / name, np.ascontiguousarray(turned), labels[rows])
+        clusters[name] = cluster
+    return clusters
 
 
 if __name__ == "__main__":

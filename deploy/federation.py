@@ -1,24 +1,27 @@
-"""A SuperLink with TLS and node keys, and its SuperNodes, as processes of this machine."""
+"""A provisioned federation on loopback: its SuperLink and SuperNodes, started as their kits start them."""
 
 import contextlib
 import json
+import os
+import random
+import socket
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from florets.deploy.credentials import make_certificates, make_node_key
+import yaml
+
+from florets.deploy.provision import SERVER, provision, read_plan
 from florets.engines import flower_processes
 
 HOST = "127.0.0.1"
-CONNECTION = "demo"
-"""Name of the connection in Flower's configuration."""
 
 _START_SECONDS = 180.0
-_NODE_SETTINGS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-"""A node's executor looks for work once a second unless told otherwise, and every message passes there."""
 
 
 class DeploymentError(RuntimeError):
@@ -30,40 +33,29 @@ class Node:
     """A SuperNode: where it reads its data, its node config, and the process while it runs."""
 
     data: Path
-    settings: dict[str, str | int]
+    settings: Mapping[str, str | int]
     process: "subprocess.Popen[bytes] | None" = None
 
 
 class Federation:
-    """Start a SuperLink on loopback, take SuperNodes, and end all of it with the block.
+    """Provision nodes, start what their kits and the server's say, and end all of it with the block.
 
-    `root` is an empty folder for certificates, keys, logs, and the folders in which the processes run.
+    `root` is a new folder: `federation.yaml`, the kits in `kits`, and `logs`. Each process is started by its kit's
+    `start.sh`, as by systemd and compose.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.kits = root / "kits"
         self.nodes: dict[str, Node] = {}
-        self.port = flower_processes.free_port()
-        self._logs = root / "logs"
-        self._home = root / "flwr"
-        self._started: list[subprocess.Popen[bytes]] = []
         self.superlink: subprocess.Popen[bytes] | None = None
+        self.port = free_ports()
+        self._sites: list[dict[str, str | int]] = []
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Federation":
-        for folder in (self._logs, self._home, self.root / "keys"):
-            folder.mkdir(parents=True)
-        make_certificates(self.root, [HOST, "localhost"])
-        # JSON texts are TOML texts.
-        (self._home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
-            f"root-certificates = {json.dumps(str(self.root / 'ca.crt'))}\n",
-            encoding="utf-8",
-        )
-        try:
-            self.start_superlink()
-        except BaseException:
-            self._end_all()
-            raise
+        self.logs.mkdir(parents=True)
+        self.root.chmod(0o700)
         return self
 
     def __exit__(
@@ -72,70 +64,79 @@ class Federation:
         self._end_all()
 
     @property
+    def logs(self) -> Path:
+        """Folder with a log for each process."""
+        return self.root / "logs"
+
+    @property
     def address(self) -> str:
         """Where the SuperLink listens."""
         return f"{HOST}:{self.port}"
 
-    def flwr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run Flower's command line against this SuperLink."""
-        return subprocess.run(
-            [flower_processes.command("flwr"), *arguments],
-            env=flower_processes.environment(self._home),
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-
-    def register(self, name: str, data: Path, true_cluster: int) -> None:
-        """Make a node's key, tell the SuperLink its public half, and write the node's config.
+    def add(self, nodes: Mapping[str, Mapping[str, str | int]]) -> None:
+        """Provision, register and start nodes with these node configs; the first ones bring the server with them.
 
         Raises
         ------
         DeploymentError
-            If the SuperLink does not take the key.
+            If a part does not start, or the SuperLink does not take a key.
         """
-        make_node_key(self._key(name))
-        done = self.flwr("supernode", "register", f"{self._key(name)}.pub", CONNECTION, "--name", name)
+        self._sites += [{"name": name, "port": free_ports(), **config} for name, config in nodes.items()]
+        server = {"addresses": [HOST], "port": self.port, "bind": HOST}
+        file = self.root / "federation.yaml"
+        file.write_text(yaml.safe_dump({"server": server, "nodes": self._sites}, sort_keys=False), encoding="utf-8")
+        provision(read_plan(file), self.kits)
+        if self.superlink is None:
+            self.start_superlink()
+        done = self._in_kit("register.sh")
         if done.returncode != 0:
-            raise DeploymentError(f"the SuperLink did not register {name}: {(done.stdout + done.stderr).strip()}")
-        self.nodes[name] = Node(data, {"data-dir": str(data), "true-cluster": true_cluster})
+            raise DeploymentError(f"the SuperLink did not register all nodes: {(done.stdout + done.stderr).strip()}")
+        for name, config in nodes.items():
+            self.nodes[name] = Node(Path(str(config["data-dir"])), config)
+            self.start(name)
 
     def start(self, name: str) -> None:
-        """Start a registered node, for the first time or again."""
-        node = self.nodes[name]
-        authority = ["--root-certificates", str(self.root / "ca.crt")]
-        key = ["--auth-supernode-private-key", str(self._key(name))]
-        node.process = self.start_supernode(name, [*authority, *key], node.settings)
-
-    def start_supernode(
-        self, name: str, credentials: list[str], settings: dict[str, str | int]
-    ) -> "subprocess.Popen[bytes]":
-        """Start a SuperNode with any credentials, in an empty folder and with a Flower home of its own."""
-        config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-        arguments = [*credentials, "--superlink", self.address, "--port", str(flower_processes.free_port())]
-        return self._start(name, "flower-supernode", [*arguments, "--node-config", config])
+        """Start a node, for the first time or again."""
+        kit = self.kits / name
+        self.nodes[name].process = self.start_program(name, str(kit / "start.sh"), [], kit)
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, for the first time or again with the same address, certificates and database.
+        """Start the SuperLink, for the first time or again with the same database.
 
         Raises
         ------
         DeploymentError
             If it does not start.
         """
-        arguments = ["--host", HOST, "--port", str(self.port), "--enable-supernode-auth"]
-        for option, file in (("ca-certfile", "ca.crt"), ("certfile", "server.pem"), ("keyfile", "server.key")):
-            arguments += [f"--ssl-{option}", str(self.root / file)]
-        database = ["--database", str(self.root / "state.db")]
-        self.superlink = self._start("superlink", "flower-superlink", [*arguments, *database])
+        kit = self.kits / SERVER
+        self.superlink = self.start_program(SERVER, str(kit / "start.sh"), [], kit)
         if not flower_processes.wait_for_port(self.superlink, self.port, _START_SECONDS):
-            raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')[-3000:]}")
+            raise DeploymentError(f"the SuperLink did not start:\n{self.log(SERVER)[-3000:]}")
         time.sleep(0.5)
+
+    def start_program(
+        self, name: str, program: str, arguments: Sequence[str], folder: Path
+    ) -> "subprocess.Popen[bytes]":
+        """Start a program in a folder; its output goes to the log of that name."""
+        # A SuperLink's logs may hold what concerns the nodes alone.
+        with open(self.logs / f"{name}.log", "ab", opener=partial(os.open, mode=0o600)) as log:
+            settings = flower_processes.environment(folder / "flwr")
+            process = flower_processes.start(program, arguments, folder, settings, log, 0o077)
+        self._started.append(process)
+        return process
 
     def log(self, name: str) -> str:
         """Return all that a process has said."""
-        path = self._logs / f"{name}.log"
+        path = self.logs / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def flwr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Flower's command line against this SuperLink."""
+        return self._in_kit("flwr.sh", *arguments)
+
+    def is_healthy(self, name: str) -> bool:
+        """Return whether a node, or the server, answers the health check of its kit."""
+        return self._in_kit("health.sh", kit=name).returncode == 0
 
     def run(self, app: Path, run_config: dict[str, str]) -> str:
         """Submit a run and return its id.
@@ -146,7 +147,7 @@ class Federation:
             If Flower does not take it.
         """
         settings = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
-        done = self.flwr("run", str(app), CONNECTION, "--run-config", settings, "--format", "json")
+        done = self.flwr("run", str(app), "--run-config", settings, "--format", "json")
         answer = _json(done.stdout)
         if not answer.get("run-id"):
             raise DeploymentError(f"Flower rejected the run: {(done.stdout + done.stderr).strip()[-2000:]}")
@@ -160,7 +161,7 @@ class Federation:
         DeploymentError
             If it says nothing of it.
         """
-        done = self.flwr("ls", CONNECTION, "--run-id", run_id, "--format", "json")
+        done = self.flwr("ls", "--run-id", run_id, "--format", "json")
         runs = _json(done.stdout).get("runs")
         if not runs:
             raise DeploymentError(f"`flwr ls` did not answer: {done.stdout}{done.stderr}")
@@ -168,25 +169,17 @@ class Federation:
 
     def online(self) -> int:
         """Return how many nodes the SuperLink has heard from lately."""
-        done = self.flwr("supernode", "list", CONNECTION, "--format", "json")
+        done = self.flwr("supernode", "list", "--format", "json")
         return sum(node.get("status") == "online" for node in _json(done.stdout).get("nodes", []))
 
-    def _start(self, name: str, program: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
-        # An empty folder: Flower's tasks look for modules in the folder in which their parent was started.
-        folder = self.root / "work" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        home = self.root / "homes" / name
-        home.mkdir(parents=True, exist_ok=True)
-        with (self._logs / f"{name}.log").open("ab") as log:
-            settings = _NODE_SETTINGS if program == "flower-supernode" else {}
-            process = flower_processes.start(
-                program, arguments, folder, {**flower_processes.environment(home), **settings}, log
-            )
-        self._started.append(process)
-        return process
-
-    def _key(self, name: str) -> Path:
-        return self.root / "keys" / name
+    def _in_kit(self, script: str, *arguments: str, kit: str = SERVER) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [str(self.kits / kit / script), *arguments],
+            env=flower_processes.environment(self.root),
+            text=True,
+            capture_output=True,
+            check=False,
+        )
 
     def _end_all(self) -> None:
         # Nodes first: a SuperLink that goes first leaves them retrying.
@@ -194,6 +187,17 @@ class Federation:
         with contextlib.ExitStack() as stack:
             for process in self._started:
                 stack.callback(flower_processes.end, process)
+
+
+def free_ports() -> int:
+    """Return a port of this machine that nobody listens on, nor on the next one."""
+    while True:
+        # Below those that systems choose for connections.
+        port = random.randrange(10_000, 32_000, 2)
+        with contextlib.suppress(OSError), socket.socket() as first, socket.socket() as second:
+            first.bind((HOST, port))
+            second.bind((HOST, port + 1))
+            return port
 
 
 def _json(text: str) -> dict[str, Any]:

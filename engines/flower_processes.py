@@ -51,11 +51,13 @@ def command(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def environment(flower_home: Path) -> dict[str, str]:
-    """Return the environment of a Flower process with a home of its own."""
+def environment(flower_home: Path | None) -> dict[str, str]:
+    """Return the environment of a Flower process with a home of its own, or with the user's."""
     # Flower finds its own commands through PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = {**os.environ, **_SETTINGS, "FLWR_HOME": str(flower_home), "PATH": path}
+    found = {**os.environ, **_SETTINGS, "PATH": path}
+    if flower_home is not None:
+        found["FLWR_HOME"] = str(flower_home)
     # An installed package is found without; a repository may be another one than the one that is installed.
     if (PROJECT / "florets").is_dir():
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
@@ -87,12 +89,18 @@ def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float,
 
 
 def start(
-    program: str, arguments: Sequence[str], folder: Path, settings: Mapping[str, str], log: IO[bytes]
+    program: str,
+    arguments: Sequence[str],
+    folder: Path,
+    settings: Mapping[str, str],
+    log: IO[bytes],
+    umask: int = -1,
 ) -> "subprocess.Popen[bytes]":
     """Start one of Flower's programs, so that `end` finds all that descends from it even after it has died.
 
     On Linux it is killed where this process (this thread) dies and cannot end it any more. It works in `folder`, with
-    `settings` as its environment, and writes everything to `log`.
+    `settings` as its environment, and writes everything to `log`. `umask`
+    is that of the files that it makes; -1: this process's.
     """
     mark = uuid.uuid4().hex
     follow = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid())] if sys.platform == "linux" else []
@@ -103,6 +111,7 @@ def start(
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        umask=umask,
     )
     _marks[process] = mark
     return process

@@ -1,16 +1,19 @@
 """One experiment through `flwr run`: Flower's simulation, on a SuperLink of its own."""
 
 import json
-import shutil
+import os
+import shlex
 import subprocess
 import sys
-import tempfile
 import time
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from florets.conf.extras import PROJECT
 from florets.conf.run_config import config_to_json
+from florets.conf.schema import OWN as OWN_DATA
 from florets.conf.schema import Config
 from florets.engines import flower_processes
 from florets.engines.ray_cluster import OWN, RAY_ADDRESS, check_simulation
@@ -19,6 +22,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import paths_of
 from florets.server_app.resume import refuse_interrupted
 from florets.task import given
+from florets.task.temporary import held_folder
 
 NAME = "own"
 """Name of the connection in the SuperLink's own Flower configuration."""
@@ -26,8 +30,31 @@ NAME = "own"
 _START_SECONDS = 180.0
 """Seconds of a start; a few on an idle machine, but more than a minute where others keep its cores busy."""
 
+_LOG_LINES = 20
 
-class SuperLink:
+
+class Connection:
+    """A SuperLink, by its name in Flower's configuration."""
+
+    def __init__(self, name: str, environment: Mapping[str, str]) -> None:
+        self.name, self.environment = name, environment
+
+    def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
+        """Run Flower's command line against this SuperLink."""
+        return subprocess.run(
+            [flower_processes.command("flwr"), *arguments],
+            env=self.environment,
+            text=True,
+            capture_output=capture,
+            check=False,
+        )
+
+    def log_end(self) -> str:
+        """Return the last lines of the SuperLink's log, where this machine has it."""
+        return "its SuperLink's log says why"
+
+
+class SuperLink(Connection):
     """Start a SuperLink for simulations on a free port of this machine, and end it with the block.
 
     It gets a Flower home of its own and an empty working directory, because simulated clients import from the folder
@@ -40,9 +67,12 @@ class SuperLink:
         If it ends, or does not answer within three minutes; the text holds the end of its log.
     """
 
+    def __init__(self) -> None:
+        super().__init__(NAME, {})
+
     def __enter__(self) -> "SuperLink":
-        self._folder = tempfile.TemporaryDirectory(prefix="florets-", ignore_cleanup_errors=True)
-        root = Path(self._folder.name)
+        self._folder = held_folder("superlink")
+        root = self._folder.__enter__()
         home, work = root / "flwr", root / "empty"
         home.mkdir()
         work.mkdir()
@@ -51,9 +81,9 @@ class SuperLink:
             f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n',
             encoding="utf-8",
         )
-        self.environment = flower_processes.environment(home)
         # Else Ray goes by the cluster that was started last on this machine, and waits for ever if that was killed.
-        self.environment[RAY_ADDRESS] = self.environment.get(RAY_ADDRESS) or OWN
+        ray = {RAY_ADDRESS: os.environ.get(RAY_ADDRESS) or OWN}
+        self.environment = {**flower_processes.environment(home), **ray}
         self._log = root / "superlink.log"
         with self._log.open("wb") as log:
             arguments = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
@@ -70,19 +100,9 @@ class SuperLink:
     ) -> None:
         self._stop()
 
-    def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
-        """Run Flower's command line against this SuperLink."""
-        return subprocess.run(
-            [flower_processes.command("flwr"), *arguments],
-            env=self.environment,
-            text=True,
-            capture_output=capture,
-            check=False,
-        )
-
-    def log_end(self, lines: int = 20) -> str:
+    def log_end(self) -> str:
         """Return the last lines of the SuperLink's log."""
-        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
 
     def _wait(self, port: int) -> None:
         if not flower_processes.wait_for_port(self._process, port, _START_SECONDS, http=True):
@@ -94,7 +114,7 @@ class SuperLink:
         try:
             flower_processes.end(self._process)
         finally:
-            self._folder.cleanup()
+            self._folder.__exit__(None, None, None)
 
 
 _POLL_SECONDS = 2.0
@@ -109,9 +129,28 @@ def write_app(folder: Path) -> Path:
 
     It holds no code: every process on this machine imports the package that this one has imported.
     """
-    folder.mkdir()
-    shutil.copy(PROJECT / "pyproject.toml", folder)
+    folder.mkdir(exist_ok=True)
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    app = described["tool"]["flwr"]["app"]
+    tables = {
+        "project": {name: described["project"][name] for name in ("name", "version")},
+        "tool.flwr.app": {"publisher": app["publisher"]},
+        "tool.flwr.app.components": app["components"],
+        "tool.flwr.app.config": app["config"],
+    }
+    # JSON texts, numbers and truth values are TOML's.
+    lines = (
+        line
+        for name, table in tables.items()
+        for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    )
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def app_to_send(folder: Path) -> Path:
+    """Return the app for other machines: the repository, whose code goes along, else one without code in `folder`."""
+    return PROJECT if (PROJECT / "florets").is_dir() else write_app(folder)
 
 
 def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
@@ -123,36 +162,51 @@ def run_in(folder: Path, config: Config, resume: bool = False) -> RunSummary:
     if not resume:
         # The app does so too, but half a minute later.
         refuse_interrupted(folder, config)
-    check_simulation()
-    with given.for_children(paths_of(config)), SuperLink() as superlink:
-        home = Path(superlink.environment["FLWR_HOME"])
-        app, settings = write_app(home / "app"), home / "run.toml"
-        # JSON texts are TOML texts.
-        settings.write_text(
-            f"config-json = {json.dumps(config_to_json(config))}\n"
-            f"{'resume' if resume else 'run-folder'} = {json.dumps(str(folder))}\n",
-            encoding="utf-8",
-        )
+    with held_folder("run") as place:
+        if config.superlink:
+            found = Connection(config.superlink, flower_processes.environment(None))
+            _follow(found, app_to_send(place / "app"), place, folder, config, resume)
+        else:
+            check_simulation()
+            with given.for_children(paths_of(config)), SuperLink() as own:
+                _follow(own, write_app(place / "app"), place, folder, config, resume)
+    try:
+        return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FlowerRunError(
+            f"the run has completed; its results are on the SuperLink's machine, in {folder}"
+        ) from error
+
+
+def _follow(superlink: Connection, app: Path, place: Path, folder: Path, config: Config, resume: bool) -> None:
+    """Submit a run, show its log and return once it has completed."""
+    settings = place / "run.toml"
+    # JSON texts are TOML texts.
+    settings.write_text(
+        f"config-json = {json.dumps(config_to_json(config))}\n"
+        f"{'resume' if resume else 'run-folder'} = {json.dumps(str(folder))}\n",
+        encoding="utf-8",
+    )
+    command = ["run", str(app), superlink.name]
+    if config.task.partition != OWN_DATA:
         hosts = -(-config.num_clients // config.clients_per_node)
-        nodes = f"num-supernodes={hosts} client-resources-num-cpus=1"
-        command = ["run", str(app), NAME, "--federation-config", nodes, "--run-config", str(settings)]
-        say(f"flwr {command[0]} {command[1]} --federation-config '{nodes}'", sys.stderr)
-        started = superlink.flwr(*command, "--format", "json", capture=True)
-        run_id = _run_id(started.stdout)
-        if run_id is None:
-            raise FlowerRunError(f"Flower rejected the run: {(started.stdout + started.stderr).strip()[-2000:]}")
-        try:
-            superlink.flwr("log", run_id, NAME, "--stream")
-            # The log's stream can break off before the run has finished.
-            while not (ended := _status(superlink, run_id))[0].startswith("finished"):
-                time.sleep(_POLL_SECONDS)
-        except BaseException:
-            # Whatever interrupts the wait, Flower must not go on without anybody watching.
-            superlink.flwr("stop", run_id, NAME, capture=True)
-            raise
-        if ended[0] != "finished:completed":
-            raise FlowerRunError(f"the run ended as {ended[0]}: {ended[1] or superlink.log_end()}")
-    return RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+        command += ["--federation-config", f"num-supernodes={hosts} client-resources-num-cpus=1"]
+    say(f"flwr {shlex.join(command)}", sys.stderr)
+    started = superlink.flwr(*command, "--run-config", str(settings), "--format", "json", capture=True)
+    run_id = _run_id(started.stdout)
+    if run_id is None:
+        raise FlowerRunError(f"Flower rejected the run: {(started.stdout + started.stderr).strip()[-2000:]}")
+    try:
+        superlink.flwr("log", run_id, superlink.name, "--stream")
+        # The log's stream can break off before the run has finished.
+        while not (ended := _status(superlink, run_id))[0].startswith("finished"):
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        # Whatever interrupts the wait, Flower must not go on without anybody watching.
+        superlink.flwr("stop", run_id, superlink.name, capture=True)
+        raise
+    if ended[0] != "finished:completed":
+        raise FlowerRunError(f"the run ended as {ended[0]}: {ended[1] or superlink.log_end()}")
 
 
 def _run_id(output: str) -> str | None:
@@ -165,9 +219,9 @@ def _run_id(output: str) -> str | None:
     return str(answer["run-id"]) if answer.get("run-id") else None
 
 
-def _status(superlink: SuperLink, run_id: str) -> tuple[str, str]:
+def _status(superlink: Connection, run_id: str) -> tuple[str, str]:
     """Return how Flower says the run ended, and its details."""
-    listed = superlink.flwr("ls", NAME, "--run-id", run_id, "--format", "json", capture=True)
+    listed = superlink.flwr("ls", superlink.name, "--run-id", run_id, "--format", "json", capture=True)
     try:
         (run,) = json.loads(listed.stdout)["runs"]
     except (json.JSONDecodeError, KeyError, ValueError) as error:

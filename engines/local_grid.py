@@ -7,12 +7,7 @@ from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-
-# Flower's private identity of the running task: outside a Flower process nothing else lets `Message` be built.
-from flwr.supercore.task_identity import TaskIdentity
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
@@ -20,10 +15,18 @@ from florets.task.device import find_device
 from florets.task.task import Task
 from florets.task.training.vectorised import block_size
 from florets.task.wire import kinds
+from florets.task.wire.flower import (
+    CLIENT_APP_RAISED,
+    NODE_UNAVAILABLE,
+    NodeInfo,
+    Run,
+    become_task,
+    empty_run,
+    set_metadata,
+)
 
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
-_CLIENT_APP_RAISED, _NODE_UNAVAILABLE = 2, 5
 
 InBlocks = Callable[[Sequence[tuple[Message, Context]], int], Iterator[list[int]]]
 """Yields the places of an exchange's messages in blocks of at most a number, which it has computed together."""
@@ -35,7 +38,7 @@ log = logging.getLogger("florets")
 
 def as_flowers_process() -> None:
     """Let messages be built in this process, which is none of Flower's."""
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, _SERVER_NODE_ID, 0
+    become_task(_RUN_ID, _SERVER_NODE_ID, 0)
 
 
 def answered(app: ClientApp, message: Message, context: Context) -> Message:
@@ -50,12 +53,12 @@ def answered(app: ClientApp, message: Message, context: Context) -> Message:
 
 def failed(message: Message, reason: str) -> Message:
     """Return the reply to a message whose client has failed."""
-    return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
+    return Message(Error(code=CLIENT_APP_RAISED, reason=reason), reply_to=message)
 
 
 def no_such_node(message: Message) -> Message:
     """Return the reply to a message to nobody."""
-    return Message(Error(code=_NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
+    return Message(Error(code=NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
 
 
 class LocalGrid(Grid):
@@ -98,7 +101,7 @@ class LocalGrid(Grid):
         """Whether clients' work may be computed together: mods of an app may change each message by itself."""
         self.block_size = 1
         """Most clients whose work is computed together; 1: each by itself."""
-        self._run = Run.create_empty(_RUN_ID)
+        self._run = empty_run(_RUN_ID)
         self._message_ids = count(1)
         self._waiting: dict[str, Message] = {}
         # Node ids start after the server's own.
@@ -178,7 +181,7 @@ class LocalGrid(Grid):
         for message in messages:
             message_id = str(next(self._message_ids))
             # The id is private to the grid that sends the message, as in Flower's own grids.
-            vars(message.metadata)["_message_id"] = message_id
+            set_metadata(message, message_id=message_id)
             self._waiting[message_id] = message
             message_ids.append(message_id)
         return message_ids

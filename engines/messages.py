@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from florets.task.shared_file import Place
-from florets.task.wire.records import array, entries, restored
+from florets.task.wire.flower import array, entries, message_of, parts_of, restored
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""
@@ -111,16 +111,7 @@ def _metrics(values: dict[str, Any]) -> MetricRecord:
 
 
 def _message_apart(message: Message) -> _Reduced:
-    # Its own properties raise where it has no content or no error.
-    own = vars(message)
-    return _message, (vars(own["_metadata"]), own["_content"], own["_error"])
-
-
-def _message(metadata: dict[str, Any], content: RecordDict | None, error: object) -> Message:
-    about, message = Metadata.__new__(Metadata), Message.__new__(Message)
-    vars(about).update(metadata)
-    vars(message).update(_metadata=about, _content=content, _error=error)
-    return message
+    return message_of, parts_of(message)
 
 
 def _context_apart(context: Context) -> _Reduced:

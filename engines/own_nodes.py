@@ -79,7 +79,7 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
         if empty := int(frame[owner].isna().sum()):
             log.warning("%s: %d records name no %s and are left out", path.name, empty, owner)
     except ValueError as error:
-        raise ConfigError(f"task.table.owner={owner}: {error}") from error
+        raise ConfigError(f"task.table.owner={owner}: {error}") from None
     ours = {ALLOW: ",".join(_named(config))}
     return [
         {"client-id": name, **ours, "data-dir": str(root), kinds.ROWS_OF: name}
@@ -115,14 +115,14 @@ def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
         try:
             find_device(name)
         except ValueError as error:
-            raise ConfigError(f"{error}.") from error
+            raise ConfigError(f"{error}.") from None
 
 
 def _stated(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: is not TOML ({error}).") from error
+        raise ConfigError(f"{file}: is not TOML ({error}).") from None
     stated = {name: value for name, value in values.items() if name not in SITE_KEYS}
     if wrong := [name for name, value in stated.items() if isinstance(value, dict | list)]:
         raise ConfigError(

@@ -1,11 +1,8 @@
 """The Ray cluster of `engine=ray`: the connection to it, and its CPUs."""
 
-import contextlib
 import logging
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +13,7 @@ from typing import Any
 from florets.conf.extras import require
 from florets.conf.problems import ConfigError
 from florets.engines.worker_count import num_workers
+from florets.task.temporary import held_folder
 
 RAY_ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: the cluster to connect to, ``auto``, or `OWN`."""
@@ -78,7 +76,7 @@ def check_alive(address: str, given: str, remedy: str) -> None:
             if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
             else "nobody answers there"
         )
-        raise ConfigError(f"{given}: {reason}; {remedy}") from error
+        raise ConfigError(f"{given}: {reason}; {remedy}") from None
 
 
 def _check_named(named: str, remedy: str) -> None:
@@ -123,8 +121,8 @@ _THIS_MACHINE_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _SETTLED, _NONE_FREE = 2.0, 15.0
 """Seconds after which CPUs in use are taken to be in use by others; the same where no CPU is free at all."""
 
-_FOLDER = "florets-ray-"
-"""Prefix of the folder of a Ray of its own; the number of its process follows."""
+_SHORT_PATH = Path("/tmp")
+"""Where the folder of a Ray of its own lies if it can: a socket's path has a hundred characters at most."""
 
 
 def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:
@@ -168,17 +166,18 @@ def connected(address: str, wait: bool = True) -> Iterator[tuple[int, int]]:
         yield _cpus(ray, wait)
         return
     own = signal.getsignal(signal.SIGTERM)
-    with nullcontext("") if address else _own_folder() as folder:
+    # In the usual folder its logs would stay.
+    with nullcontext() if address else held_folder("ray", _SHORT_PATH if _SHORT_PATH.is_dir() else None) as folder:
         try:
             try:
                 quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
                 if address:
                     ray.init(address=address, **quiet)
                 else:
-                    ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
+                    ray.init(address="local", include_dashboard=False, _temp_dir=str(folder), **quiet)
             # Whatever Ray raises: another version of Ray or Python there, no node of the cluster here, no memory.
             except Exception as error:
-                raise ConfigError(_refusal(address, error)) from error
+                raise ConfigError(_refusal(address, error)) from None
             finally:
                 # Ray has put its own reaction to SIGTERM in the place of ours.
                 if threading.current_thread() is threading.main_thread() and own is not None:
@@ -197,60 +196,6 @@ def _cpus(ray: Any, wait: bool) -> tuple[int, int]:
             break
         time.sleep(0.1)
     return total, free
-
-
-@contextmanager
-def _own_folder() -> Iterator[str]:
-    """Yield a folder for a Ray of its own, which goes with it: in the usual one its logs would stay."""
-    # A socket's path has a hundred characters at most.
-    above = Path("/tmp") if os.path.isdir("/tmp") else Path(tempfile.gettempdir())
-    _remove_left_over(above)
-    prefix = f"{_FOLDER}{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=above, ignore_cleanup_errors=True) as folder:
-        if os.name != "posix":
-            yield folder
-            return
-        import fcntl  # not on Windows
-
-        held = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(held, fcntl.LOCK_SH)
-            yield folder
-        finally:
-            os.close(held)
-
-
-def _remove_left_over(above: Path) -> None:
-    """Remove the folders of this user's runs that were killed: their process is gone, and nobody holds them."""
-    if os.name != "posix":
-        return
-    import fcntl
-
-    for folder in above.glob(f"{_FOLDER}*-*"):
-        number = folder.name.removeprefix(_FOLDER).split("-")[0]
-        # It may go at any moment: another run does the same.
-        with contextlib.suppress(OSError):
-            if folder.is_symlink() or folder.stat().st_uid != os.getuid() or not number.isdecimal():
-                continue
-            if _is_there(int(number)):
-                continue
-            # The process may be in another container, whose numbers are not ours.
-            held = os.open(folder, os.O_RDONLY)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(held)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
 
 
 def _refusal(address: str, error: Exception) -> str:

@@ -13,7 +13,7 @@ from florets.engines.pool import Backend, LoadClientSide, Unit, WorkerPool, Work
 from florets.engines.processes import ProcessBackend, add_workers
 from florets.task.task import Task
 from florets.task.wire import bank, kinds
-from florets.task.wire.records import entries, restored
+from florets.task.wire.flower import entries, restored, with_content
 
 
 class KeptModels:
@@ -49,9 +49,7 @@ class KeptModels:
         del plain[kinds.BANK], plain[kinds.MODEL_INDEX]
         own = {**records, kinds.CONFIG: restored(ConfigRecord, plain), kinds.ARRAYS: self._models[index]}
         # The sender counts the bytes of what it sent: its own message stays as it is.
-        completed = Message.__new__(Message)
-        vars(completed).update(vars(message), _content=restored(RecordDict, own))
-        return completed
+        return with_content(message, restored(RecordDict, own))
 
 
 _MOST_MESSAGES = 32
@@ -92,7 +90,7 @@ class WorkerGrid(LocalGrid):
         try:
             return super().prepare(config, task)
         except WorkersFailed as error:
-            raise ConfigError(f"{error}.") from error
+            raise ConfigError(f"{error}.") from None
 
     def share(self, task: Task) -> None:
         """Hand a task to the workers, and start them; WorkersFailed where the backend waits for one that cannot."""

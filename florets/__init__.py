@@ -146,10 +146,19 @@ def __getattr__(name: str) -> Any:
         return import_module("florets.strategies")
     if name not in _HOMES:
         raise AttributeError(f"module 'florets' has no attribute {name!r}; it has {', '.join(__all__)}")
+    if _HOMES[name].startswith("api."):
+        _require_server(f"florets.{name}")
     value = getattr(import_module(f"florets.{_HOMES[name]}"), name)
     # Found at once from now on.
     globals()[name] = value
     return value
+
+
+def _require_server(what: str) -> None:
+    """Raise ConfigError where the packages that a client node goes without are not installed."""
+    from florets.conf.extras import require
+
+    require("server", what)
 
 
 def __dir__() -> list[str]:
@@ -171,6 +180,7 @@ class _Apps:
 
     @property
     def server(self) -> Any:
+        _require_server("the ServerApp")
         from florets.server_app.app import app
 
         return app

@@ -44,7 +44,7 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
     except OSError as error:
         raise ConfigError(
             [f"{folder}: cannot be made ({error.strerror}); name another folder: results_dir=DIR."]
-        ) from error
+        ) from None
     if only_table:
         return _show(table, folder, request)
     check_folder(request.given, caller)

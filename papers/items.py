@@ -246,14 +246,14 @@ def _load(path: Path) -> Any:
     try:
         # As yaml.safe_load does: plain values alone are made.
         return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeysLoader)
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         raise ConfigError(
             [f"{path}: there is no such file; florets reproduce --list names the items that come with it."]
-        ) from error
+        ) from None
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         words = error.strerror if isinstance(error, OSError) else None
         reason = " ".join((words or str(error)).split()) or type(error).__name__
-        raise ConfigError([f"{path}: cannot be read ({reason})."]) from error
+        raise ConfigError([f"{path}: cannot be read ({reason})."]) from None
 
 
 def _read_file(path: Path, name: str, below: tuple[Path, ...] = ()) -> Item:
@@ -267,7 +267,7 @@ def _read_file(path: Path, name: str, below: tuple[Path, ...] = ()) -> Item:
         try:
             base = _read_file(_path_of(other, path.parent), other, (*below, here))
         except ConfigError as error:
-            raise ConfigError([f"{path}: extends: {problem}" for problem in error.problems]) from error
+            raise ConfigError([f"{path}: extends: {problem}" for problem in error.problems]) from None
     reader = _Reader(base)
     item = reader.item(values, name)
     if reader.problems or item is None:

@@ -160,7 +160,7 @@ def remake(words: Sequence[str], caller: Path) -> int:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError([f"{path}: cannot be read ({error.strerror})."]) from error
+        raise ConfigError([f"{path}: cannot be read ({error.strerror})."]) from None
     for word in (word for word in words if word.startswith(_SWEEP)):
         name, _, found = word.removeprefix(_SWEEP).partition("=")
         folders = [absolute(one, caller) for one in found.split(",")]
@@ -200,7 +200,7 @@ def sweep_block(words: Sequence[str], folder: Path) -> tuple[str | None, str]:
     try:
         return sweep_text(jobs_of_it, columns, where), counted(len(jobs_of_it), "job")
     except ValueError as error:
-        raise ConfigError([f"{mark}: {error}"]) from error
+        raise ConfigError([f"{mark}: {error}"]) from None
 
 
 def _stored_sweep(folder: Path, name: str) -> Path:
@@ -350,7 +350,7 @@ def made_page(text: str, blocks: Mapping[str, Block]) -> tuple[str, list[str]]:
         except ConfigError as error:
             line = text.count("\n", 0, found.start()) + 1
             at = f"line {line}, {found['begin'].strip()}"
-            raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from error
+            raise ConfigError([f"{at}: {problem}" for problem in error.problems]) from None
         lines.append(f"{found['words'].strip() or found['kind']}: {said}")
         return found[0] if body is None else f"{found['begin']}\n{body}\n\n{found['end']}"
 

@@ -223,7 +223,7 @@ def run_lines(place: Place, seed: int) -> Sequence[RoundLine]:
     except ValueError as error:
         raise ConfigError(
             [f"{folder / MARKER}: cannot be read ({error}); remove {folder} and {folder.name}.json to run it anew."]
-        ) from error
+        ) from None
 
 
 def _spectra(table: Table) -> dict[str, list[Spectrum]]:

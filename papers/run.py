@@ -102,6 +102,8 @@ def run_cell(cell: Cell, engine: Engine) -> Progress:
         # A table is made of it: what a run shows on the screen would bury the lines of the cells.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             summary, whole = go_on(cell.config, cell.overrides, cell.folder, engine)
+        if summary.stopped:
+            return Progress("stopped", note=f"after round {summary.rounds}")
         spent = (cpu_seconds() - cpu, time.perf_counter() - wall) if whole else ()
         return Progress("finished", write_record(cell, values_of(cell.folder, summary, *spent)))
     except WriteFailed:

@@ -57,7 +57,7 @@ class _Stored(Generic[T]):
             reason = " ".join(str(error).split())
             raise ConfigError(
                 [f"{path}: cannot be read as stored {self.what} ({at}{reason}); restore or remove it."]
-            ) from error
+            ) from None
 
     def _read(self, line: Mapping[str, str], known: T | None) -> T:
         raise NotImplementedError

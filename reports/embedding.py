@@ -149,5 +149,5 @@ def embedding(folder: Path, round: int | None = None) -> Embedding:
     except ConfigError:
         raise
     # NumPy and zipfile raise many kinds of error for a damaged archive.
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError([f"{path}: is damaged; run the experiment again."]) from error
+    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise ConfigError([f"{path}: is damaged; run the experiment again."]) from None

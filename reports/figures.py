@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullL
 from numpy.typing import ArrayLike, NDArray
 
 from florets.conf.problems import ConfigError
+from florets.reports.folder import whole_file
 
 # Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
@@ -83,10 +84,11 @@ class Picture(Figure):
         known = path.suffix.lower().removeprefix(".") in self.canvas.get_supported_filetypes()
         paths = [path] if known else [path.with_name(path.name + suffix) for suffix in _METADATA]
         for one in paths:
-            self._write(one, one.suffix.lower(), 160, notes)
+            with whole_file(one, "wb") as file:
+                self._write(file, one.suffix.lower(), 160, notes)
         return paths
 
-    def _write(self, target: Path | io.BytesIO, suffix: str, dots: int, notes: dict[str, str]) -> None:
+    def _write(self, target: IO[bytes], suffix: str, dots: int, notes: dict[str, str]) -> None:
         metadata = _METADATA.get(suffix, {}) | (notes if suffix == ".png" else {})
         with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
             # A client may be called by letters that no font of ours has: they are drawn as boxes.
@@ -259,7 +261,9 @@ def label_ends(axes: Axes, lines: Sequence[Line]) -> None:
     Where ends lie so close that labels would overlap, they become a legend there instead.
     """
     lines = [line for line in lines if line.label]
-    # Through the axes' own transforms, which also know a logarithmic scale.
+    # Through the axes' own transforms, which also know a logarithmic scale. Limits that nobody set are only worked
+    # out when they are asked for.
+    axes.get_ylim()
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [float(to_axes.transform((1, line.y[np.isfinite(line.y)][-1]))[1]) for line in lines]
     order = sorted(range(len(ends)), key=lambda place: -ends[place])

@@ -1,6 +1,7 @@
 """The folder of a run: made or taken up again, held against other processes, and written to the disk."""
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TextIO
 
 import numpy as np
 import safetensors.numpy
@@ -26,6 +27,9 @@ FINISHED = "report.html"
 MARKER = "rounds.jsonl"
 """Every run writes this file first: a folder with it is an earlier run's, and may be replaced."""
 
+STOP = "stop"
+"""While a run's folder holds this file, the run ends after its present round; it removes the file."""
+
 
 def open_folder(folder: Path) -> bool:
     """Empty the folder of a new run, but for the marker, and say whether an earlier run was there.
@@ -35,8 +39,8 @@ def open_folder(folder: Path) -> bool:
     ValueError
         If there is something in the folder that no run has left: it is never removed.
     """
-    earlier = (folder / MARKER).is_file()
-    others = [entry for entry in folder.iterdir() if entry.name != MARKER]
+    earlier = (folder / MARKER).is_file() and not (folder / MARKER).is_symlink()
+    others = [entry for entry in folder.iterdir() if not earlier or entry.name != MARKER]
     if others and not earlier:
         raise ValueError(
             f"the results folder {folder} holds files but no {MARKER}, so it is not an earlier run's folder "
@@ -48,8 +52,8 @@ def open_folder(folder: Path) -> bool:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    with naming(folder / MARKER):
-        (folder / MARKER).write_text("")
+    with naming(folder / MARKER), open(folder / MARKER, "w", opener=no_link):
+        pass
     return earlier
 
 
@@ -73,7 +77,7 @@ def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
         )
     write_whole(folder / MARKER, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
     # What was written at the end of the run is no longer its end.
-    for name in (FINISHED, "summary.json"):
+    for name in (FINISHED, "summary.json", STOP):
         (folder / name).unlink(missing_ok=True)
     return lines
 
@@ -97,7 +101,39 @@ def naming(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise WriteFailed(f"{error.filename or path} cannot be written: {reason}") from error
+        if error.errno == errno.ELOOP:
+            reason = "it is a symbolic link, and none is followed; remove it"
+        raise WriteFailed(f"{error.filename or path} cannot be written: {reason}") from None
+
+
+def no_link(path: str, flags: int) -> int:
+    """Open a file as `open` does, but for a symbolic link in its place: in a shared folder it may be anybody's."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def make_inside(folder: Path) -> None:
+    """Make a folder within a run's folder where it is missing.
+
+    Raises
+    ------
+    WriteFailed
+        If it cannot be made, or is a symbolic link.
+    """
+    with naming(folder):
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
+
+
+@contextlib.contextmanager
+def private(wanted: bool = True) -> Iterator[None]:
+    """Let nobody but this user read the files and folders that this process makes in the block, where `wanted`."""
+    before = os.umask(0o077) if wanted else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.umask(before)
 
 
 @contextlib.contextmanager
@@ -112,7 +148,9 @@ def whole_file(path: Path, mode: Literal["w", "wb"] = "w") -> Iterator[IO[Any]]:
     aside = path.with_name(f"{path.name}.part")
     with naming(path):
         try:
-            with aside.open(mode) if mode == "wb" else aside.open(mode, newline="", encoding="utf-8") as file:
+            # What a killed process has left there, or a link that another user has.
+            aside.unlink(missing_ok=True)
+            with aside.open("xb") if mode == "wb" else aside.open("x", newline="", encoding="utf-8") as file:
                 yield file
                 _to_disk(file)
             aside.replace(path)
@@ -136,7 +174,7 @@ def append_lines(path: Path, text: str) -> None:
     WriteFailed
         If it cannot be written.
     """
-    with naming(path), path.open("a", newline="", encoding="utf-8") as file:
+    with naming(path), open(path, "a", newline="", encoding="utf-8", opener=no_link) as file:
         file.write(text)
         _to_disk(file)
 
@@ -153,6 +191,9 @@ class RunLog(logging.FileHandler):
         with naming(path):
             super().__init__(path, encoding="utf-8")
         self._failed = False
+
+    def _open(self) -> TextIO:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=no_link)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say that the log has gaps; logging itself would print a traceback for every line."""
@@ -223,6 +264,15 @@ class FolderLock:
             self._handle = None
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a process is at work in a run's folder; False on systems that cannot tell."""
+    try:
+        FolderLock(folder).release()
+    except FolderBusy:
+        return True
+    return False
+
+
 def _make(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ValueError(f"the results folder {folder} is a file or a link; move it, or set results_dir.")
@@ -232,7 +282,7 @@ def _make(folder: Path) -> None:
         reason = (error.strerror or str(error)).lower()
         raise ValueError(
             f"the results folder {folder} cannot be made ({reason}); name another results_dir."
-        ) from error
+        ) from None
 
 
 def write_arrays(
@@ -282,6 +332,6 @@ def whole_folder(target: Path) -> Iterator[Path]:
             target.rmdir()
         aside.replace(target)
     except OSError as error:
-        raise ConfigError(f"to={target}: cannot be written ({error.strerror or error}).") from error
+        raise ConfigError(f"to={target}: cannot be written ({error.strerror or error}).") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)

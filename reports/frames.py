@@ -41,8 +41,8 @@ def rounds(folder: Path) -> "DataFrame":
     text = _text(folder / ROUNDS)
     try:
         table = pd.DataFrame([dict(_flat(json.loads(line))) for line in text.splitlines()])
-    except (ValueError, AttributeError, TypeError) as error:
-        raise _damaged(folder / ROUNDS) from error
+    except (ValueError, AttributeError, TypeError):
+        raise _damaged(folder / ROUNDS) from None
     # Columns of what no round has are numbers, too.
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], "float64"))
 
@@ -111,15 +111,15 @@ def _text(path: Path) -> str:
     """Return a file's complete lines."""
     try:
         text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise _damaged(path) from error
-    except FileNotFoundError as error:
+    except UnicodeDecodeError:
+        raise _damaged(path) from None
+    except FileNotFoundError:
         raise ConfigError(
             [
                 f"{path}: does not exist; the run has not got that far, or an earlier version wrote it: run the "
                 "experiment again."
             ]
-        ) from error
+        ) from None
     return text[: text.rfind("\n") + 1]
 
 
@@ -140,9 +140,9 @@ def _table(path: Path) -> "DataFrame":
         types: Mapping[str, Any] = {**dict.fromkeys(texts, str), **dict.fromkeys(integers, "Int64")}
         table = pd.read_csv(io.StringIO(text), dtype=types, keep_default_na=False, na_values=missing)
         return table.astype({"round": "int64"}) if "round" in table else table
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
         # What pandas raises is a ValueError.
-        raise _damaged(path) from error
+        raise _damaged(path) from None
 
 
 def _flat(line: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -112,7 +112,7 @@ def holdings_of_nodes(tasks: Sequence[Task], nodes: Sequence[dict[str, Any]]) ->
         try:
             clients.append(task.client(0))
         except ValueError as error:
-            raise ValueError(f"client {node['client-id']}: {error}") from error
+            raise ValueError(f"client {node['client-id']}: {error}") from None
     train, test, columns = _counted(clients, tasks[0].num_outputs)
     clusters = [int(node.get("true-cluster", UNKNOWN_CLUSTER)) for node in nodes]
     return Holdings(

@@ -60,6 +60,8 @@ class RunSummary:
         Of each score, the figures over the clients at the end, see `scores.metrics_of`.
     final_validation
         The experiment's `measure` over all validation records in the last evaluated round.
+    stopped
+        Ended by ``florets stop``: the run can go on.
     """
 
     experiment: str
@@ -94,6 +96,7 @@ class RunSummary:
     final_num_clusters: int | None = None
     best_round: int | None = None
     final_validation: float | None = None
+    stopped: bool = False
 
     @property
     def megabytes(self) -> float:
@@ -282,6 +285,7 @@ def summarise(
     left_out: Sequence[str] = (),
     warnings: Sequence[str] = (),
     best_round: int | None = None,
+    stopped: bool = False,
 ) -> RunSummary:
     """Summarise a run from its lines, and from the evaluation at its end where there was one.
 
@@ -322,5 +326,6 @@ def summarise(
         final_num_clusters=ended[-1]["num_clusters"] if ended else None,
         **{f"final_{name}": last(ended, name) for name in FIGURES},
         best_round=best_round,
+        stopped=stopped,
         final_validation=next((line.get("validation") for line in reversed(ended) if line["evaluated"]), None),
     )

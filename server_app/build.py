@@ -21,6 +21,7 @@ from florets.strategies.registry import personal_method, strategy_class
 from florets.strategies.settings import RunKeys
 from florets.task.fingerprint import code_fingerprint
 from florets.task.layers import untrained_entries
+from florets.task.registry import OwnCodeFailed
 from florets.task.task import Task, TaskSpec, initial_models
 from florets.task.training.augmentation import check_augmentation
 from florets.task.training.loop import check_optimizer
@@ -124,7 +125,8 @@ def refused() -> Iterator[None]:
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        # Of a user's own function its traceback is of use.
+        raise ConfigError(str(error)) from (error.__cause__ if isinstance(error, OwnCodeFailed) else None)
 
 
 def _known_at(task: Task, client: Client, server_round: int) -> Client:

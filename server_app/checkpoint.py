@@ -24,7 +24,7 @@ from safetensors import safe_open
 from florets.conf.consent import imported_functions
 from florets.conf.saved import resume_command
 from florets.conf.schema import Config, as_plain
-from florets.reports.folder import naming, whole_file, write_arrays
+from florets.reports.folder import make_inside, whole_file, write_arrays
 from florets.strategies.base.encoding import Arrays, decode, decode_record, encode, encode_record
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
@@ -103,8 +103,7 @@ class Checkpoints:
 
         TypeError where the strategy remembers something that a checkpoint cannot hold.
         """
-        with naming(self.folder):
-            self.folder.mkdir(exist_ok=True)
+        make_inside(self.folder)
         if checkpoint.clients is not self._clients[0]:
             # By column: `dataclasses.asdict` takes longer for 25,000 clients than a round of a hundred of them.
             columns = {name: [getattr(client, name) for client in checkpoint.clients] for name in _CLIENT}
@@ -145,6 +144,8 @@ class Checkpoints:
 
     def drop_after(self, server_round: int) -> None:
         """Remove what lies after a round: files that could not be read, and those half written."""
+        if self.folder.is_dir():
+            make_inside(self.folder)
         for path in self.files():
             if _round(path) > server_round:
                 path.unlink()
@@ -262,9 +263,9 @@ class Checkpointing:
             self._save(server_round, models)
 
     def last(self) -> str:
-        """Write the checkpoint of the last good round, and return how the run can go on from it.
+        """Write the checkpoint of the last good round where it is missing, and return how the run can go on from it.
 
-        This text joins that of the failure that ended the run, so what goes wrong here is logged and not raised.
+        This text joins that of what ended the run, so what goes wrong here is logged and not raised.
         """
         if self._every and self._last is not None and self._last[0] != self._saved:
             # The round that failed has left no trace: the strategy's state is that of the last good one.
@@ -278,15 +279,15 @@ class Checkpointing:
         """Remove all checkpoints: the run cannot go on, and the same command may replace it."""
         self._checkpoints.drop_after(0)
 
-    def how_to_go_on(self) -> str:
-        """Return how the run can go on from its last checkpoint."""
+    def how_to_go_on(self, when: str = "once the cause is gone, ") -> str:
+        """Return how, and `when`, the run can go on from its last checkpoint."""
         if not self._every:
             return "The run has no checkpoint (checkpoint_every=0)"
         if not self._saved:
             return "No round was completed: once the cause is gone, run it again"
         folder, trust = self._checkpoints.folder.parent, bool(imported_functions(self._config))
         command = resume_command(folder, trust, self._by_flower)
-        return f"Round {self._saved} is saved; once the cause is gone, go on with: {command}"
+        return f"Round {self._saved} is saved; {when}go on with: {command}"
 
     def _save(self, server_round: int, models: ArrayRecord) -> None:
         strategy = self._strategy

@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import numpy as np
 
 from florets.reports.embedding import EMBEDDINGS, UNKNOWN, Embedding, round_of
-from florets.reports.folder import append_lines, naming, whole_file
+from florets.reports.folder import append_lines, make_inside, whole_file
 from florets.reports.frames import CLIENTS_OVER_ROUNDS, PARQUET
 from florets.reports.scores import TEST_CELLS, test_cells
 from florets.strategies.base.report import Client, RoundReport
@@ -168,8 +168,7 @@ class Embeddings:
             np.array(true, dtype=np.int64),
         )
         path = self._parts / f"{report.server_round}.npz"
-        with naming(path):
-            self._parts.mkdir(exist_ok=True)
+        make_inside(self._parts)
         with whole_file(path, "wb") as file:
             np.savez(file, **part.arrays())
 

@@ -206,7 +206,7 @@ def declaration_of(config: Config) -> Declaration:
     try:
         declared = Declaration.of(TaskSpec(**task_spec(config)).table.get(DECLARED, {}))
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     return replace(declared, regression=True) if config.task.loss in _REGRESSIONS else declared
 
 
@@ -222,7 +222,7 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
             options.get("num_outputs", 0),
         )
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
 
 
 def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -> OwnData:
@@ -295,7 +295,7 @@ def read_preprocessing(folder: Path) -> Preprocessing | None:
     try:
         return Preprocessing.of(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} cannot be used ({error}); run the experiment again.") from error
+        raise ConfigError(f"{file} cannot be used ({error}); run the experiment again.") from None
 
 
 def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:

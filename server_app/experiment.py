@@ -14,10 +14,10 @@ from flwr.serverapp import Grid
 from florets.conf.consent import imported_functions
 from florets.conf.problems import ConfigError
 from florets.conf.saved import resume_command
-from florets.conf.schema import Config, as_plain
+from florets.conf.schema import OWN, Config, as_plain
 from florets.reports.console import counted, size
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
-from florets.reports.folder import FolderLock, WriteFailed
+from florets.reports.folder import STOP, FolderLock, WriteFailed, private
 from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
@@ -73,6 +73,13 @@ def run_experiment(
         If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
+    with private(config.task.partition == OWN):
+        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
+
+
+def _run_or_resume(
+    grid: Grid, config: Config, folder: Path, resume: bool, by_flower: bool, trackers: Sequence[Tracker]
+) -> RunSummary:
     if not resume:
         refuse_interrupted(folder, config, by_flower)
         return _run(grid, config, folder, by_flower, make_trackers(config, trackers))
@@ -80,7 +87,7 @@ def run_experiment(
     try:
         lock = FolderLock(folder)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     with lock:
         if (summary := finished_summary(folder, config)) is not None:
             log.info("the run in %s has finished: there is nothing left to do", folder)
@@ -115,9 +122,12 @@ def _run(
     parent = read_parent(folder) if checkpoint is not None else None
     first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
     recorder = _open_folder(config, folder, total, done_rounds, lock)
+    if config.task.partition == OWN:
+        # It may be there already, and be open to others.
+        recorder.folder.chmod(0o700)
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
-        run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower)
+        run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
             recorder.warn(warning)
@@ -168,12 +178,12 @@ def _open_folder(config: Config, folder: Path, total: int, done_rounds: int, loc
             lock=lock,
         )
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     except WriteFailed as error:
         if lock is None:
             raise
         command = resume_command(folder, bool(imported_functions(config)))
-        raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from error
+        raise WriteFailed(f"{error}. Once the cause is gone, go on with: {command}") from None
 
 
 class _Run:
@@ -189,7 +199,9 @@ class _Run:
         checkpoint: Checkpoint | None,
         parent: Parent | None,
         by_flower: bool,
+        total: int,
     ) -> None:
+        self._total, self._stopped = total, False
         self._config, self._task, self._strategy = config, task, strategy
         self._recorder, self._tracking, self._checkpoint = recorder, tracking, checkpoint
         self._by_flower = by_flower
@@ -231,7 +243,12 @@ class _Run:
         self._patience.after(line, arrays, strategy)
         self._checkpointing.best = self._patience.best
         self._checkpointing.after(now, arrays)
-        return self._patience.is_over or _is_reached(config, line)
+        if self._patience.is_over or _is_reached(config, line):
+            return True
+        self._stopped = now < self._total and (recorder.folder / STOP).exists()
+        if self._stopped:
+            self._checkpointing.last()
+        return self._stopped
 
     def finish(self) -> RunSummary:
         """Write the results of a run after its last round, of its best round where it has `patience`."""
@@ -251,6 +268,9 @@ class _Run:
             losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
         if words := self._patience.words(len(recorder.lines)):
             recorder.note(words)
+        if self._stopped:
+            rounds = f"round {len(recorder.lines)} of {self._total}"
+            recorder.warn(f"stopped after {rounds}. {self._checkpointing.how_to_go_on('')}")
         for warning in self._diagnoses(recorder.lines[:best_round]):
             recorder.warn(warning)
         # A run that was resumed after its last round has had no round since.
@@ -266,6 +286,7 @@ class _Run:
             self._truth.changes(strategy.context.server_round),
             strategy.mixtures,
             best_round,
+            self._stopped,
         )
 
     @contextmanager
@@ -276,11 +297,11 @@ class _Run:
         except TrainingDiverged as error:
             # Nothing to go on from: the last checkpoint's models are about to diverge.
             self._checkpointing.drop()
-            raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from error
+            raise TrainingDiverged(f"{error}. {_other_rate(self._config)}") from None
         except FederationError as error:
-            raise FederationError(f"{error}. {self._checkpointing.last()}") from error
+            raise FederationError(f"{error}. {self._checkpointing.last()}") from None
         except WriteFailed as error:
-            raise WriteFailed(f"{error}. {self._checkpointing.how_to_go_on()}") from error
+            raise WriteFailed(f"{error}. {self._checkpointing.how_to_go_on()}") from None
 
     def _note_clients(self) -> None:
         self._recorder.clients(list(self._strategy.federation.clients.values()))
@@ -339,7 +360,7 @@ def _phase_1(strategy: Strategy[Any, Any], models: Models, num_rounds: int) -> s
     try:
         cost = strategy.estimate_cost(models)
     except FederationError as error:
-        raise ConfigError(f"{error}.") from error
+        raise ConfigError(f"{error}.") from None
     if cost is None:
         return ""
     return (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from florets.conf.schema import Config
-from florets.reports.folder import naming, whole_file, write_whole
+from florets.reports.folder import make_inside, whole_file, write_whole
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task import given
@@ -70,8 +70,7 @@ def record_code(folder: Path, config: Config, goes_on: bool) -> str:
     # In a process that goes on to run others, they may be edited from now on.
     note(paths_of(config))
     for name, data in given.files_of(paths_of(config)).items():
-        with naming(folder / given.FOLDER):
-            (folder / given.FOLDER).mkdir(exist_ok=True)
+        make_inside(folder / given.FOLDER)
         with whole_file(folder / given.FOLDER / f"{name}{given.SUFFIX}", "wb") as file:
             file.write(data)
     now = code_imported(config)

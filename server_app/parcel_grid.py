@@ -3,21 +3,29 @@
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from itertools import count
 
 from flwr.app import Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from florets.strategies.base.exchange import Patience, clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
 from florets.task.wire import MalformedMessage, kinds
-from florets.task.wire.parcels import Failure, Hosting, Item, ask_clients, pack, read_clients, read_replies
+from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, Run, set_metadata
+from florets.task.wire.parcels import (
+    Failure,
+    Hosting,
+    Item,
+    ask_clients,
+    pack,
+    read_clients,
+    read_names,
+    read_replies,
+)
 from florets.task.wire.records import new_message, reply_message
 
-_CLIENT_APP_RAISED = 2
 _SECONDS = 3600.0
 """Time to live of the question which clients a node hosts; the run itself waits for less."""
 
@@ -36,7 +44,8 @@ class ParcelGrid(Grid):
     hosting
         How many clients a node hosts at most. With 1 nodes are not asked which clients they host.
     seconds
-        How long, from the first look on, all nodes have to say it before the others' clients are shown.
+        How long nodes have to say it: after that the others' clients are shown, and a silent node is refused until it
+        answers.
     """
 
     def __init__(self, grid: Grid, hosting: Hosting, seconds: float = 60.0) -> None:
@@ -45,27 +54,66 @@ class ParcelGrid(Grid):
         self._numbers, self._message_ids = count(1), count(1)
         self._clients: dict[int, dict[int, str]] = {}
         """Name of each client that a node hosts, by node and the id that the client is known under here."""
+        self._refused: dict[int, str] = {}
+        """Why a node cannot take part; until it goes offline it is shown as a client that fails for that reason."""
         self._asked: dict[str, int] = {}
-        self._refused: set[int] = set()
-        self._parcels: dict[str, list[Message]] = {}
+        self._until: dict[int, float] = {}
+        self._num_nodes: dict[int, int] = {}
+        """Of how many simulated nodes a node says it is one."""
+        self._agreed: int | None = None
+        """What most nodes say of it, of those that say enough for all clients."""
+        self._parcels: dict[str, tuple[int, list[Message]]] = {}
+        self._failed: dict[str, Message] = {}
+        """Replies to messages that were not sent, by the messages' ids."""
         self._begun = False
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of all clients whose nodes are online and have said which clients they host.
 
-        At first there are none until each node that is online has answered, or has had its time.
+        At first there are none until each node that is online has answered, or has had its time. A node that cannot
+        take part is one client, so that it is known and named as any client that fails.
+
+        Raises
+        ------
+        WrongNodeCount
+            If no node says that enough nodes are simulated to host all clients.
         """
         nodes = list(self._grid.get_node_ids())
         if self._hosting.per_node == 1:
             return nodes
-        self._refused &= set(nodes)
-        self._ask([n for n in nodes if n not in self._clients and n not in self._refused])
-        in_time = time.monotonic() < self._deadline
-        if not self._begun and in_time and not self._refused.issuperset(n for n in nodes if n not in self._clients):
+        self._forget_offline(set(nodes))
+        self._ask([node for node in nodes if node not in self._clients])
+        now = time.monotonic()
+        silent = [node for node in nodes if node not in self._clients]
+        if not self._begun and silent and now < self._deadline:
             return []
-        found = [client for node in nodes for client in self._clients.get(node, {})]
-        self._begun = self._begun or bool(found)
-        return found
+        self._agreed = self._count() if self._agreed is None else self._agreed
+        for node, said in list(self._num_nodes.items()):
+            if self._agreed not in (None, said):
+                self._refuse(node, f"it says that it is one of {said} simulated nodes, the others say {self._agreed}")
+        for node in silent:
+            if self._until[node] <= now:
+                self._refuse(node, "it has not said in time which clients it hosts")
+        shown = [client for node in nodes for client in self._clients.get(node, {})]
+        self._begun = self._begun or bool(shown)
+        return shown
+
+    def _forget_offline(self, online: Container[int]) -> None:
+        """Forget what nodes that are offline were refused for, or asked: they are asked again when they come back."""
+        for node in [node for node in self._refused if node not in online]:
+            del self._refused[node], self._clients[node]
+        self._asked = {message_id: node for message_id, node in self._asked.items() if node in online}
+        self._until = {node: until for node, until in self._until.items() if node in online}
+
+    def _count(self) -> int | None:
+        clients, per_node = self._hosting.num_clients, self._hosting.per_node
+        if not clients or not self._num_nodes:
+            return None
+        # Real nodes say 0.
+        enough = Counter(said for said in self._num_nodes.values() if said == 0 or said * per_node >= clients)
+        if not enough:
+            raise WrongNodeCount(clients, max(self._num_nodes.values()), per_node)
+        return enough.most_common(1)[0][0]
 
     def _ask(self, nodes: list[int]) -> None:
         new = [node for node in nodes if node not in self._asked.values()]
@@ -73,6 +121,7 @@ class ParcelGrid(Grid):
             self._deadline = time.monotonic() + self._seconds
         asked = [new_message(ask_clients(self._hosting), node, kinds.HOSTED, _SECONDS, "0") for node in new]
         for node, message_id in zip(new, self._grid.push_messages(asked) if asked else [], strict=True):
+            self._until.setdefault(node, time.monotonic() + self._seconds)
             if message_id:
                 self._asked[message_id] = node
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else []:
@@ -84,17 +133,20 @@ class ParcelGrid(Grid):
                     raise MalformedMessage(clean_reason(reply.error.reason or "no reason given"))
                 hosted = read_clients(reply.content, self._hosting)
             except MalformedMessage as problem:
-                # It is asked again once it has been offline.
-                called = next(
-                    (info.name for info in self._grid.get_nodes() if info.node_id == node and info.name), node
-                )
-                log.warning("node %s cannot take part: %s", called, problem)
-                self._refused.add(node)
+                self._refuse(node, str(problem))
                 continue
-            clients, per_node = self._hosting.num_clients, self._hosting.per_node
-            if 0 < hosted.num_nodes * per_node < clients:
-                raise WrongNodeCount(clients, hosted.num_nodes, per_node)
-            self._clients[node] = {next(self._numbers): name for name in hosted.names}
+            self._refused.pop(node, None)
+            self._clients[node], self._num_nodes[node] = {}, hosted.num_nodes
+            self._host(node, hosted.names)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        self._num_nodes.pop(node, None)
+        self._refused[node], self._clients[node] = reason, {next(self._numbers): kinds.NO_KEY}
+
+    def _host(self, node: int, names: Iterable[str]) -> None:
+        """Take over which clients a node hosts now; those that it hosted before keep their ids."""
+        known = {name: client for client, name in self._clients[node].items()}
+        self._clients[node] = {known.get(name) or next(self._numbers): name for name in names}
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         """Return what is known of each client's node; a registered name is the node's and the client's own."""
@@ -104,9 +156,9 @@ class ParcelGrid(Grid):
 
     def _infos(self) -> Iterator[NodeInfo]:
         for node in self._grid.get_nodes():
-            clients = self._clients.get(node.node_id, {})
-            for client, name in clients.items():
-                own = node.name if len(clients) == 1 or not node.name else f"{node.name}/{name}"
+            called = node.name or (f"node {node.node_id}" if node.node_id in self._refused else "")
+            for client, name in self._clients.get(node.node_id, {}).items():
+                own = called if name == kinds.NO_KEY or not called else f"{called}/{name}"
                 yield NodeInfo(node_id=client, name=own, public_key=node.public_key)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -114,23 +166,32 @@ class ParcelGrid(Grid):
         places = {client: (node, name) for node, clients in self._clients.items() for client, name in clients.items()}
         sent, now = list(messages), time.time()
         # Nobody waits any more for replies to what has expired, which may hold large models.
-        for parcel_id, (first, *_) in list(self._parcels.items()):
+        for parcel_id, (_, (first, *_)) in list(self._parcels.items()):
             if first.metadata.created_at + first.metadata.ttl < now:
                 del self._parcels[parcel_id]
         groups: dict[int, list[tuple[str, Message]]] = {}
         for message in sent:
             own = message.metadata.dst_node_id
             node, name = places.get(own, (own, ""))
-            groups.setdefault(node, []).append((name, message))
+            if self._hosting.per_node > 1 and (own not in places or node in self._refused):
+                self._fail(message, self._refused.get(node, "its node does not host it any more"))
+            else:
+                groups.setdefault(node, []).append((name, message))
         whole = [self._parcel(node, group) for node, group in groups.items()]
-        for parcel, group, parcel_id in zip(whole, groups.values(), self._grid.push_messages(whole), strict=True):
-            self._parcels[parcel_id] = [message for _, message in group]
+        pushed = self._grid.push_messages(whole) if whole else []
+        for parcel, (node, group), parcel_id in zip(whole, groups.items(), pushed, strict=True):
+            self._parcels[parcel_id] = node, [message for _, message in group]
             for _, message in group:
                 if message is not parcel:
                     own_id = f"{parcel_id}/{next(self._message_ids)}" if parcel_id else ""
-                    vars(message.metadata)["_message_id"] = own_id
+                    set_metadata(message, message_id=own_id)
         self._parcels.pop("", None)
         return [message.metadata.message_id for message in sent]
+
+    def _fail(self, message: Message, reason: str) -> None:
+        own_id = f"failed/{next(self._message_ids)}"
+        set_metadata(message, message_id=own_id)
+        self._failed[own_id] = Message(Error(code=CLIENT_APP_RAISED, reason=reason), reply_to=message)
 
     def _parcel(self, node: int, group: list[tuple[str, Message]]) -> Message:
         about = group[0][1].metadata
@@ -142,23 +203,26 @@ class ParcelGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there to these messages, which must be whole exchanges."""
         wanted = set(message_ids)
-        due = [own for own, parcel in self._parcels.items() if any(m.metadata.message_id in wanted for m in parcel)]
-        return [reply for whole in self._grid.pull_messages(due) for reply in self._replies(whole)] if due else []
+        failed = [self._failed.pop(own) for own in wanted & self._failed.keys()]
+        due = [own for own, (_, sent) in self._parcels.items() if any(m.metadata.message_id in wanted for m in sent)]
+        came = [reply for whole in self._grid.pull_messages(due) for reply in self._replies(whole)] if due else []
+        return failed + came
 
     def _replies(self, whole: Message) -> Iterator[Message]:
         parcel_id = whole.metadata.reply_to_message_id
-        messages = self._parcels.pop(parcel_id, [])
+        node, messages = self._parcels.pop(parcel_id, (0, []))
         if [message.metadata.message_id for message in messages] == [parcel_id]:
             yield whole
             return
         contents: list[RecordDict | Failure] = []
-        code = _CLIENT_APP_RAISED
+        code = CLIENT_APP_RAISED
         if whole.has_error():
             code = whole.error.code
             contents = [Failure(whole.error.reason or "")] * len(messages)
         else:
             try:
                 contents = [*read_replies(whole.content, len(messages))]
+                self._look_for_changes(node, whole.content)
             except MalformedMessage as problem:
                 contents = [Failure(str(problem))] * len(messages)
         for message, content in zip(messages, contents, strict=True):
@@ -166,6 +230,16 @@ class ParcelGrid(Grid):
                 yield Message(Error(code=code, reason=content.reason), reply_to=message)
             else:
                 yield reply_message(content, message)
+
+    def _look_for_changes(self, node: int, content: RecordDict) -> None:
+        """Take over which clients a node hosts by now: folders may have come or gone, with or without a restart."""
+        try:
+            names = read_names(content, self._hosting)
+        except MalformedMessage as problem:
+            log.warning("node %d: its new clients cannot take part: %s", node, problem)
+            return
+        if node in self._clients and names and set(names) != set(self._clients[node].values()):
+            self._host(node, names)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages and return the replies that come in time."""

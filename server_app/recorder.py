@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from florets.reports.console import counted
 from florets.reports.folder import (
     MARKER,
+    STOP,
     FolderLock,
     RunLog,
     append_lines,
@@ -34,6 +35,7 @@ from florets.reports.summary import RoundLine, RunSummary, round_line, round_sec
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
 from florets.strategies.base.report import Client, Evaluation, RoundReport, named
+from florets.task.log_lines import JsonLines, is_json
 
 log = logging.getLogger("florets")
 
@@ -108,7 +110,8 @@ class Recorder:
 
     def _open_log(self) -> None:
         self._handler: logging.FileHandler | None = RunLog(self.folder / "run.log")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        self._handler.setFormatter(JsonLines() if is_json() else plain)
         log.addHandler(self._handler)
         # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
         self._level_before = log.level
@@ -184,6 +187,7 @@ class Recorder:
         changes: Sequence[tuple[int, int, int]] = (),
         mixtures: Mapping[str, NDArray[np.float64]] | None = None,
         best_round: int | None = None,
+        stopped: bool = False,
     ) -> RunSummary:
         """Write all that is known only at the end: tables, models, summary, plots and report.
 
@@ -201,6 +205,8 @@ class Recorder:
             Shares of the models in each client that mixes them.
         best_round : int, optional
             Round whose models the run ends with; None: the last one.
+        stopped : bool
+            Ended by `STOP`, before its last round.
         """
         self._progress.close()
         # The figures come first and the pictures last: a failure while drawing costs no results.
@@ -226,7 +232,10 @@ class Recorder:
             left_out=left_out,
             warnings=self._warnings,
             best_round=best_round,
+            stopped=stopped,
         )
+        # Also where it came too late for the run to end earlier.
+        (self.folder / STOP).unlink(missing_ok=True)
         write_whole(self.folder / "summary.json", summary.to_json())
         self._rows.finish()
         self._embeddings.finish()

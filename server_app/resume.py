@@ -11,7 +11,7 @@ from florets.conf.consent import TRUST, imported_functions, read_trust
 from florets.conf.overrides import Given, read_overrides
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, resume_command, saved_config
-from florets.conf.schema import Config, as_plain
+from florets.conf.schema import WITHOUT_EFFECT, Config, as_plain
 from florets.conf.typed import show
 from florets.reports.folder import FINISHED, FolderLock, write_whole
 from florets.reports.summary import RunSummary
@@ -29,10 +29,9 @@ from florets.strategies.registry import UnknownStrategy, find_strategy, strategy
 log = logging.getLogger("florets")
 
 CHANGEABLE = (
-    *("num_rounds", "quiet", "engine", "device", "data_dir", "results_dir"),
-    *("min_clients", "quorum", "start_timeout", "round_timeout", "grace", "round_tries"),
-    *("checkpoint_every", "checkpoint_keep", "loss_matrix", "loss_matrix_timeout", "pictures", "workers"),
-    *("ray_address", "tracker", "clients_per_node"),
+    *("num_rounds", "engine", "device", "data_dir"),
+    *("min_clients", "quorum", "round_timeout", "grace", "round_tries"),
+    *WITHOUT_EFFECT,
 )
 """Keys that may change in the middle of a run: they say where, how long and how carefully, not what is computed."""
 
@@ -99,12 +98,12 @@ def refuse_changed_code(key: str, folder: Path, config: Config) -> None:
 def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) -> None:
     """Raise ConfigError where a folder's interrupted run could go on, or does: a new run would lose its rounds."""
     saved = Checkpoints(folder).newest()
-    if saved is None or (folder / FINISHED).is_file():
+    if saved is None or ((folder / FINISHED).is_file() and not _was_stopped(folder)):
         return
     try:
         FolderLock(folder).release()
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from None
     command = resume_command(folder, bool(imported_functions(config)), by_flower)
     raise ConfigError(
         f"{folder}: holds an interrupted run, saved after round {saved}. Go on with: {command}\n"
@@ -116,10 +115,10 @@ def refuse_interrupted(folder: Path, config: Config, by_flower: bool = False) ->
 def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     """Return the summary of a run that has nothing left to do; None where it can go on.
 
-    It can where more rounds are asked for than it was made with; ConfigError where fewer are.
+    It can where it was stopped, or more rounds are asked for than it was made with; ConfigError where fewer are.
     """
     # The page is the last thing that a run writes.
-    if not (folder / FINISHED).is_file():
+    if not (folder / FINISHED).is_file() or _was_stopped(folder):
         return None
     asked, done = config.num_rounds, saved_config(folder, trust=True).num_rounds
     if asked < done:
@@ -134,6 +133,13 @@ def finished_summary(folder: Path, config: Config) -> RunSummary | None:
     except (OSError, ValueError, TypeError) as error:
         log.warning("%s is missing or damaged (%s): the run's end is done again", folder / "summary.json", error)
         return None
+
+
+def _was_stopped(folder: Path) -> bool:
+    try:
+        return read_summary(folder).stopped
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def read_accept(given: Given | None, problems: list[str]) -> bool:
@@ -220,5 +226,5 @@ def read_parent(folder: Path) -> Parent | None:
         if type(parent.rounds) is not int or parent.rounds < 1:
             raise ValueError(f"rounds={parent.rounds!r} is no number of rounds")
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from error
+        raise ConfigError(f"{path} cannot be read ({error}); extend the earlier run again.") from None
     return parent

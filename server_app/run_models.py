@@ -128,7 +128,7 @@ def load_run(folder: Path, trust: bool = False) -> RunModels:
         probes = config.strategy.settings.extra_models
         frozen = unpack_frozen(clusters, metadata, len(states), outputs, probes)
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{folder / CLUSTERS}: does not fit the run ({error}).") from error
+        raise ConfigError(f"{folder / CLUSTERS}: does not fit the run ({error}).") from None
     own = _own_models(folder / OWN, states) if (folder / OWN).is_file() else {}
     # Nodes with data of their own build the same models without any data of the server's.
     agreed = {"data": "own", "data_options": {}, "partition": "own"}
@@ -156,7 +156,7 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 - no mapping
     # A header from anywhere: what a damaged one raises is not all safetensors' own.
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); run must name the folder of a finished run.") from error
+        raise ConfigError(f"{path} cannot be read ({error}); run must name the folder of a finished run.") from None
 
 
 def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
@@ -172,7 +172,7 @@ def _own_models(path: Path, states: Sequence[Arrays]) -> dict[str, Arrays]:
         if any(own[name].shape != states[0][name].shape for own in found for name in own):
             raise ValueError("arrays of other shapes")
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"{path}: does not fit the run ({error}).") from error
+        raise ConfigError(f"{path}: does not fit the run ({error}).") from None
     return dict(zip(keys, found, strict=True))
 
 

@@ -31,14 +31,17 @@ _FILES = (
 
 
 def make_trackers(config: Config, objects: Sequence[Tracker] = ()) -> dict[str, Tracker]:
-    """Return the trackers of a run by name: those of the key `tracker`, and the given objects.
+    """Return the trackers of a run by name: those of the keys `tracker` and `prometheus`, and the given objects.
 
     Raises
     ------
     ConfigError
-        If an extra is not installed, or what an import path leads to, or an object, is no tracker.
+        If an extra is not installed, what an import path leads to, or an object, is no tracker, or figures cannot
+        be served where they are asked for.
     """
     found = {name: _make(name) for name in tracker_names(config.tracker)}
+    if config.prometheus is not None:
+        found["prometheus"] = _served(config.prometheus)
     for number, one in enumerate(objects, 1):
         name = type(one).__name__
         found[name if name not in found else f"{name} {number}"] = _checked(name, one)
@@ -59,6 +62,14 @@ def _make(name: str) -> Tracker:
             f"the class."
         ) from error
     return _checked(name, made)
+
+
+def _served(address: int | str) -> Tracker:
+    require("metrics", f"prometheus={address}")
+    # An extra.
+    from florets.server_app.prometheus import PrometheusTracker
+
+    return PrometheusTracker(address)
 
 
 def _checked(name: str, made: Tracker) -> Tracker:

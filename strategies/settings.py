@@ -55,7 +55,8 @@ class RunKeys:
     wire: Wire = setting(
         "float32",
         "precision of models in transit, sent whole to clients and returned as changes: float16 halves and int8 (one "
-        "scale per array, changes rounded at random without bias) quarters the bytes. The server keeps float32",
+        "scale per array, changes rounded at random without bias) quarters the bytes; an array with a value beyond "
+        "their range stays float32, and so do the server's models",
     )
     robust: Robust = setting(
         "none",

@@ -12,7 +12,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.own_nodes import own_nodes
 from florets.reports.console import counted
-from florets.reports.folder import write_whole
+from florets.reports.folder import private, write_whole
 from florets.reports.pages import Cell, Paged, render
 from florets.server_app.data_agreement import CHECK, DESCRIPTION, agreement, declaration_of, describe_here, lines
 from florets.server_app.data_findings import Finding, find, same_data
@@ -156,6 +156,10 @@ class Check(Paged):
 
     def save(self, title: str) -> None:
         """Write the page and the files."""
+        with private():
+            self._write(title)
+
+    def _write(self, title: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         described = {key: json.loads(site.to_json()) for key, site in self._sites.items()}
         write_whole(self.folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")

@@ -52,7 +52,7 @@ def plain(config: Config) -> dict[str, Any]:
 
 
 def finished_run(folder: Path, wanted: Mapping[str, Any], code: Hashes) -> RunSummary | None:
-    """Return the summary of a finished run, None where it is damaged, of other settings or of other code.
+    """Return the summary of a finished run, None where it was stopped, is damaged, or of other settings or code.
 
     `wanted` is the configuration that is asked for (`plain`), `code` its author's code as it is now (`code_on_disk`).
     """
@@ -61,7 +61,8 @@ def finished_run(folder: Path, wanted: Mapping[str, Any], code: Hashes) -> RunSu
     if changed_files(recorded_code(folder), code):
         return None
     try:
-        return read_summary(folder) if same_settings(_saved(folder), wanted) else None
+        summary = read_summary(folder)
+        return summary if same_settings(_saved(folder), wanted) and not summary.stopped else None
     except (OSError, ValueError, TypeError):
         return None
 

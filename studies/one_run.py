@@ -16,7 +16,7 @@ from florets.reports.summary import RunSummary, ari_words, stability_words, unpl
 from florets.server_app.progress import truth_words, with_clients
 from florets.task.raised_in import raised_in
 
-_OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.")
+_OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
 
 _NAMING_DATA = ("experiment", "task", "task.data", *SHORT)
 

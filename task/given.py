@@ -14,13 +14,14 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from florets.task.temporary import held_folder
 
 FOLDER = "given"
 """Folder of the files, within a run's folder."""
@@ -98,14 +99,18 @@ def for_children(paths: Iterable[str]) -> Iterator[None]:
     if not files:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="florets-given-") as folder:
+    with held_folder("given") as folder:
         for name, data in files.items():
-            (Path(folder) / f"{name}{SUFFIX}").write_bytes(data)
-        os.environ[_VARIABLE] = folder
+            (folder / f"{name}{SUFFIX}").write_bytes(data)
+        before = os.environ.get(_VARIABLE)
+        # This process may have been started so itself, and needs the folder that it was given again.
+        os.environ[_VARIABLE] = str(folder) if before is None else os.pathsep.join((str(folder), before))
         try:
             yield
         finally:
             del os.environ[_VARIABLE]
+            if before is not None:
+                os.environ[_VARIABLE] = before
 
 
 def modules_of(path: str) -> list[str]:
@@ -149,7 +154,7 @@ def _loaded(name: str) -> Any:
 def _find(name: str) -> bytes | None:
     if name in _held or not _NAME.fullmatch(name):
         return _held.get(name)
-    folders = [*_folders, *(Path(folder) for folder in [os.environ.get(_VARIABLE, "")] if folder)]
+    folders = [*_folders, *(Path(folder) for folder in os.environ.get(_VARIABLE, "").split(os.pathsep) if folder)]
     for folder in folders:
         if (file := folder / f"{name}{SUFFIX}").is_file():
             return file.read_bytes()

@@ -9,8 +9,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flwr.common.config import parse_config_args
-
 from florets.commands import assign, predict, watch
 from florets.commands.given_keys import read_keys
 from florets.commands.main import read_arguments
@@ -22,6 +20,7 @@ from florets.papers.request import read_request
 from florets.server_app.resume import CHANGEABLE
 from florets.studies.sweep.keys import expand, read_sweep
 from florets.studies.tune import tune_overrides
+from tests.flower_tools import parse_config_args
 from tests.pages import ROOT
 
 _PROGRAMS = ("florets", "flwr", "make", "pip", "python", "python3")
@@ -82,6 +81,9 @@ def _florets(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] == "extend":
         keys = [text.partition("=")[0] for text in arguments[1:]]
         assert {"run", "data_dir"} <= set(keys) <= {"run", "data_dir", "to", "trust", "prepare", *CHANGEABLE}, keys
+        return
+    if arguments and arguments[0] == "app":
+        assert len(arguments) == 2, arguments
         return
     if arguments and arguments[0] == "tune":
         tune_overrides(*read_words(arguments[1:]))

@@ -75,11 +75,11 @@ class _Reader:
 
 
 def pages() -> list[Path]:
-    """Return the pages: README, docs, the results by paper, examples."""
+    """Return the pages: README and its neighbours, docs, the results by paper, examples."""
     examples = (ROOT / "examples").glob("*/README.md")
     return [
-        ROOT / "README.md",
-        *(p for folder in ("docs", "papers") for p in sorted((ROOT / folder).glob("*.md"))),
+        *sorted(ROOT.glob("*.md")),
+        *(p for folder in ("docs", "papers") for p in sorted((ROOT / folder).rglob("*.md"))),
         *sorted(examples),
     ]
 

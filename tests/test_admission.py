@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 
 from florets.commands import main
 from florets.engines.local_grid import LocalGrid
@@ -22,6 +21,7 @@ from florets.strategies.base.federation import (
 )
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
+from florets.task.wire.flower import NodeInfo
 from florets.task.wire.replies import Magnitude, key_problem
 from tests.fakes import FakeClients, models
 
@@ -83,6 +83,9 @@ def test_who_runs_other_code_is_named_once_and_in_full() -> None:
 def test_a_simulation_of_another_size_ends_the_run_at_once() -> None:
     with pytest.raises(WrongNodeCount, match="num_clients=3, but Flower started 4"):
         Federation(3, 1.0, min_clients=1).refresh(four(), ConfigRecord())
+    # One real node that says so ends nobody else's run.
+    real = {client: says(kinds.METRICS, "num-partitions", 7 if client == 1 else 0) for client in range(4)}
+    assert admitted(Federation(4, 1.0, "fake", min_clients=3), four(real)) == ["0", "2", "3"]
 
 
 def test_of_two_nodes_with_one_key_the_lower_node_id_keeps_the_place(caplog: pytest.LogCaptureFixture) -> None:

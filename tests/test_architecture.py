@@ -17,6 +17,8 @@ OURS = (
     *("api", "commands", "papers", "studies", "engines", "reports", "server_app", "client_app"),
     *("strategies", "task", "conf", "deploy"),
 )
+IN_BUNDLE = ("client_app", "server_app", "strategies", "task", "conf", "reports", "studies")
+"""What Flower sends to the nodes of a federation; pyproject.toml keeps the other folders out of it."""
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {
@@ -68,7 +70,14 @@ ALLOWED = {
         *("flwr", "numpy", "pandas", "torch", "matplotlib"),
     },
     "commands": {
-        *("florets.commands", "florets.api", "florets.papers", "florets.studies", "florets.engines"),
+        *(
+            "florets.commands",
+            "florets.api",
+            "florets.papers",
+            "florets.studies",
+            "florets.deploy",
+            "florets.engines",
+        ),
         *("florets.server_app", "florets.reports", "florets.strategies", "florets.task", "florets.conf", "numpy"),
     },
     "reports": {
@@ -82,7 +91,7 @@ ALLOWED = {
     },
     "deploy": {
         *("florets.deploy", "florets.conf", "florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.task", "numpy", "sklearn"),
+        *("florets.task", "florets.client_app.caps", "omegaconf", "numpy", "sklearn"),
     },
 }
 HEAVY = (
@@ -355,6 +364,18 @@ def test_no_module_imports_itself_through_others() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+def test_what_flower_sends_imports_nothing_that_it_does_not_send() -> None:
+    known = modules()
+    found, waiting = set[str](), ["florets.server_app.app", "florets.client_app.app"]
+    waiting += [name for name in known if is_under(name, ("florets.strategies", "florets.task"))]
+    while waiting:
+        name = waiting.pop()
+        if name in known and name not in found:
+            found.add(name)
+            waiting += [one for target in imports_of(known[name]) for one in (target, target.rpartition(".")[0])]
+    assert {name.split(".")[1] for name in found} == set(IN_BUNDLE)
 
 
 def test_our_modules_are_imported_under_the_packages_name() -> None:

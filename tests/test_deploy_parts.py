@@ -1,11 +1,9 @@
-"""Parts of the demonstration that need no process: certificates, keys, following a run, what it cost."""
+"""Parts of the demonstration that need no process of Flower's: following a run, what it cost, ending processes."""
 
 import contextlib
 import json
 import os
 import signal
-import ssl
-import stat
 import subprocess
 import sys
 import time
@@ -16,53 +14,26 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from florets.deploy import demo
-from florets.deploy.credentials import make_certificates, make_node_key
 from florets.deploy.federation import DeploymentError, Federation
 from florets.engines import flower_processes
 from florets.reports.summary import read_lines
 
-
-def test_the_servers_certificate_is_signed_by_the_authority_for_its_hosts(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["127.0.0.1", "localhost"])
-    root, server = (
-        x509.load_pem_x509_certificate((tmp_path / name).read_bytes()) for name in ("ca.crt", "server.pem")
-    )
-    server.verify_directly_issued_by(root)
-    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
-    assert [str(host) for host in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
-    # The key belongs to the certificate, or this raises.
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
-    assert not list(tmp_path.glob("ca.key"))
-
-
-def test_a_nodes_key_has_the_form_that_flower_reads_and_is_its_owners_alone(tmp_path: Path) -> None:
-    make_node_key(tmp_path / "node")
-    private = load_ssh_private_key((tmp_path / "node").read_bytes(), None)
-    public = load_ssh_public_key((tmp_path / "node.pub").read_bytes())
-    assert isinstance(private, ec.EllipticCurvePrivateKey)
-    assert private.public_key() == public
-    assert stat.S_IMODE((tmp_path / "node").stat().st_mode) == 0o600
-
-
-def test_a_key_is_never_written_over_another(tmp_path: Path) -> None:
-    make_node_key(tmp_path / "node")
-    before = (tmp_path / "node").read_bytes()
-    with pytest.raises(FileExistsError):
-        make_node_key(tmp_path / "node")
-    assert (tmp_path / "node").read_bytes() == before
-
-
 LINES = [
-    {"round": 1, "phase": "clustering", "ari": 0.0, "accuracy": None, "evaluated": 0, "seconds": {"total": 4.0}},
+    {
+        "round": 1,
+        "phase": "clustering",
+        "participants": 4,
+        "ari": 0.0,
+        "accuracy": None,
+        "evaluated": 0,
+        "seconds": {"total": 4.0},
+    },
     {
         "round": 2,
         "phase": "clustering",
+        "participants": 4,
         "ari": 1.0,
         "accuracy": 0.5,
         "evaluated": 4,
@@ -88,8 +59,8 @@ def test_a_run_is_told_to_its_last_round_and_costed(tmp_path: Path, capsys: Any)
     assert demo.follow(fake("finished:completed"), "1", tmp_path) == folder
     demo.print_costs(read_lines(folder))
     said = capsys.readouterr().out
-    assert "Round 1 (clustering): ARI 0.00\n" in said
-    assert "Round 2 (clustering): ARI 1.00, accuracy 50.0 %\n" in said
+    assert "Round 1 (clustering): 4 nodes, ARI 0.00\n" in said
+    assert "Round 2 (clustering): 4 nodes, ARI 1.00, accuracy 50.0 %\n" in said
     assert [line.split() for line in said.splitlines() if line.strip()][-2:] == [
         ["2", "clustering", "3", "9.0", "3.0"],
         ["all", "4", "13.0", "3.2"],

@@ -22,7 +22,7 @@ from florets.task.data.tables.preprocessing import Preprocessing
 from tests.test_flower_run import copy_of_the_app
 
 ROOT = Path(__file__).parents[1]
-TRUE_CLUSTER = "true-cluster"
+DATA_DIR, TRUE_CLUSTER = "data-dir", "true-cluster"
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,10 @@ def test_the_demonstration_ends_with_all_clusters_found(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[-1] == "ari=1.0"
     assert sum("Refused, as it should be" in line for line in lines) == 3
-    assert any("Discovery: 2 groups of 2, 2 clients (p = 0.0025;" in line for line in lines)
+    assert any("Discovery: 2 groups of 3, 3 clients" in line for line in lines)
+    # Stopped during a round and started again, a node takes part in the last one.
+    (last,) = [line for line in lines if "Round 4 " in line]
+    assert "6 nodes" in last
 
 
 def rounds(results: Path) -> list[dict[str, Any]]:
@@ -43,7 +46,7 @@ def rounds(results: Path) -> list[dict[str, Any]]:
 
 def leaks(root: Path, written: list[Path]) -> list[str]:
     """Return the files below `written` that hold a line of a private key below root."""
-    private = [path for path in (root / "keys").iterdir() if path.suffix == ""] + [*root.glob("*.key")]
+    private = [*(root / "kits").rglob("*.key")]
     secrets = {line for path in private for line in path.read_bytes().splitlines() if not line.startswith(b"-----")}
     assert len(secrets) > len(private)
     files = [path for folder in written for path in folder.rglob("*") if path.is_file()]
@@ -60,9 +63,8 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float, pause: fl
 
 def start_nodes(federation: Federation, data: Path) -> None:
     """Make the demonstration's four folders, and start a node beside each."""
-    for name, cluster in write_folders(data).items():
-        federation.register(name, data / name, cluster)
-        federation.start(name)
+    clusters = write_folders(data)
+    federation.add({name: {DATA_DIR: str(data / name), TRUE_CLUSTER: own} for name, own in clusters.items()})
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +188,7 @@ def test_a_node_killed_in_a_round_takes_part_again_within_two_rounds(tmp_path: P
         back_in = len(rounds(results)) + 1
         # Each look starts a Python process: seldom.
         wait_for("the end", lambda: federation.status(run_id)[0].startswith("finished"), 900, pause=10)
-        assert federation.status(run_id)[0] == "finished:completed", federation.log("superlink")[-3000:]
+        assert federation.status(run_id)[0] == "finished:completed", federation.log("server")[-3000:]
     lines = rounds(results)
     lost = lines[killed_in - 1]["replies"]
     assert lost["error"] + lost["missing"] >= 1
@@ -290,9 +292,7 @@ def test_raw_tables_of_real_nodes_need_no_script(tmp_path: Path) -> None:
         'rename = {serum_chol = "cholesterol"}\nscale = {cholesterol = 38.67}\n'
     )
     with Federation(tmp_path / "federation") as federation:
-        for name in ("north", "south"):
-            federation.register(name, tmp_path / name, 0)
-            federation.start(name)
+        federation.add({name: {DATA_DIR: str(tmp_path / name)} for name in ("north", "south")})
         settings = "target=ill strategy=fedavg min_clients=2 num_rounds=2 start_timeout=120"
         results = tmp_path / "results"
         run_id = federation.run(ROOT, {"experiment": "own_data", "overrides": settings, "results-dir": str(results)})

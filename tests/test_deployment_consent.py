@@ -44,8 +44,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
                 (root / place).mkdir(parents=True)
                 for image in range(4):
                     Image.new("RGB", (2, 2), (image, number, 7)).save(root / place / f"{image}.png")
-            started.register(name, root / name, 0)
-            started.start(name)
+        started.add({name: {"data-dir": str(root / name)} for name in NODES})
         yield started
 
 
@@ -73,9 +72,9 @@ def test_a_node_refuses_what_its_owner_has_not_agreed_to(
     )
     deadline, status, details = time.monotonic() + 900, "", ""
     while not status.startswith("finished"):
-        assert time.monotonic() < deadline, federation.log("superlink")[-3000:]
+        assert time.monotonic() < deadline, federation.log("server")[-3000:]
         time.sleep(5)
         status, details = federation.status(run_id)
     assert status == "finished:failed"
-    assert reason in details + federation.log("superlink")
+    assert reason in details + federation.log("server")
     assert {name: sorted(federation.nodes[name].data.rglob("*")) for name in NODES} == before

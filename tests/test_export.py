@@ -67,7 +67,7 @@ def records(seed: int) -> str:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a run on tables whose two clients have a model of their own beside the common one."""
     root = tmp_path_factory.mktemp("tables")
-    for seed, name in enumerate(("east", "north|<b>")):
+    for seed, name in enumerate(("model_0", "north|<b>")):
         (root / "data" / name).mkdir(parents=True)
         (root / "data" / name / "data.csv").write_text(records(seed))
     given = [
@@ -100,7 +100,7 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
         {"patient": "=n3", "age": "NA"},
     ]
     (tmp_path / "site.json").write_text(json.dumps(site))
-    calls = [("north|<b>", "new.csv"), ("north|<b>", "site.json"), ("model_0", "new.csv")]
+    calls = [("north|<b>", "new.csv"), ("north|<b>", "site.json"), ("model_0.pt2", "new.csv")]
     targets = [tmp_path / f"{number}.out" for number in range(3)]
     elsewhere(exported, *((which, tmp_path / data, to) for (which, data), to in zip(calls, targets, strict=True)))
     loaded = load_run(run)
@@ -119,8 +119,8 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
 
 def test_an_export_is_whole_and_names_its_sites(run: Path, exported: Path) -> None:
     about = json.loads((exported / "export.json").read_text())
-    assert about["models"] == ["model_0", "model_1", "client_east", "client_north-b-"]
-    assert about["sites"] == {"east": {"client_east": 1.0}, "north|<b>": {"client_north-b-": 1.0}}
+    assert about["models"] == ["model_0", "model_1", "client_model_0", "client_north-b-"]
+    assert about["sites"] == {"model_0": {"client_model_0": 1.0}, "north|<b>": {"client_north-b-": 1.0}}
     assert (exported / "preprocessing.json").read_text() == (run / "preprocessing.json").read_text()
     names = {path.name for path in exported.iterdir() if path.is_file()}
     weights = {f"{name}{ending}" for name in about["models"] for ending in (".pt2", ".safetensors")}
@@ -297,7 +297,7 @@ def test_onnx_runtime_predicts_raw_records_as_the_run_does(run: Path, tmp_path: 
     loaded = load_run(run)
     assert loaded.preprocessing is not None
     table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
-    for name, state in (("model_0", loaded.models[0]), ("client_east", loaded.own["east"])):
+    for name, state in (("model_0", loaded.models[0]), ("client_model_0", loaded.own["model_0"])):
         session = onnxruntime.InferenceSession(models / f"{name}.onnx")
         (logits,) = session.run(["outputs"], {"x": x.numpy()})
         expected = predict(loaded.task, state, table.prepared.x).probabilities

@@ -46,12 +46,23 @@ def titles(figure: Any) -> list[str]:
         ([line(r, truth={}) for r in range(1, 5)], 1),
         ([line(r, evaluations={} if r % 5 else evaluations()) for r in range(1, 41)], 2),
         ([line(r, evaluations=evaluations(dict.fromkeys(TRUTH), 10.0**-r)) for r in range(1, 6)], 2),
+        ([line(1, truth={}, evaluations=evaluations(dict.fromkeys(TRUTH), 1e7))], 1),
         ([line(r, participants=("00", "03")) for r in range(1, 4)], 2),
         ([line(1, phase=FIRST_PHASE, assignment={"00": 0, "02": 1}), line(2, phase="refine")], 2),
         # What was measured once has no panel next to curves.
         ([line(r, evaluations=evaluations() if r == 3 else {}) for r in (1, 2, 3)], 1),
     ],
-    ids=["one round", "stable", "no truth", "now and then", "decades", "participants", "phases", "tested once"],
+    ids=[
+        "one round",
+        "stable",
+        "no truth",
+        "now and then",
+        "decades",
+        "large",
+        "participants",
+        "phases",
+        "tested once",
+    ],
 )
 def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[RoundLine], panels: int) -> None:
     with warnings.catch_warnings():

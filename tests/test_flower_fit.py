@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, message_size_mod
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.config import get_project_config
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -22,7 +20,6 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
 )
-from flwr.supercore.object_ref import load_app, validate
 
 import florets
 from florets.client_app.app import FloretsApp
@@ -40,9 +37,10 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
+from tests.flower_tools import build_fab_from_disk, get_project_config, load_app, publish_check, validate
 from tests.own_strategy import EvenOdd
 from tests.pages import blocks
-from tests.test_architecture import OURS
+from tests.test_architecture import IN_BUNDLE
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,24 +65,21 @@ def test_a_strategy_is_prepared_with_its_own_checks_and_its_number_of_models() -
 
 # Flower's own build step uses a name that its path library is about to drop.
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
-@pytest.mark.slow
-def test_the_fab_holds_the_apps_and_their_settings_and_no_results_or_tests() -> None:
+def test_flower_hub_takes_the_app_and_its_bundle_holds_the_apps_alone() -> None:
+    files, noted = publish_check(ROOT)
+    assert noted == {"fab_format_version": 1, "flwr_version_min": "1.41", "flwr_version_target": "1.42.0"}
+    assert len(files) < 900  # of 1,000
     fab = build_fab_from_disk(ROOT)
     names = set(zipfile.ZipFile(io.BytesIO(fab)).namelist())
-    folders = ("florets", *OURS)
-    expected = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".info/CONTENT"}
-    for folder in folders:
-        found = [path for end in ("py", "yaml") for path in (ROOT / folder).rglob(f"*.{end}")]
-        expected |= {path.relative_to(ROOT).as_posix() for path in found}
-    # What a pattern for results folders would swallow.
-    assert {"server_app/recorder.py", "server_app/checkpoint.py", "server_app/build.py"} <= expected
-    assert expected <= names
-    # An exclusion of ours would have to fit every app folder: Flower refuses one that matches no file.
-    others = {name for name in names - expected if "/" in name}
-    assert {name.split("/")[0] for name in others} <= {"docs", "papers", "tests", "benchmarks", "examples"}
-    assert not [name for name in names if name.startswith("tests/test_")]
-    # Sources and pages are small; one results folder or data set would be more than the rest.
-    assert len(fab) < 6 * 2**20
+    folders = {"florets", *IN_BUNDLE}
+    assert {name.split("/")[0] for name in names} == {*folders, "pyproject.toml", "README.md", "LICENSE", ".info"}
+    assert {name for name in names if name.endswith((".py", ".yaml"))} == {
+        path.relative_to(ROOT).as_posix()
+        for folder in folders
+        for end in ("py", "yaml")
+        for path in (ROOT / folder).rglob(f"*.{end}")
+    }
+    assert len(fab) < 3 * 2**20
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")

@@ -117,6 +117,20 @@ def test_a_run_that_cannot_work_ends_soon_and_says_why(
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 
+def test_a_run_on_a_superlink_that_somebody_else_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [*SMALL.split(), "num_rounds=2", "batch_clients=off"]
+    with SuperLink() as superlink:
+        monkeypatch.setenv("FLWR_HOME", superlink.environment["FLWR_HOME"])
+        done = florets("engine=flwr", f"superlink={NAME}", *here, f"results_dir={tmp_path / 'flwr'}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        unknown = florets("engine=flwr", "superlink=unknown", *here, f"results_dir={tmp_path / 'none'}")
+    assert unknown.returncode == 1
+    assert "Flower rejected the run" in unknown.stderr
+    assert florets(*here, f"results_dir={tmp_path / 'local'}").returncode == 0
+    (theirs,), (ours,) = ((tmp_path / name).rglob("models.safetensors") for name in ("flwr", "local"))
+    assert theirs.read_bytes() == ours.read_bytes()
+
+
 def test_interrupting_a_run_leaves_no_process_behind(tmp_path: Path) -> None:
     command = [str(FLORETS), "engine=flwr", "num_rounds=2000", f"results_dir={tmp_path}"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

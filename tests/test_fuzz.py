@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
-from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 
 from florets.task.wire import MalformedMessage, kinds, payload_bytes
+from tests.flower_tools import RecordDictProto, recorddict_from_proto, recorddict_to_proto
 from tests.replies import MODEL, READERS
 
 MOST_MEMORY = 1 << 30

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -207,3 +208,12 @@ def test_no_real_node_takes_an_object(allowed: str) -> None:
     with pytest.raises(ValueError, match="put it into a module that the nodes have"):
         Consent.of({"allow": allowed}).require("task.model", path)
     EVERYTHING.require("task.model", path)
+
+
+def test_a_process_that_was_given_objects_can_give_others_to_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = given.hold(lambda: 1, "own")
+    monkeypatch.setenv("FLORETS_GIVEN", "/outer")
+    with given.for_children([path]):
+        inner, outer = os.environ["FLORETS_GIVEN"].split(os.pathsep)
+        assert (len(list(Path(inner).iterdir())), outer) == (1, "/outer")
+    assert os.environ["FLORETS_GIVEN"] == "/outer"

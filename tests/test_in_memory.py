@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +98,16 @@ GAPS[3, 1], GAPS[5, 0] = np.nan, np.inf
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "nobody": ([], {}, "clients: none is given; give (x, y) of arrays"),
     "one client": ({"train": (X, Y)}, {}, "clients: these are the parts of one client; give a list"),
-    "stream": ([Endless()], {}, "clients: 0: is a torch IterableDataset; give a map-style Dataset"),
-    "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "clients: 0: has the parts 'train', 'dev'; give"),
-    "lengths": ([OTHER, (X, Y[:9])], {}, "clients: 1: x has 20 samples and y 9; give one target for each sample"),
-    "gaps": ({"a": (GAPS, Y)}, {}, "clients: a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
+    "stream": ([Endless()], {}, "client 0 is a torch IterableDataset; give a map-style Dataset"),
+    "parts": ([{"train": (X, Y), "dev": (X, Y)}], {}, "client 0 has the parts 'train', 'dev'; give"),
+    "lengths": ([OTHER, (X, Y[:9])], {}, "client 1: x has 20 samples and y 9; give one target for each sample"),
+    "gaps": ({"a": (GAPS, Y)}, {}, "client a: 2 of the inputs are not finite numbers, the first in sample 3; fill"),
     "one-hot": (
         [(X[:3], np.eye(3))],
         {},
         "y has shape (3, 3); give one target a sample: of one column per class y.ar",
     ),
-    "objects": ([(np.array([["m", 1]], object), [0])], {}, "clients: 0: x holds Python objects"),
+    "objects": ([(np.array([["m", 1]], object), [0])], {}, "client 0: x holds Python objects"),
     "flat": (
         [(X[:, 0], Y)],
         {},
@@ -121,16 +122,16 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one fraction": (
         [(X, Y), (X, np.where(np.arange(20) == 7, 1.5, Y)), (X, Y)],
         {},
-        "clients: 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
+        "client 1: 1 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
     ),
     "one fraction in a table": (
         [pd.DataFrame({"a": X[:, 0], "ill": y}) for y in (Y, Y, Y + 0.5 * (np.arange(20) > 17))],
         {"target": "ill"},
-        "clients: 2: 2 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
+        "client 2: 2 of its 20 targets have fractions, and the other clients' targets are 2 integers; correct them",
     ),
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
-    "no column": ([FRAME], {"target": "il"}, "clients: 0: has no column 'il', the target; its columns are age, sex"),
-    "unnamed": ([FRAME], {}, "clients: 0: is a data frame; name the column of its targets, target=<column>."),
+    "no column": ([FRAME], {"target": "il"}, "client 0 has no column 'il', the target; its columns are age, sex"),
+    "unnamed": ([FRAME], {}, "client 0 is a data frame; name the column of its targets, target=<column>."),
     "whose": (
         FRAME,
         {"target": "ill"},
@@ -416,6 +417,8 @@ def test_what_is_given_in_a_wrong_place_is_refused_in_a_short_text(call: Any, te
     with pytest.raises(ConfigError, match=re.escape(text)) as caught:
         call()
     assert len(str(caught.value)) < 1000
+    # No traceback of an error that it restates comes before its own.
+    assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
 @pytest.mark.parametrize("change", ["client", "file", "more", "manifest"])
@@ -468,7 +471,7 @@ def test_a_torch_data_set_is_predicted_and_assigned_and_a_run_goes_on_with_data_
     extended = florets.extend(run, clients=[*CLIENTS, CLIENTS[0]], num_rounds=1)
     assert (len(extended.clients), extended.summary.rounds) == (5, 3)
     assert extended.config["task"]["data_options"] == run.config["task"]["data_options"]
-    with pytest.raises(ConfigError, match="clients: 0: its targets are not integers, but those of the run are"):
+    with pytest.raises(ConfigError, match="client 0: its targets are not integers, but those of the run are"):
         florets.extend(run, clients=[(x, np.where(y, "a", "b")) for x, y in CLIENTS])
     with pytest.raises(ConfigError, match=r"no_dir/x: there is no folder no_dir; make it"):
         run.embedding().plot().save("no_dir/x")

@@ -1,14 +1,18 @@
 """`florets new`: skeletons that run as they are."""
 
+import io
 import os
 import shlex
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from florets.commands.main import main
+from florets.conf.extras import version
+from tests.flower_tools import build_fab_from_disk, get_project_config, validate
 
 ROOT = Path(__file__).parents[1]
 KINDS = {
@@ -61,6 +65,18 @@ def test_what_cannot_be_written_is_refused(
     assert main(["new", *arguments]) == 2
     assert rule in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+def test_an_app_is_one_that_flower_takes_and_holds_no_code_but_two_names(tmp_path: Path) -> None:
+    assert main(["app", "on/my-app"]) == 0
+    folder = tmp_path / "on" / "my-app"
+    names = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(folder))).namelist()
+    assert names == ["pyproject.toml", "README.md", "my_app.py", ".info/CONTENT"]
+    described = get_project_config(folder)
+    assert described["project"]["dependencies"] == [f"florets=={version()}"]
+    components = described["tool"]["flwr"]["app"]["components"]
+    assert all(validate(reference, project_dir=folder) == (True, None) for reference in components.values())
 
 
 @pytest.mark.slow

@@ -116,13 +116,14 @@ def test_a_sweep(environment: Environment, launcher: list[str]) -> None:
 
 
 def test_flowers_simulation_gives_the_same_models(environment: Environment) -> None:
-    """By the command, and by `flwr run` of the example's folder, which is an app: both run the installed package."""
+    """By the command, and by `flwr run` of the app that `florets app` writes: both run the installed package."""
     here = environment.run(*SMALL, "strategy=mean_groups", "batch_clients=off")
     flower = environment.run(*SMALL, "strategy=mean_groups", "engine=flwr")
     assert (flower / "models.safetensors").read_bytes() == (here / "models.safetensors").read_bytes()
     results = environment.work / "by-flwr-run"
-    settings = f"results-dir='{results}' overrides='{' '.join(SMALL)}'"
-    said = environment("python", "-c", FLWR_RUN, str(EXAMPLE), "8", settings)
+    environment("florets", "app", "my-app")
+    settings = f"results-dir='{results}' overrides='strategy=mean_groups {' '.join(SMALL)}'"
+    said = environment("python", "-c", FLWR_RUN, str(environment.work / "my-app"), "8", settings)
     assert "finished:completed" in said, said
     (models,) = results.rglob("models.safetensors")
     assert models.parent.relative_to(results).parts[:2] == ("quickstart", "mean_groups")

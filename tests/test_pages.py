@@ -1,4 +1,4 @@
-"""Every code block of README.md, docs/*.md and examples/*/README.md is run by a test, or is marked as output.
+"""Every code block of README.md, docs and examples/*/README.md is run by a test, or is marked as output.
 
 The convention: the words after a block's fence say what is done with it, and a new page needs nothing else. On the
 site only the first word shows, as the language.

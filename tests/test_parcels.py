@@ -1,5 +1,6 @@
 """Nodes that host several clients: equal bits, faults of one client alone, and what no reply can do."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -140,13 +141,38 @@ def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
 
 def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> None:
     class Silent(LocalGrid):
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            return [reply for reply in super().pull_messages(message_ids) if reply.metadata.src_node_id != 3]
+        late = 3
 
-    grid = ParcelGrid(Silent(app, 2), Hosting(3, 6), seconds=0.2)
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            asked = {one: self._waiting[one].metadata.dst_node_id for one in message_ids if one in self._waiting}
+            return super().pull_messages([one for one, node in asked.items() if node != self.late])
+
+    silent = Silent(app, 2)
+    grid = ParcelGrid(silent, Hosting(3, 6), seconds=0.2)
     assert grid.get_node_ids() == []
     time.sleep(0.25)
-    assert len(grid.get_node_ids()) == 3
+    *_, late = shown = grid.get_node_ids()
+    assert len(shown) == 4
+    [reply] = grid.send_and_receive([Message(content(0), late, kinds.HELLO)], timeout=5)
+    assert reply.error.reason == "it has not said in time which clients it hosts"
+    silent.late = 0
+    assert len(grid.get_node_ids()) == 6
+
+
+def test_a_node_that_says_another_number_of_nodes_than_the_others_is_left_out_alone() -> None:
+    class Lying(LocalGrid):
+        says: Hosted
+
+        def _deliver(self, message: Message) -> Message:
+            if message.metadata.message_type == kinds.HOSTED and message.metadata.dst_node_id == 3:
+                return reply_message(pack_clients(self.says), message)
+            return super()._deliver(message)
+
+    config = compose(["num_clients=9", "k=1", "strategy=fedavg", "num_rounds=1", "quorum=0.5", "min_clients=4"])
+    for Lying.says in (Hosted(["3", "4", "5"], 1), Hosted(["3", "4", "5"], 9)):
+        strategy, _ = run_on(ParcelGrid(Lying(app, 3), Hosting(3, 9)), config, build_task(config))
+        assert list(strategy.assignment) == ["0", "1", "2", "6", "7", "8"]
+        assert strategy.federation.left_out == ["node 3"]
 
 
 def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> None:
@@ -190,7 +216,10 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
     own = found["ward-b"].node_config
     assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
     # Without the key, or in a run that knows of no hosts, the node is one client.
-    assert list(clients_of(context, Hosting(1))) == ["north"]
+    assert list(clients_of(context, Hosting(1))) == [kinds.NO_KEY]
+    for value, rule in ((True, "no data-dir"), ("yes", "must be true or false")):
+        with pytest.raises(ValueError, match=f"clients-in-folders.*{rule}"):
+            clients_of(Context(1, 2, {"clients-in-folders": value}, RecordDict(), {}), Hosting(5))
     with pytest.raises(ValueError, match="clients on this node=1000000000: this node does at most 100,000"):
         clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), Hosting(10**9, 10**9))
     (tmp_path / "ward-c").symlink_to("/")
@@ -204,7 +233,7 @@ def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path)
 
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
-    context = Context(1, 2, {"data-dir": str(tmp_path), "clients-in-folders": True}, RecordDict(), {})
+    context = Context(1, 2, {"data-dir": str(tmp_path), "clients-in-folders": "true"}, RecordDict(), {})
     items = [Item(kinds.TRAIN, name, content(0)) for name in ("c", "gone")]
     parcel = Message(pack(items, Hosting(5)), 2, kinds.PARCEL)
     here, gone = read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
@@ -214,7 +243,7 @@ def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path)
 
 def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path) -> None:
     draw, nodes = np.random.default_rng(0), []
-    for hospital, wards in (("north", ("a", "b")), ("south", ("a",))):
+    for hospital, wards in (("north", ("a", "b")), ("south", ("a",)), ("west", ("a", "b", "c"))):
         for ward in wards:
             (tmp_path / hospital / ward).mkdir(parents=True)
             x, y = draw.integers(0, 256, (30, 1, 8, 8), dtype=np.uint8), np.arange(30) % 10
@@ -223,10 +252,27 @@ def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path)
     config = compose(
         ["experiment=own_digits", f"data_dir={tmp_path}", "num_rounds=2", "min_clients=3", "quiet=true", "k=1"]
     )
-    grid = ParcelGrid(LocalGrid(app, 2, nodes), Hosting(2))
+    grid = ParcelGrid(LocalGrid(app, 3, nodes), Hosting(2))
     run_experiment(grid, config, tmp_path / "run")
     rows = (tmp_path / "run" / "clients.csv").read_text().splitlines()[1:]
-    assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south"]
+    assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south/a"]
+    # More wards than a node may host.
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["left_out"] == ["west"]
+
+
+def test_a_folder_that_comes_while_a_node_runs_becomes_a_client_and_no_key_changes(tmp_path: Path) -> None:
+    grid = ParcelGrid(LocalGrid(app, 1, [{"data-dir": str(tmp_path), "clients-in-folders": True}]), Hosting(2))
+    named: list[dict[int, str]] = []
+    for come in ("b", "a", "c"):
+        (tmp_path / come).mkdir()
+        while not (nodes := grid.get_node_ids()):
+            pass
+        list(grid.send_and_receive([Message(content(0), nodes[0], kinds.HELLO)], timeout=5))
+        grid.get_node_ids()
+        named.append(dict(grid._clients[2]))
+    [(client, _)] = named[0].items()
+    # A third one is more than the node may host.
+    assert named == [{client: "b"}, {client + 1: "a", client: "b"}, {client + 1: "a", client: "b"}]
 
 
 def test_advice_is_asked_of_hosts_as_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,9 @@
 """The parts of `engine=ray` that need no Ray: what is refused, and how a pool groups clients and replaces workers."""
 
-import fcntl
 import functools
 import os
 import pickle
 import socket
-import subprocess
 import sys
 import types
 from collections import deque
@@ -351,27 +349,6 @@ def test_a_ray_of_its_own_listens_on_this_machine_alone_and_a_clusters_does_not_
     assert (cluster["address"], cluster[name]) == ("auto", None)
     assert "_temp_dir" not in cluster
     assert not Path(str(own["_temp_dir"])).exists()
-
-
-def test_folders_of_killed_runs_are_removed_and_no_others(tmp_path: Path) -> None:
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    dead, held, alive = (
-        tmp_path / f"florets-ray-{number}-x" for number in (done.pid, f"{done.pid}-held", os.getpid())
-    )
-    others = [tmp_path / name for name in ("ray", "ray-abc", "florets-ray-own-x", f"florets-rays-{done.pid}-x")]
-    for folder in (dead, held, alive, *others):
-        (folder / "session").mkdir(parents=True)
-    # As that of a run in another container.
-    lock = os.open(held, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    try:
-        ray_cluster._remove_left_over(tmp_path)
-    finally:
-        os.close(lock)
-    assert sorted(tmp_path.iterdir()) == sorted([held, alive, *others])
-    ray_cluster._remove_left_over(tmp_path)
-    assert not held.exists()
 
 
 def test_an_address_without_a_head_node_is_refused_before_ray_is_loaded(

@@ -168,7 +168,7 @@ def test_the_figures_of_each_algorithm_are_those_of_the_stored_runs() -> None:
     with (PAGE.with_suffix("") / "compare_digits_paper.csv").open(encoding="utf-8", newline="") as file:
         runs = [run for run in csv.DictReader(file) if run["row"] == "rotation"]
     found = re.findall(
-        r"\(\.\./strategies/(\w+)/strategy\.py\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",
+        r"\[`(\w+)`\]\([^)]*\.md[^)]*\).*\| ([\d.]+) ± ([\d.]+); ([\d.]+)(?: ± ([\d.]+))? \|",
         (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8"),
     )
     assert len(found) >= 27

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import yaml
-from flwr.common.config import parse_config_args
 from safetensors.numpy import load_file
 
 from florets.commands import main as command
@@ -43,6 +42,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State
 from florets.strategies.fedavg.strategy import FedAvg
 from tests.fakes import models
+from tests.flower_tools import parse_config_args
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two groups of three clients.

@@ -9,13 +9,13 @@ import pytest
 
 from florets.conf.extras import PROJECT
 from florets.deploy.demo_data import write_folders
-from florets.deploy.federation import CONNECTION, Federation
+from florets.deploy.federation import Federation
 from florets.engines import flower_processes
 
 pytestmark = pytest.mark.slow
 
 CLAIM_SECONDS = 30
-"""How long Flower 1.41 waits for the first sign of life of a ClientApp (docs/deployment.md, section 7)."""
+"""How long Flower 1.41 waits for the first sign of life of a ClientApp (docs/deployment.md, section 6)."""
 
 SLOW = """#!/bin/sh
 if [ -e "$FLWR_HOME/overloaded" ]; then sleep {seconds}; fi
@@ -46,20 +46,18 @@ def test_a_node_whose_start_outlasts_flowers_claim_is_named_and_ends_the_run(
     with Federation(tmp_path / "federation") as federation:
         clusters = write_folders(tmp_path / "data")
         ready, late = list(clusters)[:2]
-        for name in (ready, late):
-            federation.register(name, tmp_path / "data" / name, clusters[name])
-            federation.start(name)
+        federation.add({name: {"data-dir": str(tmp_path / "data" / name)} for name in (ready, late)})
         overrides = "strategy=fedavg min_clients=2 num_rounds=1 quorum=1.0 round_tries=1 round_timeout=100"
         settings = {"experiment": "own_digits", "overrides": overrides, "results-dir": str(tmp_path / "results")}
         run = federation.run(PROJECT, settings)
         deadline = time.monotonic() + 180
         while "Sent successfully" not in federation.log(late):
             wait(deadline - time.monotonic(), "introduction")
-        (federation.root / "homes" / late / "overloaded").touch()
+        (federation.kits / late / "state" / "flwr" / "overloaded").touch()
         deadline = time.monotonic() + 240
         while not (state := federation.status(run))[0].startswith("finished"):
             wait(deadline - time.monotonic(), "end")
-        told = federation.flwr("log", run, CONNECTION, "--show").stdout
+        told = federation.flwr("log", run, "--show").stdout
     assert state[0] == "finished:failed"
     assert f"1 did not answer in time, for example client {late}" in state[1]
     assert re.search(rf"waiting for 1 of 2 clients: {late} \(\d+ s so far, at most \d+ s more\)", told), told

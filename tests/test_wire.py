@@ -13,10 +13,10 @@ from florets.engines.local_grid import as_flowers_process
 from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
+from florets.task.wire.flower import entries, set_metadata
 from florets.task.wire.folds import RowForm
 from florets.task.wire.records import (
     config_record,
-    entries,
     filled,
     metric_record,
     new_message,
@@ -217,7 +217,7 @@ def hold_equal(ours: Message, theirs: Message) -> None:
 def sent_and_received(message: Message) -> Message:
     found = Message.inflate(message.deflate(), {message.content.object_id: message.content})
     # The id stays behind: whoever delivers the message gives it.
-    vars(found.metadata)["_message_id"] = message.metadata.message_id
+    set_metadata(found, message_id=message.metadata.message_id)
     return found
 
 
@@ -232,7 +232,7 @@ def test_a_new_message_is_the_one_that_flower_makes(kind: str) -> None:
 
 def test_a_reply_is_the_one_that_flower_makes() -> None:
     message = new_message(CONTENT, 7, kinds.TRAIN, 3600.0, "3")
-    vars(message.metadata)["_message_id"] = "12"
+    set_metadata(message, message_id="12")
     ours = reply_message(RecordDict(), message)
     hold_equal(ours, Message(RecordDict(), reply_to=message))
     assert (ours.metadata.reply_to_message_id, ours.metadata.src_node_id) == ("12", 7)

@@ -5,7 +5,7 @@ import math
 import torch
 from flwr.app import Context, RecordDict
 
-from florets.client_app.client import Client, device_of, partition_id
+from florets.client_app.client import Client, check_flags, device_of, partition_id
 from florets.client_app.handlers.custom import handler_of
 from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
@@ -19,8 +19,9 @@ def hello(client: Client) -> RecordDict:
     """Say who this client is and what it has; loads its data, so that a bad data folder shows before training.
 
     Raise ValueError if the strategy brings a handler, or the run an augmentation, that this node does not allow,
-    cannot find or cannot call.
+    cannot find or cannot call, or the node config is invalid.
     """
+    check_flags(client.context.node_config)
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
         handler_of(client, handler)

@@ -208,7 +208,7 @@ def main_part(state: RunState, clients: ClientHistory) -> str:
         folder=str(state.folder),
         names=state.names,
         status=state.status,
-        words=_words(state),
+        words=state.words,
         done=len(state.lines),
         total=state.total,
         reason=state.reason,
@@ -226,27 +226,6 @@ def main_part(state: RunState, clients: ClientHistory) -> str:
         rejected=_rejected(state.lines),
         time=time.strftime("%H:%M:%S"),
     )
-
-
-def _words(state: RunState) -> str:
-    rounds = f"round {len(state.lines)}" + (f" of {state.total}" if state.total else "")
-    if state.status == "waiting":
-        return "Waiting for a run in this folder."
-    if state.status == "starting":
-        return "The run has begun; no round is over yet."
-    if state.status == "finished":
-        return f"Finished after {counted(len(state.lines), 'round')}."
-    if state.status == "ended":
-        return f"Ended early, after {counted(len(state.lines), 'round')}."
-    if state.status == "silent":
-        return (
-            f"No news for {duration(state.age)}, after {rounds}: the run may be waiting for clients, or was killed."
-        )
-    if state.left is None:
-        return f"Running: {rounds}."
-    # Without a precision that an estimate does not have.
-    left = float(max(round(state.left), 1)) if state.left < 100 else float(round(state.left / 10) * 10)
-    return f"Running: {rounds}; about {duration(left)} left."
 
 
 def _tiles(state: RunState) -> list[Tile]:

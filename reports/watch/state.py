@@ -6,9 +6,10 @@ import io
 import json
 import math
 import os
+import re
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
+from florets.reports.console import counted, duration
 from florets.reports.folder import FINISHED, MARKER
 from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary, round_seconds
@@ -38,6 +40,34 @@ class Move(NamedTuple):
     now: int
 
 
+@dataclass
+class Contact:
+    """A client's part in the exchanges so far.
+
+    Attributes
+    ----------
+    asked, answered
+        Last round in which it was sent a message, and in which it sent a valid reply; 0: none.
+    failures
+        Rounds with a message since that reply.
+    outcome
+        What came of its last message: "ok", "error", "missing" or "invalid".
+    """
+
+    asked: int = 0
+    answered: int = 0
+    failures: int = 0
+    outcome: str = ""
+
+    def take(self, server_round: int, reply: str) -> None:
+        """Take in the round's reply."""
+        self.asked, self.outcome = server_round, reply
+        if reply == "ok":
+            self.answered, self.failures = server_round, 0
+        else:
+            self.failures += 1
+
+
 class ClientHistory:
     """Follow the clients of a run that may be going on, over its rounds; only what is new in their file is read."""
 
@@ -54,6 +84,7 @@ class ClientHistory:
         """The last ones, oldest first; a client's first model is no move."""
         self.troubles: dict[str, int] = {}
         """Number of each client's replies that failed, were missing or were invalid."""
+        self.contacts: dict[str, Contact] = {}
         self._losses: dict[str, dict[str, dict[int, float]]] = {LOSS: {}, TRAIN_LOSS: {}}
 
     def update(self) -> None:
@@ -92,8 +123,10 @@ class ClientHistory:
                 self.moves.append(Move(server_round, client, before, int(cluster)))
         else:
             self.clusters.pop(client, None)
-        if row.get("reply") not in (None, "", "ok"):
-            self.troubles[client] = self.troubles.get(client, 0) + 1
+        if reply := row.get("reply"):
+            self.contacts.setdefault(client, Contact()).take(server_round, reply)
+            if reply != "ok":
+                self.troubles[client] = self.troubles.get(client, 0) + 1
         for name, of_clients in self._losses.items():
             if value := row.get(name):
                 of = of_clients.setdefault(client, {})
@@ -117,10 +150,11 @@ Status = Literal["waiting", "starting", "running", "silent", "ended", "finished"
 ended: it failed or was interrupted."""
 OVER = ("ended", "finished")
 
+_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ ([A-Z]+) (.*)")
 _RECENT = 5
 """Rounds by whose time that of the next ones is estimated."""
-_ENDED = " ERROR The run ended early"
-"""Begins the last line of a log whose run failed or was interrupted."""
+_ENDED = "The run ended early"
+"""Begins the last line of a log whose run failed or was interrupted, after its time and level."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +182,8 @@ class RunState:
     reason: str = ""
     """Why it ended early."""
     summary: RunSummary | None = None
+    waiting: str = ""
+    """For whom it waits, and how long, where its log ends so."""
 
     @property
     def round_time(self) -> float | None:
@@ -161,6 +197,30 @@ class RunState:
             return None
         rounds = self.total - len(self.lines)
         return max(rounds * self.round_time - min(self.age, self.round_time), 0.0) if rounds > 0 else 0.0
+
+    @property
+    def words(self) -> str:
+        """How far the run is, in a sentence."""
+        done = counted(len(self.lines), "round")
+        rounds = f"round {len(self.lines)}" + (f" of {self.total}" if self.total else "")
+        if self.status == "waiting":
+            return "Waiting for a run in this folder."
+        if self.status == "starting":
+            return "The run has begun; no round is over yet."
+        if self.summary is not None and self.summary.stopped:
+            return f"Stopped after {rounds}; it can go on."
+        if self.status == "finished":
+            return f"Finished after {done}."
+        if self.status == "ended":
+            return f"Ended early, after {done}."
+        if self.status == "silent":
+            age = duration(self.age)
+            return f"No news for {age}, after {rounds}: the run may be waiting for clients, or was killed."
+        if self.left is None:
+            return f"Running: {rounds}."
+        # Without a precision that an estimate does not have.
+        left = float(max(round(self.left), 1)) if self.left < 100 else float(round(self.left / 10) * 10)
+        return f"Running: {rounds}; about {duration(left)} left."
 
 
 class Watched:
@@ -192,7 +252,7 @@ class Watched:
             return RunState(self.folder, "waiting")
         lines = _lines(text)
         names, total = _configuration(self.folder)
-        reason = _end_of_log(self.folder / "run.log")
+        reason, waiting = _end_of_log(self.folder / "run.log")
         status: Status = "running" if lines else "starting"
         if (summary := _summary(self.folder)) is not None:
             status, reason = "finished", None
@@ -200,7 +260,13 @@ class Watched:
             status = "ended"
         elif lines and age > max(60.0, 10 * fmean(map(round_seconds, lines[-_RECENT:]))):
             status = "silent"
-        return RunState(self.folder, status, names, lines, total, age, reason or "", summary)
+        return RunState(self.folder, status, names, lines, total, age, reason or "", summary, waiting)
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the folders of runs in a folder, or that folder itself, those that wrote last first."""
+    markers = [folder / MARKER] if (folder / MARKER).is_file() else [*folder.rglob(MARKER)]
+    return [marker.parent for marker in sorted(markers, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
 def _lines(text: str) -> list[RoundLine]:
@@ -246,18 +312,47 @@ def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]
     return names, rounds if isinstance(rounds, int) else None
 
 
-def _end_of_log(path: Path) -> str | None:
-    """Return why the run ended early, None where its log does not end so."""
+def _log_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the level and the text of the last lines of a log; a line that is part of a text belongs to it."""
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - 8192, 0))
-            text = file.read().decode("utf-8", errors="replace")
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
+        return
+    level, parts = "", list[str]()
+    for line in lines:
+        if found := _read_line(line):
+            if level:
+                yield level, "\n".join(parts)
+            level, parts = found[0], [found[1]]
+        else:
+            parts.append(line)
+    if level:
+        yield level, "\n".join(parts)
+
+
+def _read_line(line: str) -> tuple[str, str] | None:
+    if found := _LOG_LINE.fullmatch(line):
+        return found[1].lower(), found[2]
+    try:
+        entry = json.loads(line) if line.startswith("{") else {}
+        return str(entry["level"]), str(entry["what"])
+    except (ValueError, KeyError, TypeError):
         return None
-    _, found, last = text.rpartition(_ENDED)
-    # A resumed run has written lines since.
-    goes_on = any(f" {level} " in line for line in last.splitlines()[1:] for level in ("INFO", "WARNING"))
-    return None if not found or goes_on else last.partition(": ")[2].strip()
+
+
+def _end_of_log(path: Path) -> tuple[str | None, str]:
+    """Return why the run ended early, None where its log does not end so, and what it waits for, if it does."""
+    reason, waiting = None, ""
+    for level, text in _log_lines(path):
+        if level == "error" and text.startswith(_ENDED):
+            reason = text.partition(": ")[2].strip()
+        elif level in ("info", "warning"):
+            # A resumed run has written lines since.
+            reason = None
+        waiting = text if text.startswith("waiting for ") else ""
+    return reason, waiting
 
 
 def _summary(folder: Path) -> RunSummary | None:

@@ -20,8 +20,9 @@ from florets.task.given import hold
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, is_stable, kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.flower import entries
 from florets.task.wire.narrow import MODEL_RECORDS, Narrowing, widen_reply
-from florets.task.wire.records import entries, filled, new_message, record_dict
+from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import (
     Answer,
     Losses,

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
 from florets.task.wire import MalformedMessage, payload_bytes
+from florets.task.wire.flower import MESSAGE_UNAVAILABLE
 from florets.task.wire.records import NotFinite
 from florets.task.wire.replies import Update, Work, take_work, total_work
 
@@ -46,13 +47,11 @@ Read = Callable[[str, RecordDict], T]
 log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Words with a slash or a digit: paths, lines, sizes.
-_OWN_WORDS = re.compile(r"\S*[/\\\d]\S*")
+# Words with a slash or a digit, and names of files: paths, lines, sizes.
+_OWN_WORDS = re.compile(r"\S*(?:[/\\\d]|\.\w{2,4}\b)\S*")
 _LONGEST_REASON = 500
 _MOST_REASONS = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.25
-_EXPIRED = 3
-"""Flower's error code of a message whose time to live is over (`ErrorCode.MESSAGE_UNAVAILABLE`)."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,9 @@ class Replies(Generic[T]):
         for title, reasons in (("failed", self.error), ("sent an invalid reply", self.invalid)):
             groups = sorted(alike(reasons), key=len, reverse=True)
             for keys in groups[:_MOST_REASONS]:
-                parts.append(f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]]}")
+                parts.append(
+                    f"{len(keys)} {title}, for example client {keys[0]}: {reasons[keys[0]].removesuffix('.')}"
+                )
             if left := sum(map(len, groups[_MOST_REASONS:])):
                 parts.append(f"{left} {title} for other reasons")
         return "; ".join(parts)
@@ -288,7 +289,7 @@ def sort_replies(
         elif reply.has_error():
             waiting.discard(message_id)
             # The network answers at the deadline for a node that has not: it is late, and has not failed.
-            if reply.error.code != _EXPIRED:
+            if reply.error.code != MESSAGE_UNAVAILABLE:
                 error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
         else:
             waiting.discard(message_id)

@@ -312,10 +312,11 @@ class Federation:
         called = {_called(node, names.get(node, "")): node for node in new}
         replies = self._ask_who(called, grid, config)
         hellos = {called[name]: hello for name, hello in replies.ok}
-        # All nodes of a simulation are told the same number: one that differs from the others is no simulation's.
-        simulated = [hello.num_partitions for hello in hellos.values() if hello.num_partitions]
-        if first and self.num_clients and simulated and self.num_clients not in simulated:
-            raise WrongNodeCount(self.num_clients, simulated[0])
+        # All nodes of a simulation are told the same number, and a real one says 0. A single one that says another is
+        # refused below.
+        said = {hello.num_partitions for hello in hellos.values()}
+        if first and self.num_clients and said and not said & {0, self.num_clients}:
+            raise WrongNodeCount(self.num_clients, max(said))
         self._sorted = None
         self._left_out |= {node: names.get(node) or f"node {node}" for node in new}
         introduced = {
@@ -348,8 +349,9 @@ class Federation:
             self.clients[client.key] = client
             self._left_out.pop(node_id, None)
         self._left_out |= {node: introduced[node].key for node in refused}
-        # A registered name outlives a node id.
-        self._left_out = {node: name for node, name in self._left_out.items() if name not in self.clients}
+        # A registered name outlives a node id, and a node that hosts clients may have been refused before.
+        taking_part = {name for key in self.clients for name in (key, key.rpartition("/")[0])}
+        self._left_out = {node: name for node, name in self._left_out.items() if name not in taking_part}
         reasons_of = {introduced[node].key: problem for node, problem in refused.items()}
         groups = sorted(alike(reasons_of), key=len, reverse=True)
         problems = [f"client {named(keys)} cannot take part: {reasons_of[keys[0]]}" for keys in groups] + doubles

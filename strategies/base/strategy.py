@@ -43,6 +43,7 @@ from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.flower import set_metadata
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -488,6 +489,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 self._report_untested(grid, result, on_round, failed=True)
                 raise
             if self._report_untested(grid, result, on_round):
+                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
                 break
             result.arrays = result.arrays if arrays is None else arrays
             if train_metrics is not None:
@@ -548,7 +550,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 if failure.certain or attempt == tries:
                     after = f" (tried {attempt} times)" if attempt > 1 else ""
                     kind = TrainingDiverged if isinstance(failure, TrainingDiverged) else FederationError
-                    raise kind(f"{failure}{after}") from failure
+                    raise kind(f"{failure}{after}") from None
                 log.warning("%s. The round is repeated: try %d of %d", failure, attempt + 1, tries)
         raise ValueError(f"round_tries={tries}: must be at least 1")
 
@@ -633,7 +635,7 @@ def _sent_now(plan: Plan[Any]) -> list[Message]:
     """Return a plan's messages, which may have been made long ago, with their time to live from now on."""
     messages = [request.message for request in plan.requests]
     for message in messages:
-        vars(message.metadata)["_created_at"] = time.time()
+        set_metadata(message, created_at=time.time())
     return messages
 
 

@@ -15,8 +15,9 @@ Mask = npt.NDArray[np.bool_]
 def kmeans(rows: FloatArray, num_clusters: int, seed: int, weights: FloatArray | None = None) -> IntArray:
     """Return the cluster of each finite row (M, D): of ten starts the one with the least sum of squares.
 
-    The draws and the rules are those of scikit-learn's ``KMeans``, whose import takes a second, so that results are
-    equal but for ties. Rows that differ only in their last bits can make fewer clusters.
+    The draws and the rules are those of scikit-learn's ``KMeans``, whose import takes a second of a run that may take
+    three, so that results are equal but for ties. SciPy's ``kmeans2`` has no weights, one start, and no candidates.
+    Rows that differ only in their last bits can make fewer clusters.
 
     Parameters
     ----------

@@ -180,12 +180,13 @@ class Evidence:
             return (
                 "the clients differ by degrees: some members of a group are nearer to the next group than others, "
                 "and another number of groups may do as well. Compare with strategy=fedavg, and with methods that "
-                "give each client a model of its own (docs/algorithms.md)"
+                "give each client a model of its own (docs/algorithms/personal.md)"
             )
         if self.verdict == "all_differ":
             return (
                 "every client differs from every other and groups do not help: one model for all is trained. Compare "
-                "with strategy=local and with methods that give each client a model of its own (docs/algorithms.md)"
+                "with strategy=local and with methods that give each client a model of its own "
+                "(docs/algorithms/personal.md)"
             )
         if self.verdict == "too_few":
             scores = dict(zip(self.candidates, self.scores, strict=True))

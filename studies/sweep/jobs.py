@@ -95,7 +95,7 @@ class Jobs:
                 folder = Path(one["folder"]) if one.get("folder") else None
                 one |= {"folder": folder, PARTICIPATION: one.get(PARTICIPATION) or participation_of(folder)}
         except (ValueError, KeyError, TypeError, StopIteration) as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable(path, error) from None
         return cls._from(keys, figures)
 
     @classmethod
@@ -250,7 +250,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
-        raise _unreadable(path, getattr(error, "strerror", None) or error) from error
+        raise _unreadable(path, getattr(error, "strerror", None) or error) from None
 
 
 def _unreadable(path: Path, reason: object) -> ConfigError:

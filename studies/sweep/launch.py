@@ -4,7 +4,6 @@ import itertools
 import os
 import pickle
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
 from florets.conf.schema import Config
 from florets.reports.console import counted, say
-from florets.reports.folder import WriteFailed
+from florets.reports.folder import WriteFailed, write_whole
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import changed_files, changed_words, code_on_disk, recorded_code
 from florets.server_app.tracker import part_of
@@ -47,6 +46,7 @@ from florets.studies.sweep.keys import (
 from florets.studies.sweep.report import write_sweep
 from florets.task import given
 from florets.task.edited_modules import reload_edited
+from florets.task.temporary import held_folder
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         share, measure = config.strategy.settings.fraction_train, one_run.measure_name(config)
         job = replace(job, folder=folder, participation=share, measure=measure)
         summary, kept = _result(sweep, config if alone else replace(config, quiet=True), overrides, folder)
-        job = replace(job, folder=Path(summary.folder), summary=summary, error=None)
+        stopped = f"stopped after {counted(summary.rounds, 'round')}" if summary.stopped else None
+        job = replace(job, folder=Path(summary.folder), summary=None if stopped else summary, error=stopped)
     except KeyboardInterrupt:
         _record(sweep, number, replace(job, error=_INTERRUPTED))
         raise
@@ -107,7 +108,7 @@ def run_job(number: int, overrides: Sequence[str], sweep: Sweep, alone: bool) ->
         # These say all; on a full disk there is no room for a traceback either.
         if not isinstance(error, ConfigError | WriteFailed):
             trace = sweep.folder / f"job-{number + 1}-traceback.txt"
-            trace.write_text(traceback.format_exc(), encoding="utf-8")
+            write_whole(trace, traceback.format_exc())
             failure = f"{failure} (traceback: {trace.name})"
         job = replace(job, error=failure)
     _record(sweep, number, job)
@@ -183,15 +184,15 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         say(f"{number} of {total} jobs cannot run: {problem}", sys.stderr)
     ended_early = None
     chosen = ""
-    with tempfile.TemporaryDirectory(prefix="florets-sweep-") as records:
-        sweep = Sweep(folder, Path(records), caller, total, engine, keep, given.files_in(texts))
+    with held_folder("sweep") as records:
+        sweep = Sweep(folder, records, caller, total, engine, keep, given.files_in(texts))
         try:
             _run_hydra([*map(encode, parsed), *for_hydra], sweep)
         except KeyboardInterrupt:
             ended_early = _INTERRUPTED
         except (HydraException, OmegaConfBaseException) as error:
             folder.rmdir()
-            raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from error
+            raise ConfigError([f"Hydra cannot start the sweep: {' '.join(str(error).split())}"]) from None
         except Exception as error:  # a worker process may die in any way, and what the others found must be kept
             ended_early = one_run.explain(error)
         results = read_records(sweep.records)
@@ -239,7 +240,7 @@ def _sweep_folder(parsed: Sequence[Override], caller: Path) -> Path:
             raise ConfigError([f"results_dir={results_dir}: is not a folder; name another."]) from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from error
+            raise ConfigError([f"results_dir={results_dir}: cannot be written ({reason}); name another."]) from None
         return folder
     raise AssertionError("unreachable: count() does not end")
 

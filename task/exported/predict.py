@@ -14,7 +14,7 @@ ABOUT = json.loads(Path(__file__).with_name("export.json").read_text(encoding="u
 def predict(which: str, x: torch.Tensor) -> torch.Tensor:
     """Return probabilities (n, classes), values in the target's unit (n, 1) or reconstruction errors (n, 1)."""
     total = torch.zeros(len(x), 1, dtype=torch.float64)
-    for name, share in ABOUT["sites"].get(which, {which: 1.0}).items():
+    for name, share in ABOUT["sites"].get(which, {which.removesuffix(".pt2"): 1.0}).items():
         model = torch.export.load(Path(__file__).with_name(f"{name}.pt2")).module()
         with torch.inference_mode():
             # One by one: in a batch, the last bits of a prediction depend on its other records.
@@ -37,8 +37,10 @@ def harmless(cell: object) -> object:
 
 
 if __name__ == "__main__":
-    known = [*ABOUT["sites"], *ABOUT["models"]]
-    if len(sys.argv) != 3 or sys.argv[1] not in known:
+    # A site may have a model's name: the model is then called as its file.
+    files = [f"{name}.pt2" for name in ABOUT["models"]]
+    known = [*ABOUT["sites"], *(files if ABOUT["sites"].keys() & ABOUT["models"] else ABOUT["models"])]
+    if len(sys.argv) != 3 or sys.argv[1] not in [*known, *ABOUT["models"], *files]:
         wrong = f"{sys.argv[1]}: there is no such site or model; " if len(sys.argv) == 3 else ""
         shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
         sys.exit(f"{wrong}usage: python predict.py <site or model> <data>; there are {shown}")

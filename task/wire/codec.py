@@ -26,15 +26,14 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
+from florets.task.wire.flower import Record, entries
 from florets.task.wire.records import (
     Entry,
     Layout,
     MalformedMessage,
     NotFinite,
-    Record,
     array_record,
     config_record,
-    entries,
     metric_record,
     read_array,
     record_dict,

@@ -17,7 +17,8 @@ from florets.task.data.tables.description import (
 from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES
-from florets.task.wire.records import MalformedMessage, config_record, entries
+from florets.task.wire.flower import entries
+from florets.task.wire.records import MalformedMessage, config_record
 
 MOST_CHARACTERS = 8 * 2**20
 """Length of a description: some 20,000 columns."""

@@ -13,7 +13,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Form, Item, Loss, Number
-from florets.task.wire.records import MalformedMessage, config_record, entries
+from florets.task.wire.flower import entries
+from florets.task.wire.records import MalformedMessage, config_record
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]

@@ -1,8 +1,8 @@
 """Models in 16 or 8 bits on the wire (`wire=float16|int8`): as they are on the way down, as changes on the way up.
 
-Only float32 arrays of a model are narrowed. An array that is narrow keeps its dtype and shape and has a serialisation
-type of its own: 2 bytes a value, or a float32 scale and a byte a value. Counters, running statistics and whatever has
-no counterpart in the message are sent as they are.
+Only float32 arrays of a model are narrowed, where their values fit. An array that is narrow keeps its dtype and shape
+and has a serialisation type of its own: 2 bytes a value, or a float32 scale and a byte a value. Counters, running
+statistics and whatever has no counterpart in the message are sent as they are.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -13,29 +13,31 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import array as new_array
+from florets.task.wire.flower import entries
 from florets.task.wire.records import (
     MalformedMessage,
     NotFinite,
     array_record,
-    entries,
     record_dict,
     view_array,
     write_array,
 )
-from florets.task.wire.records import array as new_array
 
 MODEL_RECORDS = (kinds.ARRAYS, kinds.COMMON, kinds.GLOBAL, kinds.OWN)
 """Records of a message, and of its reply, that hold models."""
 _FLOAT32, _HALF, _SCALE, _BYTES = "float32", np.dtype("<f2"), np.dtype("<f4"), np.dtype("i1")
 _STEPS = 127
+_MOST = {"float16": np.finfo(_HALF).max, "int8": np.finfo(np.float32).max}
 _SERIALISED = {"float16": "florets.float16", "int8": "florets.int8"}
 _NOTHING = ArrayRecord()
 Values = npt.NDArray[np.float32]
 
 
 def narrow(values: npt.NDArray[Any], wire: str, rng: np.random.Generator | None = None) -> Array:
-    """Serialise float32 values in 16 or 8 bits; others, and int8 of what is not finite, as they are.
+    """Serialise float32 values in 16 or 8 bits; others, and an array with a value that does not fit, as they are.
 
+    None fits that is not finite, and no absolute value above 65,504 fits into float16.
     For int8 the largest absolute value is 127 steps. Values are rounded to the nearest step or, with `rng`, up or
     down at random so that their expectation is kept.
 
@@ -44,12 +46,11 @@ def narrow(values: npt.NDArray[Any], wire: str, rng: np.random.Generator | None 
     if wire not in _SERIALISED:
         raise ValueError(f"wire={wire!r} is unknown: choose float32, {' or '.join(_SERIALISED)}")
     largest = np.abs(values).max(initial=0.0)
-    if values.dtype != np.float32 or (wire == "int8" and not np.isfinite(largest)):
+    # NaN is not at most anything.
+    if values.dtype != np.float32 or not largest <= _MOST[wire]:
         return write_array(values)
     if wire == "float16":
-        # What does not fit is infinite, and refused by whoever reads it.
-        with np.errstate(over="ignore"):
-            data = values.astype(_HALF).tobytes()
+        data = values.astype(_HALF).tobytes()
     else:
         scale = np.float32(largest / np.float32(_STEPS))
         steps = values / scale if scale > 0 else np.zeros_like(values)
@@ -146,7 +147,8 @@ def narrow_reply(
     """Return a reply with its models as changes in the bits that the message's settings ask for.
 
     `kind`, `config` and `sent` are the message's type, settings and records of models. Entries that are marked as
-    moved by no gradient, that were not sent in this shape, or that are not float32 stay as they are.
+    moved by no gradient, that were not sent in this shape, that are not float32, or whose change does not fit
+    into the bits stay as they are.
     """
     wire, whole = str(config[kinds.WIRE]), config.get(kinds.UNTRAINED, [])
 
@@ -156,7 +158,9 @@ def narrow_reply(
         if array.dtype != _FLOAT32 or _plain(name) in whole or not fits:
             return array
         values = view_array(array)
-        return narrow(values if before is None else values - view_array(before), wire, rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = narrow(values if before is None else values - view_array(before), wire, rng)
+        return found if is_narrow(found) else array
 
     return _replaced(content, kind, config, sent, narrowed)
 

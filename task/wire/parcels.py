@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import kinds
-from florets.task.wire.records import MalformedMessage, Record, config_record, entries, record_dict
+from florets.task.wire.flower import Record, entries
+from florets.task.wire.records import MalformedMessage, config_record, record_dict
 from florets.task.wire.replies import key_problem
 
 _PARCEL = "parcel"
@@ -78,10 +79,14 @@ def unpack(content: RecordDict) -> tuple[list[Item], Hosting]:
     return [Item(str(kind), str(client), own) for kind, client, own in parts], Hosting(per_node, of)
 
 
-def pack_replies(replies: Sequence[RecordDict | Failure]) -> RecordDict:
-    """Return the reply to a parcel: those of its messages, in their order."""
+def pack_replies(replies: Sequence[RecordDict | Failure], names: Sequence[str] = ()) -> RecordDict:
+    """Return the reply to a parcel: those of its messages, in their order.
+
+    `names` are those of the clients that the node hosts now, where they can change while it runs.
+    """
     failed = {number: one.reason for number, one in enumerate(replies) if isinstance(one, Failure)}
-    about = {_FAILED: list(failed), _REASONS: list(failed.values())} if failed else {}
+    about: dict[str, object] = {_FAILED: list(failed), _REASONS: list(failed.values())} if failed else {}
+    about |= {_NAMES: list(names)} if names else {}
     return _packed(about, {n: one for n, one in enumerate(replies) if isinstance(one, RecordDict)})
 
 
@@ -115,19 +120,27 @@ def pack_clients(hosted: Hosted) -> RecordDict:
 def read_clients(content: RecordDict, hosting: Hosting) -> Hosted:
     """Return what a node says of its clients, at most as many as it may host."""
     about = entries(content).get(_PARCEL)
-    names = about.get(_NAMES, []) if isinstance(about, ConfigRecord) else None
     nodes = about.get(_NODES) if isinstance(about, ConfigRecord) else None
-    if not isinstance(names, list) or type(nodes) is not int or nodes < 0:
-        raise MalformedMessage("a node does not say which clients it hosts")
+    if type(nodes) is not int or nodes < 0:
+        raise MalformedMessage("it does not say which clients it hosts")
+    return Hosted(read_names(content, hosting), nodes)
+
+
+def read_names(content: RecordDict, hosting: Hosting) -> list[str]:
+    """Return the names of the clients that a node says it hosts, none where it says nothing of them."""
+    about = entries(content).get(_PARCEL)
+    names = about.get(_NAMES, []) if isinstance(about, ConfigRecord) else []
+    if not isinstance(names, list):
+        raise MalformedMessage("it does not say which clients it hosts")
     if len(names) > hosting.per_node:
         raise MalformedMessage(
             f"it hosts {len(names)} clients, more than clients_per_node={hosting.per_node}; raise the key"
         )
-    # A node that hosts itself alone may leave its name to the server, which knows the registered one.
+    # A node that is one client has no name for it.
     unnamed = names == [kinds.NO_KEY]
     if len(set(names)) < len(names) or any(not isinstance(n, str) or (key_problem(n) and not unnamed) for n in names):
         raise MalformedMessage("the names of its clients are not different printable texts")
-    return Hosted([str(name) for name in names], nodes)
+    return [str(name) for name in names]
 
 
 def _packed(about: Mapping[str, object], contents: Mapping[int, RecordDict]) -> RecordDict:

@@ -2,7 +2,7 @@
 
 A record checks each value that is put into it, at 3 to 5 microseconds a value, most of the time of a short message.
 Here values of the common types, which are always legal, go into the record's own dictionary at once; all others go
-through Flower's checks. Nothing else knows that dictionary.
+through Flower's checks.
 """
 
 import math
@@ -16,36 +16,34 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
-
-# The sender of a new message: `Message(...)` asks it as well.
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from florets.task.wire import kinds
+from florets.task.wire.flower import (
+    Record,
+    entries,
+    message_of,
+    new_metadata,
+    parts_of,
+    reply_metadata,
+    restored,
+    set_metadata,
+)
+from florets.task.wire.flower import array as new_array
 
 _Record = TypeVar("_Record", ConfigRecord, MetricRecord)
 _Any = TypeVar("_Any", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
-Record = ArrayRecord | ConfigRecord | MetricRecord
 
-_DATA = "_data"
 _NUMBERS = frozenset({int, float})
 _SCALARS = _NUMBERS | {str, bool, bytes}
 _KEYS = frozenset({str})
 _RECORDS = frozenset({ArrayRecord, ConfigRecord, MetricRecord})
-# All that an empty record holds beside its values: the functions that look at each.
-_EMPTY: dict[type, dict[str, Any]] = {kind: vars(kind()) for kind in (*_RECORDS, RecordDict)}
-
-
-def entries(record: Record | RecordDict) -> Mapping[str, Any]:
-    """Return what a record, or a message's content, holds, as a plain dictionary to read from: it is its own."""
-    found: dict[str, Any] = record.__dict__[_DATA]
-    return found
 
 
 def filled(record: _Record, values: Mapping[str, Any]) -> _Record:
     """Put values into a record and return it; TypeError if Flower takes no such value."""
     legal = _NUMBERS if type(record) is MetricRecord else _SCALARS
-    data: dict[str, Any] = record.__dict__[_DATA]
+    data = entries(record)
     if legal.issuperset(map(type, values.values())) and _KEYS.issuperset(map(type, values)):
         data.update(values)
         return record
@@ -82,13 +80,13 @@ def record_dict(records: Mapping[str, Record]) -> RecordDict:
 
 def taken(content: RecordDict, name: str) -> Record | None:
     """Take a record out of a message's content and return it; None where it has none of this name."""
-    record: Record | None = content.__dict__[_DATA].pop(name, None)
+    record: Record | None = entries(content).pop(name, None)
     return record
 
 
 def put(content: RecordDict, records: Mapping[str, Record]) -> None:
     """Put records into a message's content, under names that it does not have yet."""
-    data = content.__dict__[_DATA]
+    data = entries(content)
     for name, record in records.items():
         if type(name) is str and type(record) in _RECORDS:
             data[name] = record
@@ -99,7 +97,7 @@ def put(content: RecordDict, records: Mapping[str, Record]) -> None:
 def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Return a record of these arrays themselves: Flower's constructor makes each anew, twice over."""
     record = _empty(ArrayRecord)
-    data = record.__dict__[_DATA]
+    data = entries(record)
     for name, array in arrays.items():
         if type(name) is str and type(array) is Array:
             data[name] = array
@@ -113,76 +111,22 @@ def _empty(kind: type[_Any]) -> _Any:
     return restored(kind, {})
 
 
-def array(dtype: str, shape: tuple[int, ...], data: bytes, stype: str = "numpy.ndarray") -> Array:
-    """Return ``Array(dtype, shape, stype, data)``, without its search for how it was called."""
-    made = Array.__new__(Array)
-    made.__dict__.update(dtype=dtype, shape=shape, stype=stype, data=data)
-    return made
-
-
-def restored(kind: type[_Any], values: dict[str, Any]) -> _Any:
-    """Return a record that holds `values` themselves, which have been in one of its kind: none is checked again."""
-    made = kind.__new__(kind)
-    made.__dict__.update(_EMPTY[kind], _data=values)
-    return made
-
-
 def new_message(content: RecordDict, node_id: int, kind: str, ttl: float, group_id: str) -> Message:
     """Return ``Message(content, node_id, kind, ttl=ttl, group_id=group_id)``; ValueError for an illegal type."""
     _check(kind)
-    return _filled(
-        content,
-        {
-            "_run_id": TaskIdentity.run_id,
-            "_message_id": "",
-            "_src_node_id": TaskIdentity.node_id,
-            "_dst_node_id": node_id,
-            "_src_task_id": TaskIdentity.task_id,
-            "_dst_task_id": None,
-            "_reply_to_message_id": "",
-            "_group_id": group_id,
-            "_created_at": time.time(),
-            "_ttl": ttl,
-            "_message_type": kind,
-            "_delivered_at": "",
-        },
-    )
+    return message_of(new_metadata(node_id, kind, time.time(), ttl, group_id), content)
 
 
 def reply_message(content: RecordDict, message: Message) -> Message:
     """Return ``Message(content, reply_to=message)``: it lives as long as the message that it answers."""
-    sent, now = vars(message.metadata), time.time()
-    return _filled(
-        content,
-        {
-            "_run_id": sent["_run_id"],
-            "_message_id": "",
-            "_src_node_id": sent["_dst_node_id"],
-            "_dst_node_id": sent["_src_node_id"],
-            "_src_task_id": sent["_dst_task_id"],
-            "_dst_task_id": sent["_src_task_id"],
-            "_reply_to_message_id": sent["_message_id"],
-            "_group_id": sent["_group_id"],
-            "_created_at": now,
-            "_ttl": sent["_created_at"] + sent["_ttl"] - now,
-            "_message_type": sent["_message_type"],
-            "_delivered_at": "",
-        },
-    )
+    return message_of(reply_metadata(message, time.time()), content)
 
 
 def inner_message(message: Message, content: RecordDict, kind: str, message_id: str, ttl: float) -> Message:
     """Return a message that came as a part of another one."""
-    own = {"_message_type": kind, "_message_id": message_id, "_ttl": ttl}
-    return _filled(content, {**vars(message.metadata), **own})
-
-
-def _filled(content: RecordDict, fields: dict[str, Any]) -> Message:
-    metadata = Metadata.__new__(Metadata)
-    metadata.__dict__.update(fields)
-    message = Message.__new__(Message)
-    message.__dict__.update(_metadata=metadata, _content=content, _error=None)
-    return message
+    inner = message_of(parts_of(message)[0], content)
+    set_metadata(inner, message_type=kind, message_id=message_id, ttl=ttl)
+    return inner
 
 
 @lru_cache(maxsize=64)
@@ -516,7 +460,7 @@ def write_array(values: npt.NDArray[Any]) -> Array:
     dtype = _name(values.dtype)
     # One copy of a large array, where `tobytes` and the sum of two texts are three.
     data = values.data if values.flags.c_contiguous and values.size else values.tobytes()
-    return array(dtype, values.shape, b"".join((_header(dtype, values.shape), data)))
+    return new_array(dtype, values.shape, b"".join((_header(dtype, values.shape), data)))
 
 
 @lru_cache(maxsize=64)

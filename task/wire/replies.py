@@ -11,7 +11,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.wire import codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, Text, form_of
-from florets.task.wire.records import Layout, MalformedMessage, PackedVector, Vector, entries, taken
+from florets.task.wire.flower import entries
+from florets.task.wire.records import Layout, MalformedMessage, PackedVector, Vector, taken
 
 Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 

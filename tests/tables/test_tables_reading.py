@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_read_for_certain_is_refused(
 
 def test_only_the_site_can_say_that_its_first_line_of_numbers_holds_names(tmp_path: Path) -> None:
     content = "400,410,y\n0.1,0.2,0\n0.3,0.4,1\n"
-    with pytest.raises(ValueError, match=r"if they are names, say so in the node's file: header = true"):
+    with pytest.raises(ValueError, match=r"only the site can say so, since they leave it: header = true in its node"):
         read(tmp_path, content, header=True)
     assert columns(read(tmp_path, content, site=Site(header=True))) == {
         "400": [0.1, 0.3],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from florets.task.keys import range_problems
+from florets.task.keys import describe, range_problems
 from florets.task.settings import TableConfig
 
 NODE_FILE = "node.toml"
@@ -235,7 +235,11 @@ def _plain(key: str, annotation: Any, value: Any) -> Any:
         return {str(name): _plain(key, tuple[str, ...], raw) for name, raw in value.items()}
     kinds = {str: str, bool: bool, bool | None: bool, int: int, int | None: int, float: (int, float)}
     expected: Any = kinds.get(annotation, str)
+    if expected is bool and value in ("true", "false"):
+        # In quotes, as the other settings of a node's file that are true or false may stand.
+        return value == "true"
     none = value is None and annotation in (bool | None, int | None)
     if not none and (not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool)):
-        raise ValueError(f"{key}={value!r}: is of the wrong type.")
+        words = describe(annotation if annotation in kinds else str).removesuffix(" or null")
+        raise ValueError(f"{key}={value!r}: must be {words}.")
     return value

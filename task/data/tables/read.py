@@ -19,7 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
-from florets.task.data.tables.names import DATE, LARGEST, MOST_COLUMNS, as_numbers, class_name, is_number, is_sendable
+from florets.task.data.tables.names import (
+    DATE,
+    LARGEST,
+    MOST_COLUMNS,
+    NODE_FILE_WORDS,
+    as_numbers,
+    class_name,
+    is_number,
+    is_sendable,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -272,8 +281,8 @@ def _names(
         raise ValueError(
             f"{path.name}: {numbers} of the {len(names)} names in its first line are numbers or dates, so that it "
             "seems to be a record and no header. If the file has no header, give header=false and "
-            "columns=[<first>,...] (task.table or the node's file); if they are names, say so in the node's file: "
-            "header = true."
+            "columns=[<first>,...] (task.table or the node's file). If they are names, only the site can say so, "
+            f"since they leave it: header = true in {NODE_FILE_WORDS}; the run's task.table.header does not count."
         )
     filled = [any(len(row) > place and row[place].strip() for row in rows[1:]) for place in range(len(names))]
     if names[-1] == "" and not filled[-1]:

@@ -1,0 +1,164 @@
+"""The command `florets status`: how far a run is and which clients are late, in a few lines."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.saved import absolute
+from florets.conf.schema import Config
+from florets.reports.console import counted, duration, say, size
+from florets.reports.folder import is_held
+from florets.reports.tables import markdown_table
+from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
+
+_KEYS = ("superlink",)
+_MOST_RUNS = 20
+_MOST_CLIENTS = 30
+"""With more clients than this only those that are late are listed."""
+
+HELP = """florets status [<folder>] [superlink=<connection>]
+  How far a run is: round and phase, remaining time, last test, groups, and each client's last reply. Of a folder of
+  results (by default results) with several runs, a line for each.
+
+  superlink     a connection of Flower's configuration: its runs, queued ones among them, and its nodes"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the state, and return the exit code."""
+    folders, connection = _read(arguments)
+    if connection:
+        for line in _superlink(connection):
+            say(line)
+    if folders or not connection:
+        for line in _folder(absolute(folders[0] if folders else Config.results_dir, Path.cwd())):
+            say(line)
+    return 0
+
+
+def _read(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """Return the folder, if one is given, and the name of the connection."""
+    problems, folders, connection = list[str](), list[str](), ""
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if equals and key in _KEYS:
+            connection = value
+            if not value:
+                problems.append("superlink=: names no connection; `flwr config list` shows them.")
+        elif text.startswith("-") or (equals and key.isidentifier() and not Path(text).exists()):
+            problems.append(f"{text}: florets status has no such key ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
+        else:
+            folders.append(text)
+    if len(folders) > 1:
+        problems.append(f"florets status: takes one folder, and was given {', '.join(folders)}.")
+    if problems:
+        raise ConfigError(problems)
+    return folders, connection
+
+
+def _folder(folder: Path) -> Iterator[str]:
+    found = runs_below(folder)
+    if not found:
+        raise ConfigError(f"{folder}: holds no run; name the folder of a run, or the one of all results.")
+    if len(found) == 1:
+        yield from lines_of(found[0])
+        return
+    for run in found[:_MOST_RUNS]:
+        state = Watched(run).state()
+        yield f"{run.relative_to(folder)}: {_words(state)}"
+    if len(found) > _MOST_RUNS:
+        yield f"and {counted(len(found) - _MOST_RUNS, 'older run')}"
+
+
+def _words(state: RunState) -> str:
+    # It may have ended without a word.
+    if state.status not in OVER and not is_held(state.folder):
+        return f"No process is at work, after {counted(len(state.lines), 'round')}: it was killed, and can go on."
+    return state.words
+
+
+def lines_of(folder: Path) -> Iterator[str]:
+    """Yield the lines about one run."""
+    # It knows Flower, which a mistyped key need not wait for.
+    from florets.server_app.progress import describe
+
+    watched = Watched(folder)
+    state, names = watched.state(), watched.state().names
+    yield f"{names.experiment} {names.strategy}, seed {names.seed} ({names.task})"
+    yield f"Folder: {folder}"
+    yield _words(state) + (f" {state.reason}" if state.reason else "")
+    if state.waiting:
+        yield f"Log: {state.waiting}"
+    if not state.lines:
+        return
+    line = state.lines[-1]
+    sizes = ", ".join(map(str, line["cluster_sizes"]))
+    seconds = sorted(line["seconds"].items(), key=lambda part: -part[1])
+    parts = ", ".join(f"{name} {duration(taken)}" for name, taken in seconds if name != "total")
+    replies = ", ".join(f"{number} {kind}" for kind, number in line["replies"].items() if number)
+    yield f"Round {line['round']}: phase {line['phase']}, {duration(state.round_time or 0)} a round lately ({parts})"
+    if tested := [one for one in state.lines if one["evaluated"]]:
+        yield f"Test of round {tested[-1]['round']}: {describe(tested[-1])}"
+    yield f"Groups: {line['num_clusters']} (clients {sizes}), {'stable' if line['stable'] else 'not stable'}"
+    down, up = (sum(one[way] for one in state.lines) for way in ("bytes_down", "bytes_up"))
+    yield f"Replies: {replies}. Traffic so far: {size(down)} down, {size(up)} up"
+    yield from _clients(watched.clients.contacts, watched.clients.clusters, line["round"])
+
+
+def _clients(contacts: Mapping[str, Contact], clusters: Mapping[str, int], now: int) -> Iterator[str]:
+    """Yield a table of the clients: the group and the last reply of each."""
+    late = {key: contact for key, contact in contacts.items() if contact.outcome != "ok"}
+    yield f"Clients: {len(contacts)}, late: {', '.join(sorted(late)[:_MOST_CLIENTS]) or 'none'}"
+    shown = contacts if len(contacts) <= _MOST_CLIENTS else dict(sorted(late.items())[:_MOST_CLIENTS])
+    if shown:
+        rows = [
+            [
+                key,
+                str(clusters.get(key, "")),
+                f"round {one.answered}" if one.answered else "none",
+                _lateness(one, now),
+            ]
+            for key, one in sorted(shown.items())
+        ]
+        yield markdown_table([["client", "group", "last reply", "since then"], *rows])
+
+
+def _lateness(contact: Contact, now: int) -> str:
+    words = []
+    if contact.failures:
+        words.append(f"late for {counted(contact.failures, 'round')} (last: {contact.outcome})")
+    if contact.asked < now:
+        words.append(f"not asked for {counted(now - contact.asked, 'round')} (offline, or not sampled)")
+    return ", ".join(words)
+
+
+def _superlink(connection: str) -> Iterator[str]:
+    """Yield what Flower says of the runs and nodes of a SuperLink."""
+    runs, nodes = _listed(connection, "runs", "ls"), _listed(connection, "nodes", "supernode", "list")
+    online = sum(node.get("status") == "online" for node in nodes)
+    yield f"Nodes of {connection}: {online} of {len(nodes)} online"
+    for node in nodes:
+        if node.get("status") != "online":
+            since = node.get("offline-at") or "its registration"
+            yield f"  {node.get('node-id')}: {node.get('status')} since {since}"
+    # Flower lists the last one first.
+    yield f"Runs of {connection}: {len(runs)}"
+    for run in runs[:_MOST_RUNS]:
+        status, details = str(run.get("status")), str(run.get("status-details") or "")
+        queued = ", waits for its turn" if status == "pending" else ""
+        yield f"  {run.get('run-id')}: {status}{queued} {details}".rstrip()
+
+
+def _listed(connection: str, what: str, *words: str) -> list[dict[str, Any]]:
+    """Return what one of Flower's commands lists."""
+    command = [str(Path(sys.executable).with_name("flwr")), *words, connection, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        found = json.loads(done.stdout[done.stdout.index("{") :])[what]
+        return [one for one in found if isinstance(one, dict)]
+    except (ValueError, KeyError, TypeError) as error:
+        said = next((line for line in (done.stderr + done.stdout).splitlines() if line.strip()), "no answer")
+        raise ConfigError(f"superlink={connection}: Flower does not list its {what} ({said.strip()}).") from error

@@ -1,0 +1,336 @@
+"""Start-up kits of a federation: from one YAML file a folder for the server and one for each node."""
+
+import datetime
+import ipaddress
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from florets.client_app import caps
+from florets.conf.extras import version
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.typed import show
+from florets.deploy import credentials
+from florets.reports.folder import whole_folder
+from florets.task.consent import ALLOW
+from florets.task.keys import Mismatch, convert, describe
+from florets.task.wire import kinds
+
+HOME = Path("/srv/florets")
+"""Where a kit lies on its machine."""
+USER_ID = 10001
+"""Number of the user that owns a kit, in containers and outside."""
+AUTHORITY, SERVER, PUBLIC_KEYS = "authority", "server", "nodes"
+"""Folders of a federation that are no node's, and the one of the nodes' public keys in the server's."""
+
+_DATA_DIR = "data-dir"
+_SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str}
+_NODE_KEYS: Mapping[str, Any] = {
+    **{"name": str, "port": int, _DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
+    **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool, kinds.CLIENTS_IN_FOLDERS: bool},
+    **{cap.key: int for cap in caps.ALL},
+}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+_HOST = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
+)
+_PATH = re.compile(r"(/[\w.-]+)+", re.ASCII)
+_TEMPLATES = Path(__file__).parent / "kit"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node: its name, the SuperNode's own port, and what its node config says."""
+
+    name: str
+    port: int
+    config: Mapping[str, str | int | bool]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A federation as its YAML file describes it.
+
+    Attributes
+    ----------
+    addresses
+        Names and addresses of the server; nodes use the first.
+    port
+        Of the SuperLink. The next one is its health check's, on loopback; the same holds for each node's port.
+    bind
+        Address that the SuperLink listens on.
+    """
+
+    addresses: Sequence[str]
+    port: int = 8000
+    bind: str = "0.0.0.0"
+    sites: Sequence[Site] = field(default_factory=tuple)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names and addresses that the server's certificate is for: those of the file, and its own machine's."""
+        listens = [] if ipaddress.ip_address(self.bind).is_unspecified else [self.bind]
+        return list(dict.fromkeys([*self.addresses, *listens, "localhost", "127.0.0.1", "::1"]))
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a federation's YAML file.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or a value in it is wrong; the text lists every problem.
+    """
+    try:
+        values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error}); name a YAML file.") from error
+    except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: is not YAML, or a key stands twice ({' '.join(str(error).split())}).") from error
+    problems: list[str] = []
+    given = _read(values, {"server": dict, "nodes": list}, "", problems)
+    server = _read(given.get("server", {}), _SERVER_KEYS, "server.", problems)
+    nodes = [
+        _read(node, _NODE_KEYS, f"nodes[{_label(node, number)}].", problems)
+        for number, node in enumerate(given.get("nodes", ()))
+    ]
+    problems += [*_server_problems(server), *_node_problems(nodes)]
+    if problems:
+        raise ConfigError([f"{path.name}: {problem}" for problem in problems])
+    sites = [
+        Site(node.pop("name"), node.pop("port", 9094), {_DATA_DIR: node.pop(_DATA_DIR), **node}) for node in nodes
+    ]
+    return Plan(**server, sites=sites)
+
+
+def _label(node: object, number: int) -> object:
+    return node.get("name", number) if isinstance(node, Mapping) else number
+
+
+def _read(values: object, keys: Mapping[str, Any], place: str, problems: list[str]) -> dict[str, Any]:
+    """Return the values that are of their keys' types; all else is a problem."""
+    if not isinstance(values, Mapping):
+        problems.append(f"{place.rstrip('.') or 'the file'}: must hold keys with values ({', '.join(keys)}).")
+        return {}
+    found = {}
+    for key, value in values.items():
+        if key not in keys:
+            problems.append(f"{place}{key}: there is no such key.{did_you_mean(str(key), keys)}")
+        elif keys[key] in (dict, list):
+            found[key] = value if isinstance(value, keys[key]) else keys[key]()
+        else:
+            try:
+                found[key] = convert(value, keys[key])
+            except Mismatch:
+                problems.append(f"{place}{key}={show(value)}: must be {describe(keys[key])}.")
+    return found
+
+
+def _server_problems(server: Mapping[str, Any]) -> list[str]:
+    problems = []
+    if not server.get("addresses"):
+        problems.append(
+            "server.addresses: is missing or empty; list the names and addresses of the server, that which nodes use "
+            "first: addresses: [fl.example.org]."
+        )
+    problems += [
+        f"server.addresses={host}: must be a host's name or an IP address, without https:// and port (key port)."
+        for host in server.get("addresses", ())
+        if not _is_address(host) and not (_HOST.fullmatch(host) and not host.replace(".", "").isdigit())
+    ]
+    if not _is_address(bind := server.get("bind", "0.0.0.0")):
+        problems.append(f"server.bind={bind}: must be an IP address to listen on; 0.0.0.0 is all of the machine's.")
+    return problems + _port_problems(server, "server.")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _port_problems(values: Mapping[str, Any], place: str) -> list[str]:
+    port = values.get("port", 1)
+    rule = "must be from 1 to 65534; the next one is for the health check"
+    return [] if 1 <= port < 2**16 - 1 else [f"{place}port={port}: {rule}."]
+
+
+def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    problems = [] if nodes else ["nodes: is missing or empty; list one node at least: nodes: [{name: north, ...}]."]
+    names = [node.get("name", "") for node in nodes]
+    for number, (name, node) in enumerate(zip(names, nodes, strict=True)):
+        place = f"nodes[{name or number}]."
+        if not _NAME.fullmatch(name):
+            near = re.sub(r"[^a-z0-9]+", "-", name.lower())[:48].strip("-") or f"node-{number + 1}"
+            rule = "must have 1 to 48 small letters, digits and hyphens, no hyphen first or last"
+            problems.append(f"{place}name={name}: {rule}; for example {near}.")
+        elif name in (AUTHORITY, SERVER):
+            problems.append(f"{place}name={name}: is the name of a folder of the federation's own; take another.")
+        elif name in names[:number]:
+            problems.append(f"{place}name={name}: two nodes have this name; give each its own.")
+        data = node.get(_DATA_DIR, "")
+        if not _PATH.fullmatch(data) or ".." in data.split("/"):
+            rule = "must be the absolute path of the data on the node, of letters, digits and _ . - alone"
+            problems.append(f"{place}{_DATA_DIR}={data}: {rule}; for example /srv/data.")
+        elif (HOME / name).is_relative_to(data):
+            problems.append(f"{place}{_DATA_DIR}={data}: must not hold the node's key ({HOME / name}).")
+        problems += [
+            f"{place}{cap.key}={node[cap.key]}: must be above 0." for cap in caps.ALL if node.get(cap.key, 1) <= 0
+        ]
+        problems += _port_problems(node, place)
+    return problems
+
+
+def provision(plan: Plan, folder: Path) -> list[str]:
+    """Write the kits that `folder` lacks, and return the names of the nodes that are new.
+
+    Nothing that exists is overwritten: in a federation with kits, nodes are added, and a server's certificate that
+    was moved away is made anew. A node is known by its public key in the server's kit, since its own kit may be at
+    its site.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds something else or another federation, or has every kit already.
+    """
+    server, authority = folder / SERVER, folder / AUTHORITY
+    known = {path.stem for path in (server / PUBLIC_KEYS).glob("*.pub")}
+    added = [site for site in plan.sites if site.name not in known]
+    has_certificate = (server / credentials.SERVER).exists()
+    if problems := list(_conflicts(plan, folder, added)):
+        raise ConfigError(problems)
+    if has_certificate and not added:
+        raise ConfigError(
+            f"to={folder}: has the kits of all {len(plan.sites)} nodes and of the server, and none is overwritten; "
+            "add a node to the file, or name a new folder with to=."
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kits = _Kits(plan, authority)
+    if not authority.exists():
+        with whole_folder(authority) as aside:
+            aside.chmod(0o700)
+            credentials.make_authority(aside)
+    if not server.exists():
+        with whole_folder(server) as aside:
+            kits.write_server(aside)
+    elif not has_certificate:
+        credentials.make_server_certificate(authority, server, plan.hosts)
+    for site in added:
+        with whole_folder(folder / site.name) as aside:
+            public = kits.write_node(aside, site)
+        # Last: what has no public key yet is no node.
+        credentials.write_new(server / PUBLIC_KEYS / f"{site.name}.pub", public)
+    return [site.name for site in added]
+
+
+def _conflicts(plan: Plan, folder: Path, added: Sequence[Site]) -> list[str]:
+    """Return why the kits cannot go into a folder."""
+    server, authority = folder / SERVER, folder / AUTHORITY
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        return [f"to={folder}: is a file or a link; name a new folder."]
+    if not server.is_dir() or not authority.is_dir():
+        taken = folder.is_dir() and any(folder.iterdir())
+        rule = f"is not empty and lacks a federation's {SERVER}/ or {AUTHORITY}/; bring it back, or name a new folder"
+        return [f"to={folder}: {rule}."] if taken else []
+    problems = [
+        f"to={folder}: {site.name}/ exists, and {SERVER}/{PUBLIC_KEYS}/{site.name}.pub does not; move the one away "
+        "for a new key, or bring the other back."
+        for site in added
+        if (folder / site.name).exists()
+    ]
+    certificate, key = server / credentials.SERVER, server / credentials.SERVER_KEY
+    if certificate.exists() != key.exists():
+        problems.append(f"to={folder}: {SERVER}/ has one of {certificate.name} and {key.name}; move it away as well.")
+    elif certificate.exists() and (hosts := credentials.hosts_of(certificate)) != plan.hosts:
+        problems.append(
+            f"server.addresses={show(plan.addresses)}: the certificate in {server} is for {', '.join(hosts)}; move "
+            f"{certificate.name} and {key.name} away to have a new one signed (nodes connect to the name in their "
+            "start.sh)."
+        )
+    return problems
+
+
+class _Kits:
+    """Writes the files of kits from their templates."""
+
+    def __init__(self, plan: Plan, authority: Path) -> None:
+        self._plan, self._authority = plan, authority
+        self._templates = Environment(
+            loader=FileSystemLoader(_TEMPLATES),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+        listens = ipaddress.ip_address(plan.bind)
+        local = "127.0.0.1" if listens.is_unspecified else plan.bind
+        flower = ".".join(installed("flwr").split(".")[:2])
+        expires = datetime.date.today() + datetime.timedelta(credentials.SERVER_DAYS)
+        self._values = {
+            "address": f"{_bracketed(plan.addresses[0])}:{plan.port}",
+            "own_address": f"{_bracketed(local)}:{plan.port}",
+            "bind": plan.bind,
+            "uid": USER_ID,
+            "version": version(),
+            "python": "{}.{}".format(*sys.version_info),
+            "flower": f"flwr=={flower}.*",
+            "expires": expires.isoformat(),
+        }
+
+    def write_server(self, folder: Path) -> None:
+        """Write the server's kit, without keys of nodes."""
+        values = {
+            "name": SERVER,
+            "title": f"server of the federation at {self._values['address']}",
+            "port": self._plan.port,
+            "node": {},
+        }
+        scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh")
+        self._write(folder, {**values, "extra": "[server]"}, scripts, {"README.md": "server.README.md"})
+        (folder / PUBLIC_KEYS).mkdir(mode=0o700)
+        credentials.make_server_certificate(self._authority, folder, self._plan.hosts)
+
+    def write_node(self, folder: Path, site: Site) -> bytes:
+        """Write a node's kit and return its public key."""
+        values = {"name": site.name, "title": f"node {site.name} of the federation at {self._values['address']}"}
+        files = {"README.md": "node.README.md", "node.toml": "node.toml"}
+        values |= {"port": site.port, "node": site.config, "extra": ""}
+        self._write(folder, values, ("start.sh", "health.sh"), files)
+        return credentials.make_node_key(folder / "node.key")
+
+    def _write(self, folder: Path, own: Mapping[str, Any], scripts: Sequence[str], files: Mapping[str, str]) -> None:
+        unit = f"florets-{own['name']}"
+        packages = [f"florets{own['extra']}=={self._values['version']}", self._values["flower"]]
+        # A run may use any device then.
+        gpu = own["node"].get(kinds.DEVICE, "cpu") != "cpu"
+        values = {**self._values, **own, "unit": unit, "home": HOME / own["name"], "packages": packages, "gpu": gpu}
+        files = {
+            **{script: script for script in scripts},
+            **files,
+            **{"compose.yaml": "compose.yaml", "image/Dockerfile": "Dockerfile"},
+            f"systemd/{unit}.service": "unit.service",
+            **{f"systemd/{unit}-health.{kind}": f"health.{kind}" for kind in ("service", "timer")},
+        }
+        folder.chmod(0o700)
+        for name in ("image", "systemd", "state"):
+            (folder / name).mkdir(mode=0o700)
+        for name, template in files.items():
+            text = self._templates.get_template(f"{template}.jinja").render(values)
+            credentials.write_new(folder / name, text.encode(), 0o700 if name in scripts else 0o600)
+        authority = (self._authority / credentials.AUTHORITY).read_bytes()
+        credentials.write_new(folder / credentials.AUTHORITY, authority)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

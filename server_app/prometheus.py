@@ -1,0 +1,150 @@
+"""The figures of a run for Prometheus: a tracker that serves them over HTTP as long as the run goes on."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from florets.conf.problems import ConfigError
+from florets.conf.validate import figures_address
+from florets.reports.summary import RoundLine, round_seconds
+from florets.server_app.tracker import ClientFigures, RunEnd, RunStart
+
+_TESTED = {
+    "accuracy": "mean test accuracy over the clients, in the last round with a test",
+    "loss": "mean test loss over the clients, in the last round with a test",
+}
+_OF_A_ROUND = {
+    "ari": "adjusted Rand index of the groups, where true ones are known",
+    "train_loss": "mean training loss",
+    "participants": "clients that were sampled",
+    "unplaced": "clients without a model",
+    "diverged": "tested clients whose loss is not finite",
+}
+
+
+class PrometheusTracker:
+    """Serve the figures at ``http://<address>/metrics``.
+
+    Parameters
+    ----------
+    address
+        A port of this machine, or ``<host>:<port>``.
+
+    Raises
+    ------
+    ConfigError
+        If nothing can be served there.
+    """
+
+    def __init__(self, address: int | str) -> None:
+        self._host, self._port = figures_address(address)
+        self._figures: _Figures | None = None
+        self._server: tuple[_Server, Thread] | None = None
+        try:
+            # Served from the start of the run on: what cannot be is said before.
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            socket.create_server((self._host, self._port), family=family).close()
+        except OSError as error:
+            # Of an unknown host the number is none of the system's.
+            known = error.errno is not None and error.errno > 0
+            reason = (os.strerror(error.errno) if known else str(error)).lower()
+            raise ConfigError(
+                f"prometheus={address}: cannot be served there ({reason}); give another port."
+            ) from error
+
+    def on_start(self, run: RunStart) -> None:
+        """Serve what is known before the first round."""
+        self._figures = _Figures(run)
+        registry = CollectorRegistry()
+        registry.register(self._figures)
+        ProcessCollector(registry=registry)
+        self._server = start_http_server(self._port, self._host, registry)
+
+    def on_round(self, line: RoundLine, clients: ClientFigures) -> None:
+        """Take in a round."""
+        if self._figures is not None:
+            self._figures.take(line)
+
+    def on_end(self, end: RunEnd) -> None:
+        """Serve no longer."""
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Server(Protocol):
+    def shutdown(self) -> None: ...
+
+    def server_close(self) -> None: ...
+
+
+class _Figures(Collector):
+    """What the rounds so far come to; a figure that is not known, or not finite, is left out."""
+
+    def __init__(self, run: RunStart) -> None:
+        self._run = run
+        self._line: RoundLine = {}
+        self._tested: RoundLine = {}
+        self._totals: dict[tuple[str, str], float] = {}
+        self._time = time.time()
+
+    def take(self, line: RoundLine) -> None:
+        """Add a round."""
+        of_round = {("seconds", part): taken for part, taken in line["seconds"].items() if part != "total"}
+        of_round |= {("replies", kind): number for kind, number in line["replies"].items()}
+        of_round |= {("bytes", way): line[f"bytes_{way}"] for way in ("down", "up")}
+        totals = self._totals | {key: self._totals.get(key, 0.0) + value for key, value in of_round.items()}
+        # A request in between finds the figures of one round or of the next: none is changed in place.
+        self._totals, self._time, self._line = totals, time.time(), line
+        if line["evaluated"]:
+            self._tested = line
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        run, line, totals = self._run, self._line, self._totals
+        names = {"experiment": run.experiment, "name": run.name}
+        names |= {key: str(run.params.get(key)) for key in ("strategy.name", "seed")}
+        yield _info("run", "the run", {key.removesuffix(".name"): value for key, value in names.items()})
+        yield _gauge("rounds", "rounds that the run has in all", run.num_rounds)
+        yield _gauge("round", "last completed round", line.get("round", run.done_rounds))
+        yield _gauge("round_end_timestamp_seconds", "when that round was over, or the run began", self._time)
+        for what, label, text in (
+            ("seconds", "part", "wall time by part of a round"),
+            ("replies", "outcome", "clients' replies: ok, error, missing (late) or invalid"),
+            ("bytes", "direction", "payload to the clients (down) and back (up)"),
+        ):
+            family = CounterMetricFamily(f"florets_{what}", f"{text}, since this process began", labels=[label])
+            for (of, value), total in sorted(totals.items()):
+                if of == what:
+                    family.add_metric([value], total)
+            yield family
+        for found, wanted in ((self._tested, _TESTED), (line, _OF_A_ROUND)):
+            for name, text in wanted.items():
+                if found.get(name) is not None:
+                    yield _gauge(name, text, found[name])
+        if line:
+            yield _info("phase", "phase of the last round", {"phase": line["phase"]})
+            yield _gauge("round_seconds", "wall time of the last round", round_seconds(line))
+            yield _gauge("stable", "1 once the groups are frozen", line["stable"])
+            sizes = GaugeMetricFamily("florets_group_clients", "clients of a group", labels=["group"])
+            for group, number in enumerate(line["cluster_sizes"]):
+                sizes.add_metric([str(group)], number)
+            yield _gauge("groups", "groups that clients are in", line["num_clusters"])
+            yield sizes
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"florets_{name}", text, value=float(value))
+
+
+def _info(name: str, text: str, value: dict[str, Any]) -> InfoMetricFamily:
+    return InfoMetricFamily(f"florets_{name}", text, value=value)

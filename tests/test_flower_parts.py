@@ -1,0 +1,130 @@
+"""Flower's parts that are not its public interface, as `task/wire/flower.py` and the tests take them."""
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import flwr
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from florets.engines.local_grid import as_flowers_process
+from florets.studies.one_run import is_foreseen
+from florets.task.wire import flower
+from florets.task.wire.flower import SUPPORTED, UnsupportedFlower, check_version
+from tests import flower_tools
+
+ROOT = Path(__file__).parents[1]
+MINOR = ".".join(flwr.__version__.split(".")[:2])
+RECORDS = (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
+
+
+def message() -> Message:
+    as_flowers_process()
+    return Message(RecordDict(), 2, "train")
+
+
+def names(of: Iterable[Any]) -> list[str]:
+    return sorted(map(str, of))
+
+
+def parameters(of: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(of).parameters)
+
+
+FOUND: dict[str, Callable[[], object]] = {
+    "fields of Message": lambda: names(vars(message())),
+    "fields of Metadata": lambda: names(vars(message().metadata)),
+    "fields of a record": lambda: [
+        names(vars(kind())) for kind in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
+    ],
+    "fields of Array": lambda: names(vars(Array("float32", (), "numpy.ndarray", b""))),
+    "Context()": lambda: parameters(Context),
+    "ClientApp()": lambda: parameters(ClientApp.__call__),
+    "methods that a Grid must have": lambda: names(Grid.__abstractmethods__),
+    "methods that a Strategy must have": lambda: names(Strategy.__abstractmethods__),
+    "Strategy.start()": lambda: parameters(Strategy.start),
+    "TaskIdentity": lambda: names(name for name in vars(type(flower.TaskIdentity)) if not name.startswith("_")),
+    "Run.create_empty()": lambda: parameters(flower.Run.create_empty),
+    "fields of NodeInfo": lambda: [
+        field for field in ("node_id", "name", "public_key") if field in flower.NodeInfo.DESCRIPTOR.fields_by_name
+    ],
+    "error codes": lambda: [flower.CLIENT_APP_RAISED, flower.MESSAGE_UNAVAILABLE, flower.NODE_UNAVAILABLE],
+    "build_fab_from_disk()": lambda: parameters(flower_tools.build_fab_from_disk),
+    "load_app()": lambda: parameters(flower_tools.load_app),
+    "validate()": lambda: parameters(flower_tools.validate),
+    "parse_config_args()": lambda: parameters(flower_tools.parse_config_args),
+}
+"""What is looked up, by the name under which a change of it is reported."""
+
+_RECORD = ["_check_key_fn", "_check_value_fn", "_data"]
+_1_41: dict[str, object] = {
+    "fields of Message": ["_content", "_error", "_metadata"],
+    "fields of Metadata": [
+        *("_created_at", "_delivered_at", "_dst_node_id", "_dst_task_id", "_group_id", "_message_id"),
+        *("_message_type", "_reply_to_message_id", "_run_id", "_src_node_id", "_src_task_id", "_ttl"),
+    ],
+    "fields of a record": [_RECORD] * 4,
+    "fields of Array": ["_is_dirty", "data", "dtype", "shape", "stype"],
+    "Context()": ["run_id", "node_id", "node_config", "state", "run_config", "series_id"],
+    "ClientApp()": ["self", "message", "context"],
+    "methods that a Grid must have": [
+        *("create_message", "get_node_ids", "pull_messages", "push_messages", "run", "send_and_receive", "set_run")
+    ],
+    "methods that a Strategy must have": [
+        *("aggregate_evaluate", "aggregate_train", "configure_evaluate", "configure_train", "summary")
+    ],
+    "Strategy.start()": [
+        *("self", "grid", "initial_arrays", "num_rounds", "timeout", "train_config", "evaluate_config", "evaluate_fn")
+    ],
+    "TaskIdentity": ["node_id", "run_id", "task_id"],
+    "Run.create_empty()": ["run_id"],
+    "fields of NodeInfo": ["node_id", "name", "public_key"],
+    "error codes": [2, 3, 5],
+    "build_fab_from_disk()": ["app"],
+    "load_app()": ["module_attribute_str", "error_type", "project_dir"],
+    "validate()": ["module_attribute_str", "check_module", "project_dir"],
+    "parse_config_args()": ["config", "flatten"],
+}
+ASSUMED = {"1.41": _1_41, "1.42": _1_41}
+"""What is known of each minor version: for the next one add a line, with its own values where it differs."""
+
+
+@pytest.mark.parametrize("part", FOUND)
+def test_a_private_part_of_flower_is_as_it_is_used(part: str) -> None:
+    assert MINOR in ASSUMED, f"nothing is known of Flower {flwr.__version__}: docs/extending.md says how to take it"
+    assert FOUND[part]() == ASSUMED[MINOR][part], f"Flower {flwr.__version__} has changed {part}"
+
+
+def test_the_supported_versions_are_those_that_are_known_and_installed_with_the_package() -> None:
+    assert tuple(ASSUMED) == SUPPORTED
+    versions = f">={SUPPORTED[0]},<1.{int(SUPPORTED[-1].partition('.')[2]) + 1}"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"flwr{versions}" in project["dependencies"]
+    assert f"flwr[simulation]{versions}" in project["optional-dependencies"]["sim"]
+
+
+@pytest.mark.parametrize("installed", ["1.40.2", "1.43.0", "1.43.0.dev20261101", "2.0.0", "unknown"])
+def test_another_version_is_refused_by_name_with_the_command_that_helps(installed: str) -> None:
+    check_version("1.42.7")
+    with pytest.raises(UnsupportedFlower, match=rf'Flower {installed} is installed.*pip install "flwr==1.42.\*"'):
+        check_version(installed)
+    # The command shows its text alone.
+    assert is_foreseen(UnsupportedFlower("other"))
+
+
+def test_nothing_else_imports_a_private_part_of_flower() -> None:
+    wrong = {}
+    for path in ROOT.glob("[!.]*/**/*.py"):
+        private = re.findall(
+            r"^ *from flwr\.(?!app|clientapp|serverapp)\S+", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        if private and path.relative_to(ROOT).as_posix() not in ("task/wire/flower.py", "tests/flower_tools.py"):
+            wrong[path.name] = private
+    assert not wrong, "import it in task/wire/flower.py"

@@ -1,0 +1,177 @@
+"""Operating a run: it is stopped and goes on to equal bits, and its state is shown in a few lines."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from florets.commands import status, stop
+from florets.commands.main import main
+from florets.conf.problems import ConfigError
+from florets.reports.folder import FolderLock
+from florets.reports.watch.page import main_part
+from florets.reports.watch.state import Watched
+from florets.server_app.checkpoint import Checkpointing
+from florets.server_app.recorder import Recorder, read_summary
+from florets.strategies.base.report import ClientRound
+from tests.results_examples import CLIENTS, record, report
+from tests.test_resume import results, resumed, run_folder, settings, straight
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, folder: Path, keys: list[str], during: int) -> Path:
+    """Run with `florets stop` called during a round; return the run's folder."""
+    from florets.server_app.experiment import _Run
+
+    on_round = _Run.on_round
+
+    def stopping(self: Any, told: Any, arrays: Any) -> bool:
+        if told.server_round == during:
+            assert stop.main([str(folder)]) == 0
+        return on_round(self, told, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "on_round", stopping)
+        straight(folder, keys)
+    return run_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["checkpoint_every=4"],
+        pytest.param(["workers=2", "batch_clients=off"], marks=pytest.mark.slow),
+        # The round's models are tested with the next round's training, which is done again.
+        ["eval=before", "eval_every=2"],
+    ],
+)
+def test_a_stopped_run_has_its_results_and_goes_on_to_equal_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    keys = settings("clove", *more)
+    whole = results(straight(tmp_path / "whole", keys))
+    folder = stopped(monkeypatch, tmp_path / "stopped", keys, during=3)
+    summary = read_summary(folder)
+    assert (summary.rounds, summary.stopped) == (3, True)
+    (warning,) = summary.warnings
+    assert warning == f"stopped after round 3 of 6. Round 3 is saved; go on with: florets resume={folder}"
+    assert (folder / "models.safetensors").is_file()
+    assert summary.final_accuracy is not None
+    watched = Watched(folder)
+    assert watched.state().words == "Stopped after round 3 of 6; it can go on."
+    assert "Stopped after round 3 of 6" in main_part(watched.state(), watched.clients)
+    # The same command would lose its rounds.
+    assert main([*keys, f"results_dir={tmp_path / 'stopped'}"]) == 2
+    assert "holds an interrupted run, saved after round 3" in capsys.readouterr().err
+    # A checkpoint more than `checkpoint_every` asks for.
+    assert results(resumed(folder)) | {"checkpoints": None} == whole | {"checkpoints": None}
+
+
+def test_a_sweep_keeps_no_stopped_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = ["-m", *settings("fedavg", "num_rounds=3"), "seed=0", f"results_dir={tmp_path}"]
+    after = Checkpointing.after
+
+    def stopping(self: Checkpointing, done: int, models: Any) -> None:
+        after(self, done, models)
+        stop.main([str(tmp_path)])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointing, "after", stopping)
+        assert main(sweep) == 1
+    assert "failed: stopped after 1 round" in capsys.readouterr().out
+    assert main([*sweep, "--continue"]) == 0
+    assert read_summary(run_folder(tmp_path)).rounds == 3
+
+
+def test_a_stop_in_the_last_round_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = settings("fedavg", "num_rounds=2")
+    folder = stopped(monkeypatch, tmp_path / "stopped", keys, during=2)
+    assert results(folder) == results(straight(tmp_path / "whole", keys))
+
+
+def test_what_cannot_be_stopped_is_refused(tmp_path: Path) -> None:
+    record(tmp_path / "a")
+    with pytest.raises(ConfigError, match="no run is in progress"):
+        stop.main([str(tmp_path)])
+    record(tmp_path / "b")
+    with FolderLock(tmp_path / "a"), FolderLock(tmp_path / "b"), pytest.raises(ConfigError, match="several runs are"):
+        stop.main([str(tmp_path)])
+    with pytest.raises(ConfigError, match="needs one folder"):
+        stop.main([])
+    (tmp_path / "kept").write_text("precious")
+    (tmp_path / "a" / "stop").symlink_to(tmp_path / "kept")
+    with FolderLock(tmp_path / "a"), pytest.raises(OSError, match="stop cannot be written: it is a symbolic link"):
+        stop.main([str(tmp_path / "a")])
+
+
+def test_status_names_who_is_late_and_for_how_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = {
+        "00": "ok ok ok ok",
+        "01": "ok missing missing missing",
+        "02": "ok ok - -",
+        "03": "error ok ok invalid",
+    }
+    with Recorder(tmp_path / "run", "experiment: tiny\nseed: 7\nnum_rounds: 8\n", "tiny", "clove", 7, 8) as recorder:
+        recorder.clients(CLIENTS)
+        for number in range(1, 5):
+            parts = {
+                key: ClientRound(reply=one) for key, of in answers.items() if (one := of.split()[number - 1]) != "-"
+            }
+            recorder.round(report(number, clients=parts, replies={"ok": 1, "missing": 1, "error": 0, "invalid": 1}))
+        assert status.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "Running: round 4 of 8; about 4 s left." in said
+    assert "Test of round 4: ARI 1.000  accuracy 75.00%" in said
+    assert "Groups: 2 (clients 2, 2), not stable" in said
+    assert "Clients: 4, late: 01, 03" in said
+    assert "| 01     | 1     | round 1    | late for 3 rounds (last: missing)" in said
+    assert "| 02     | 0     | round 2    | not asked for 2 rounds (offline, or not sampled)" in said
+    assert "| 03     | 0     | round 3    | late for 1 round (last: invalid)" in said
+    # Nobody holds the folder now, and the log does not say that the run ended.
+    record(tmp_path / "over")
+    assert status.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "over: Finished after 3 rounds." in said
+    assert "run: No process is at work, after 4 rounds: it was killed, and can go on." in said
+
+
+def test_status_of_a_superlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flwr = tmp_path / "flwr"
+    flwr.write_text(
+        """#!/bin/sh
+case "$*" in
+  "ls fed --format json") echo 'Listing...'; echo '{"runs": [{"run-id": "7", "status": "pending"},
+    {"run-id": "6", "status": "finished:failed", "status-details": "too few"}]}';;
+  "supernode list fed --format json") echo '{"nodes": [{"node-id": "1", "status": "online"},
+    {"node-id": "2", "status": "offline", "offline-at": "noon"}]}';;
+  *) echo "no such connection" >&2;;
+esac
+"""
+    )
+    os.chmod(flwr, 0o755)
+    monkeypatch.setattr(status.sys, "executable", str(tmp_path / "python"))
+    assert list(status._superlink("fed")) == [
+        "Nodes of fed: 1 of 2 online",
+        "  2: offline since noon",
+        "Runs of fed: 2",
+        "  7: pending, waits for its turn",
+        "  6: finished:failed too few",
+    ]
+    with pytest.raises(ConfigError, match=r"superlink=x: Flower does not list its runs \(no such connection\)"):
+        list(status._superlink("x"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["superlinc=x"], "has no such key"),
+        (["a", "b"], "takes one folder"),
+        (["superlink="], "names no connection"),
+        (["nowhere"], "holds no run"),
+    ],
+)
+def test_what_status_refuses(arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        status.main(arguments)

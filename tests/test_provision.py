@@ -1,0 +1,232 @@
+"""Start-up kits: the rules of their YAML file, who can read what, what a second run keeps, and what they start."""
+
+import os
+import re
+import shutil
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from florets.commands.main import main
+from florets.conf.problems import ConfigError
+from florets.deploy.provision import HOME, Plan, Site, provision, read_plan
+
+HOSTS = ["fl.example.org", "10.0.0.5"]
+
+
+def site(name: str, **config: str | int | bool) -> Site:
+    return Site(name, 9094, {"data-dir": "/srv/data", **config})
+
+
+def plan(*names: str, **given: object) -> Plan:
+    return Plan(**{"addresses": HOSTS, "sites": [site(name) for name in names], **given})  # type: ignore[arg-type]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+WRONG = """
+server:
+  addresses: ["https://fl.example.org", 10.0.0.500]
+  ports: 8000
+  bind: everywhere
+nodes:
+  - {name: St. Mary/2, data-dir: data}
+  - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
+  - {name: north, data-dir: /srv, port: 65535}
+  - {name: server, data-dir: /srv/../etc}
+extra: 1
+"""
+
+
+def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "federation.yaml"
+    file.write_text(WRONG)
+    with pytest.raises(ConfigError) as refusal:
+        read_plan(file)
+    said = "\n".join(refusal.value.problems)
+    for text in (
+        "extra: there is no such key",
+        "server.addresses=https://fl.example.org: must be a host's name or an IP address, without https:// and port",
+        "server.addresses=10.0.0.500: must be a host's name or an IP address",
+        "server.ports: there is no such key. Did you mean port?",
+        "server.bind=everywhere: must be an IP address",
+        "nodes[St. Mary/2].name=St. Mary/2: must have 1 to 48 small letters, digits and hyphens, no hyphen first or "
+        "last; for example st-mary-2",
+        "nodes[St. Mary/2].data-dir=data: must be the absolute path of the data on the node",
+        "nodes[north].max-epoch: there is no such key. Did you mean max-epochs?",
+        "nodes[north].max-steps=0: must be above 0",
+        "nodes[north].device=1: must be a string",
+        "nodes[north].name=north: two nodes have this name",
+        f"nodes[north].data-dir=/srv: must not hold the node's key ({HOME}/north)",
+        "nodes[north].port=65535: must be from 1 to 65534",
+        "nodes[server].name=server: is the name of a folder of the federation's own",
+        "nodes[server].data-dir=/srv/../etc: must be the absolute path",
+    ):
+        assert text in said
+    assert len(refusal.value.problems) == 15
+    assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("nodes: []\nnodes: []\n", "a key stands twice"),
+        ("server: [", "is not YAML"),
+        ("- 1\n", "the file: must hold keys with values"),
+        ("server: 8000\nnodes: 1\n", "server.addresses: is missing"),
+        ("", "nodes: is missing or empty"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "federation.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        read_plan(file)
+
+
+def test_the_command_writes_kits_that_nobody_else_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "heart.yaml", tmp_path / "heart"
+    nodes = [
+        {"name": name, "data-dir": "/srv/data", "allow": "my_data", "max-epochs": 20} for name in ("north", "south")
+    ]
+    file.write_text(yaml.safe_dump({"server": {"addresses": HOSTS}, "nodes": nodes}))
+    assert main(["provision", str(file)]) == 0
+    assert f"Kits: {folder}: server, north, south" in capsys.readouterr().out
+    for path in (folder, *folder.rglob("*")):
+        executable = path.is_dir() or path.suffix == ".sh"
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if executable else 0o600), path
+    private = {path for path, content in contents(folder).items() if b"PRIVATE KEY" in content}
+    assert private == {"authority/ca.key", "server/server.key", "north/node.key", "south/node.key"}
+    keys = {
+        name: load_ssh_private_key((folder / name / "node.key").read_bytes(), None) for name in ("north", "south")
+    }
+    for name, key in keys.items():
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        public = load_ssh_public_key((folder / "server" / "nodes" / f"{name}.pub").read_bytes())
+        assert key.public_key() == public
+    assert keys["north"].private_numbers() != keys["south"].private_numbers()  # type: ignore[union-attr]
+    config = (folder / "north" / "node.toml").read_text()
+    for line in ('client-id = "north"', 'data-dir = "/srv/data"', 'allow = "my_data"', "max-epochs = 20"):
+        assert f"\n{line}\n" in config
+    assert main(["provision", str(file)]) == 2
+    assert "has the kits of all 2 nodes and of the server, and none is overwritten" in capsys.readouterr().err
+
+
+def test_the_servers_certificate_is_signed_by_the_authority_for_its_hosts(tmp_path: Path) -> None:
+    provision(plan("north"), tmp_path)
+    root, server = (
+        x509.load_pem_x509_certificate((tmp_path / name).read_bytes())
+        for name in ("north/ca.crt", "server/server.pem")
+    )
+    server.verify_directly_issued_by(root)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    # The server's own processes and command line come over loopback.
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    assert [str(host) for host in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5", "127.0.0.1", "::1"]
+    # The key belongs to the certificate, or this raises.
+    files = (tmp_path / "server" / name for name in ("server.pem", "server.key"))
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files)
+
+
+def test_a_node_is_added_and_all_else_is_kept(tmp_path: Path) -> None:
+    provision(plan("north", "south"), tmp_path)
+    # Given to its site.
+    shutil.rmtree(tmp_path / "south")
+    before = contents(tmp_path)
+    assert provision(plan("north", "south", "east"), tmp_path) == ["east"]
+    after = contents(tmp_path)
+    assert {path: after[path] for path in before} == before
+    assert {path for path in after.keys() - before.keys() if not path.startswith("east/")} == {
+        "server/nodes/east.pub"
+    }
+
+
+def test_a_node_and_the_server_get_new_keys_where_the_old_ones_were_moved_away(tmp_path: Path) -> None:
+    provision(plan("north", "south"), tmp_path)
+    before = contents(tmp_path)
+    (tmp_path / "server" / "nodes" / "north.pub").unlink()
+    with pytest.raises(ConfigError, match=r"north/ exists, and server/nodes/north.pub does not; move the one away"):
+        provision(plan("north", "south"), tmp_path)
+    shutil.rmtree(tmp_path / "north")
+    assert provision(plan("north", "south"), tmp_path) == ["north"]
+    renewed = {"north/node.key", "server/nodes/north.pub"}
+    assert {path for path, content in contents(tmp_path).items() if content != before[path]} == renewed
+    with pytest.raises(
+        ConfigError, match=r"server.addresses=\[other\]: the certificate in .* is for fl.example.org, "
+    ):
+        provision(plan("north", "south", addresses=["other"]), tmp_path)
+    for name in ("server.pem", "server.key"):
+        (tmp_path / "server" / name).unlink()
+    assert provision(plan("north", "south", addresses=["other"]), tmp_path) == []
+    renewed |= {"server/server.pem", "server/server.key"}
+    assert {path for path, content in contents(tmp_path).items() if content != before[path]} == renewed
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty and lacks a federation's server/ or authority/"):
+        provision(plan("north"), tmp_path)
+    assert contents(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: Path) -> None:
+    provision(plan("north"), tmp_path)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    started = {}
+    for name, program in (("north", "flower-supernode"), ("server", "flower-superlink")):
+        (programs / program).write_text('#!/bin/sh\npwd; umask; echo "$FLWR_HOME"; echo "$@"\n')
+        (programs / program).chmod(0o755)
+        kit = tmp_path / name
+        settings = {"PATH": f"{programs}:/usr/bin:/bin"}
+        said = subprocess.run([kit / "start.sh"], env=settings, cwd="/", capture_output=True, text=True, check=True)
+        *place, started[name] = said.stdout.replace(f"{kit}/", "").splitlines()
+        assert place == ["state", "0077", "state/flwr"]
+        start = f"{HOME}/{name}/start.sh"
+        (service,) = yaml.safe_load((kit / "compose.yaml").read_text())["services"].values()
+        assert (service["command"], service["read_only"], service["user"]) == ([start], True, "10001:10001")
+        assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
+    assert started == {
+        "north": "--superlink fl.example.org:8000 --root-certificates ca.crt --auth-supernode-private-key node.key "
+        "--node-config node.toml --port 9094 --health-server-address 127.0.0.1:9095",
+        "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
+        "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
+    }
+
+
+def test_a_nodes_gpu_is_in_reach_where_its_config_uses_it(tmp_path: Path) -> None:
+    provision(plan(sites=[site("north"), site("south", device="cuda")]), tmp_path)
+    for name, uses in (("north", False), ("south", True)):
+        unit = (tmp_path / name / "systemd" / f"florets-{name}.service").read_text()
+        assert ("PrivateDevices=yes" in unit) is not uses
+        assert ("gpus: all" in (tmp_path / name / "compose.yaml").read_text()) is uses
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian's systemd)")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    provision(plan("north"), tmp_path / "kits")
+    for name in ("server", "north"):
+        units = tmp_path / name
+        units.mkdir()
+        for unit in (tmp_path / "kits" / name / "systemd").iterdir():
+            # Where the scripts lie here: they must exist.
+            (units / unit.name).write_text(unit.read_text().replace(f"{HOME}/{name}", str(tmp_path / "kits" / name)))
+        done = subprocess.run(
+            ["systemd-analyze", "verify", *map(str, sorted(units.iterdir()))],
+            env={**os.environ, "SYSTEMD_LOG_LEVEL": "notice"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
