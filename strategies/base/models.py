@@ -11,8 +11,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.aggregate import Columns, Rows, ScaledRows, apply_step, average_gradients, average_models
+from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
 from florets.strategies.core.robust import Robust, RobustRule
+from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, kinds

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.aggregate import Rows, add_weighted, block_of
 from florets.strategies.core.outliers import lower_median
+from florets.strategies.core.rows import Rows, add_weighted, block_of
 
 RobustName = Literal["clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 
