@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
-from florets.reports.folder import is_held
+from florets.reports.folder import STOP, is_held
 from florets.reports.tables import markdown_table
 from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
 
@@ -77,7 +77,8 @@ def _words(state: RunState) -> str:
     # It may have ended without a word.
     if state.status not in OVER and not is_held(state.folder):
         return f"No process is at work, after {counted(len(state.lines), 'round')}: it was killed, and can go on."
-    return state.words
+    asked = state.status not in OVER and (state.folder / STOP).exists()
+    return f"{state.words} It was asked to stop after the present round." if asked else state.words
 
 
 def lines_of(folder: Path) -> Iterator[str]:
@@ -147,7 +148,7 @@ def _superlink(connection: str) -> Iterator[str]:
     # Flower lists the last one first.
     yield f"Runs of {connection}: {len(runs)}"
     for run in runs[:_MOST_RUNS]:
-        status, details = str(run.get("status")), str(run.get("status-details") or "")
+        status, details = str(run.get("status")), str(run.get("status-details") or "").replace("N/A", "")
         queued = ", waits for its turn" if status == "pending" else ""
         yield f"  {run.get('run-id')}: {status}{queued} {details}".rstrip()
 

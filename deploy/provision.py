@@ -296,14 +296,17 @@ class _Kits:
             "port": self._plan.port,
             "node": {},
         }
-        scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh")
+        scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh", "revoke.sh")
         self._write(folder, {**values, "extra": "[server]"}, scripts, {"README.md": "server.README.md"})
         (folder / PUBLIC_KEYS).mkdir(mode=0o700)
         credentials.make_server_certificate(self._authority, folder, self._plan.hosts)
 
     def write_node(self, folder: Path, site: Site) -> bytes:
         """Write a node's kit and return its public key."""
-        values = {"name": site.name, "title": f"node {site.name} of the federation at {self._values['address']}"}
+        values: dict[str, Any] = {
+            "name": site.name,
+            "title": f"node {site.name} of the federation at {self._values['address']}",
+        }
         files = {"README.md": "node.README.md", "node.toml": "node.toml"}
         values |= {"port": site.port, "node": site.config, "extra": ""}
         self._write(folder, values, ("start.sh", "health.sh"), files)

@@ -18,7 +18,7 @@ import florets
 from florets.commands.help import Row, keys_of_strategy, reference
 from florets.commands.main import WORDS
 from florets.conf.presets import choices
-from florets.strategies import STRATEGIES
+from florets.strategies import STRATEGIES, TITLES
 from florets.strategies.registry import find_strategy
 
 if TYPE_CHECKING:
@@ -37,10 +37,15 @@ _IN_SITE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code_of_conduct.md",
+    "SECURITY.md": "security.md",
     "examples/baselines/README.md": "examples/baselines.md",
     "examples/own_strategy/README.md": "examples/own_strategy.md",
 }
 """Pages outside docs/, and their places in the site; those in papers/ keep theirs."""
+
+_written = set[tuple[str | None, ...]]()
+"""The markers that pages had."""
 
 _package = tempfile.TemporaryDirectory()
 """The package as an installed wheel has it, for mkdocstrings, which reads files and not imports."""
@@ -98,11 +103,15 @@ def _fence(block: str) -> str:
 
 
 def _prose(text: str, page: "Page", files: "Files") -> str:
-    text = re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
     text = re.sub(r"<!-- (?:before|prints): .*? -->\n?", "", text)
-    # Two spaces nest a list on the host, four here.
+    text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    # A list may follow a line at once on the host, and two spaces nest it; here it takes an empty line, and four.
+    text = re.sub(r"(?m)^(?![-*] |\s|\|)(.+)\n(?=- )", r"\1\n\n", text)
     text = re.sub(r"(?m)^ +(?=\S)", lambda found: found[0] * 2, text)
-    return re.sub(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)", lambda found: _link(found, page, files), text)
+    # Pictures first, because one may be a link's text.
+    for pattern in (r"(!)\[([^][]*)\]\(([^)\s]+)\)", r"((?<!!))\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)"):
+        text = re.sub(pattern, lambda found: _link(found, page, files), text)
+    return re.sub(r"<!-- (\w+)(?:: (\w+))? -->", _marker, text)
 
 
 def _link(found: re.Match[str], page: "Page", files: "Files") -> str:
@@ -126,17 +135,19 @@ def _link(found: re.Match[str], page: "Page", files: "Files") -> str:
 
 
 def _in_repository(text: str, name: str) -> str:
-    url = PROJECT["project"].get("urls", {}).get("Repository")
-    return f"[{text}]({url}/blob/main/{name})" if url else text
+    url = PROJECT["project"]["urls"]["Repository"]
+    # A reserved name stands for the address until there is one.
+    return text if url.endswith(".example") else f"[{text}]({url}/blob/main/{name})"
 
 
 def _marker(found: re.Match[str]) -> str:
     written = _MARKERS.get(found[1])
+    _written.add(found.groups())
     return found[0] if written is None else f"\n{written(found[2]) if found[2] else written()}\n"
 
 
 def on_page_content(html: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
-    """Set equations as MathML, which browsers show by themselves; let wide tables scroll within the page."""
+    """Set equations as MathML, which browsers show by themselves."""
     html = re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda one: _equation(one[1], "inline"), html)
     html = re.sub(
         r'(?s)<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
@@ -152,10 +163,20 @@ def on_post_page(output: str, page: "Page", config: "MkDocsConfig") -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", shim)
 
 
+def on_post_build(config: "MkDocsConfig") -> None:
+    """Refuse a site without the picture, or the source, of a method."""
+    if missing := {(kind, name) for kind in ("picture", "method") for name in STRATEGIES} - _written:
+        raise ValueError(f"no page has: {', '.join(f'<!-- {kind}: {name} -->' for kind, name in sorted(missing))}")
+
+
 def _equation(latex: str, display: str) -> str:
     from latex2mathml.converter import convert
 
-    return convert(html.unescape(latex).replace(r"\arg\min", r"\operatorname{argmin}").strip(), display=display)
+    text = re.sub(r"\\([Bb]ig\b|!)", "", html.unescape(latex)).replace(r"\arg\min", r"\operatorname{argmin}")
+    found = convert(text.strip(), display=display)
+    if "\\" in found:
+        raise ValueError(f"{latex}: latex2mathml does not know a command in it")
+    return found
 
 
 # What is written from the code
@@ -299,8 +320,8 @@ def _compared(data: dict[str, Any]) -> str:
         (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*rows, strict=True))
         scale = 180 / (max(right - left, high - low) or 1)
         shapes = [
-            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" r="5" '
-            f'fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
+            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" '
+            f'r="{7 - 1.5 * (group % 4):g}" fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
             for (x, y), group in zip(rows, groups, strict=True)
         ]
         caption = f"The clients' {kind} in round {data['round']}, two principal components, coloured by true group"
@@ -335,32 +356,29 @@ def _compared(data: dict[str, Any]) -> str:
 
 
 def _curves(curves: dict[str, Sequence[float]], caption: str, log: bool = False) -> str:
-    """Draw one curve in colour, and dashed ones to compare with."""
+    """Draw a method's curve, and thinner those that it is compared with."""
     values = [value for curve in curves.values() for value in curve]
     measure: Callable[[float], float] = math.log10 if log else float
     low, high = measure(min(values)), measure(max(values))
     last = max(map(len, curves.values()))
     shapes, heights = [], list[float]()
+    styles = ("2.5", "1.2", '1.2" stroke-dasharray="4 3', '1.2" stroke-dasharray="1 2')
     for place, (name, curve) in enumerate(curves.items()):
         points = [
-            (30 + 160 * n / (last - 1), 8 + 170 * (high - measure(y)) / (high - low)) for n, y in enumerate(curve)
+            (30 + 135 * n / (last - 1), 8 + 170 * (high - measure(y)) / (high - low)) for n, y in enumerate(curve)
         ]
-        style = (
-            f'stroke="{COLOURS[0]}" stroke-width="2.5"'
-            if not place
-            else 'stroke="currentColor" stroke-dasharray="4 3"'
-        )
+        style = f'stroke="{"currentColor" if place else COLOURS[0]}" stroke-width="{styles[place]}"'
         shapes.append(f'<polyline fill="none" {style} points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in points)}"/>')
         height = points[-1][1] + 4
         while any(abs(height - other) < 12 for other in heights):
             height += 3
         heights.append(height)
-        shapes.append(_text(194, height, name))
+        shapes.append(f'<path {style} d="M169 {height - 4:.4g}h14"/>{_text(186, height, name)}')
     for value in (low, high):
         y = 12 + 170 * (high - value) / (high - low)
-        shapes.append(_text(26, y, f"{10**value if log else value:.3g}", "end"))
-    shapes += [_text(30, 200, "round 1"), _text(190, 200, str(last), "end")]
-    return _svg(270, max(204, *heights), caption, shapes, caption)
+        shapes.append(_text(26, y, f"{10**value if log else value:.2g}", "end"))
+    shapes += [_text(30, 200, "round 1"), _text(165, 200, str(last), "end")]
+    return _svg(244, max(204, *heights), caption, shapes, caption)
 
 
 def _by_client(name: str, data: dict[str, Any]) -> str:
@@ -386,7 +404,7 @@ def _by_client(name: str, data: dict[str, Any]) -> str:
 def _picture(name: str) -> str:
     """Draw a method's run from docs/pictures.json."""
     data = DATA[name]
-    label = STRATEGIES[name]
+    label = TITLES[name]
     if name == "two_phase":
         curves = {
             "Two-phase": data["two_phase"],

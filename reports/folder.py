@@ -10,9 +10,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, TextIO
+from typing import IO, Any, Literal
 
 import numpy as np
 import safetensors.numpy
@@ -192,8 +193,8 @@ class RunLog(logging.FileHandler):
             super().__init__(path, encoding="utf-8")
         self._failed = False
 
-    def _open(self) -> TextIO:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=no_link)
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=no_link)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say that the log has gaps; logging itself would print a traceback for every line."""

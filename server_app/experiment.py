@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,7 +30,7 @@ from florets.server_app.recorder import Recorder
 from florets.server_app.resume import Parent, find_checkpoint, finished_summary, read_parent, refuse_interrupted
 from florets.server_app.run_models import save_clusters, save_own_models
 from florets.server_app.tracker import Tracker
-from florets.server_app.tracking import Tracking, make_trackers
+from florets.server_app.tracking import Tracking, make_trackers, serving
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
@@ -73,8 +74,8 @@ def run_experiment(
         If a file cannot be written, as when the disk is full: what was written before stays, and the run can go on.
     """
     log.info("results folder: %s", folder)
-    with private(config.task.partition == OWN):
-        return _run_or_resume(grid, config, folder, resume, by_flower, trackers)
+    with private(config.task.partition == OWN), serving(config.prometheus) as served:
+        return _run_or_resume(grid, config, folder, resume, by_flower, [*served, *trackers])
 
 
 def _run_or_resume(
@@ -106,22 +107,23 @@ def _run(
     checkpoint: Checkpoint | None = None,
 ) -> RunSummary:
     """Start a new run or, with its folder's lock, go on with an interrupted one."""
-    own = agree_on_data(grid, config) if checkpoint is None else saved_data(config, folder)
-    config = own.config
-    task = build_task(config, own.table)
-    strategy, models, settings = build_checked(config, task)
-    with refused():
-        config = _prepared(grid, config, task)
-    total = strategy.first_rounds + config.num_rounds
-    if checkpoint is not None:
-        _take_up(checkpoint, strategy, config, folder)
-    # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
-    strategy.federation.refresh(grid, settings)
-    strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
-    done_rounds = checkpoint.server_round if checkpoint is not None else 0
-    parent = read_parent(folder) if checkpoint is not None else None
-    first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
-    recorder = _open_folder(config, folder, total, done_rounds, lock)
+    with _kept_warnings() as earlier:
+        own = agree_on_data(grid, config) if checkpoint is None else saved_data(config, folder)
+        config = own.config
+        task = build_task(config, own.table)
+        strategy, models, settings = build_checked(config, task)
+        with refused():
+            config = _prepared(grid, config, task)
+        total = strategy.first_rounds + config.num_rounds
+        if checkpoint is not None:
+            _take_up(checkpoint, strategy, config, folder)
+        # Clients first, folder second: a run that cannot start leaves the results of an earlier one alone.
+        strategy.federation.refresh(grid, settings)
+        strategy.federation.remember(checkpoint.clients if checkpoint is not None else ())
+        done_rounds = checkpoint.server_round if checkpoint is not None else 0
+        parent = read_parent(folder) if checkpoint is not None else None
+        first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
+        recorder = _open_folder(config, folder, total, done_rounds, lock, earlier.buffer)
     if config.task.partition == OWN:
         # It may be there already, and be open to others.
         recorder.folder.chmod(0o700)
@@ -162,7 +164,27 @@ def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Confi
     strategy.state = checkpoint.state
 
 
-def _open_folder(config: Config, folder: Path, total: int, done_rounds: int, lock: FolderLock | None) -> Recorder:
+@contextmanager
+def _kept_warnings() -> Iterator[MemoryHandler]:
+    """Keep the warnings of a block in which the run has no folder yet, such as those of nodes that are left out."""
+    # Without a target it hands on nothing, however many it holds.
+    kept = MemoryHandler(capacity=0, flushOnClose=False)
+    kept.setLevel(logging.WARNING)
+    log.addHandler(kept)
+    try:
+        yield kept
+    finally:
+        log.removeHandler(kept)
+
+
+def _open_folder(
+    config: Config,
+    folder: Path,
+    total: int,
+    done_rounds: int,
+    lock: FolderLock | None,
+    earlier: Sequence[logging.LogRecord],
+) -> Recorder:
     """Return the recorder of a new run or, with its folder's lock, of one that goes on after some rounds."""
     try:
         return Recorder(
@@ -176,6 +198,7 @@ def _open_folder(config: Config, folder: Path, total: int, done_rounds: int, loc
             task_title=f"{config.task.data}, {config.task.partition}, {config.task.model}",
             done_rounds=done_rounds if lock is not None else None,
             lock=lock,
+            earlier=earlier,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None

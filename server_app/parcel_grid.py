@@ -70,8 +70,8 @@ class ParcelGrid(Grid):
     def get_node_ids(self) -> list[int]:
         """Return the ids of all clients whose nodes are online and have said which clients they host.
 
-        At first there are none until each node that is online has answered, or has had its time. A node that cannot
-        take part is one client, so that it is known and named as any client that fails.
+        At first there are none until each node that is online has answered, or has had its time and another one has
+        clients. A node that cannot take part is one client, so that it is known and named as any client that fails.
 
         Raises
         ------
@@ -85,18 +85,19 @@ class ParcelGrid(Grid):
         self._ask([node for node in nodes if node not in self._clients])
         now = time.monotonic()
         silent = [node for node in nodes if node not in self._clients]
-        if not self._begun and silent and now < self._deadline:
+        has_clients = any(clients for node, clients in self._clients.items() if node not in self._refused)
+        if not self._begun and silent and (now < self._deadline or not has_clients):
             return []
         self._agreed = self._count() if self._agreed is None else self._agreed
         for node, said in list(self._num_nodes.items()):
             if self._agreed not in (None, said):
                 self._refuse(node, f"it says that it is one of {said} simulated nodes, the others say {self._agreed}")
         for node in silent:
-            if self._until[node] <= now:
+            # At the start the others' clients come first: a node that is slow costs nobody the start.
+            if self._begun and self._until[node] <= now:
                 self._refuse(node, "it has not said in time which clients it hosts")
-        shown = [client for node in nodes for client in self._clients.get(node, {})]
-        self._begun = self._begun or bool(shown)
-        return shown
+        self._begun = self._begun or has_clients
+        return [client for node in nodes for client in self._clients.get(node, {})]
 
     def _forget_offline(self, online: Container[int]) -> None:
         """Forget what nodes that are offline were refused for, or asked: they are asked again when they come back."""

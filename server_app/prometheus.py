@@ -1,7 +1,6 @@
 """The figures of a run for Prometheus: a tracker that serves them over HTTP as long as the run goes on."""
 
 import os
-import socket
 import time
 from collections.abc import Iterator
 from threading import Thread
@@ -44,17 +43,16 @@ class PrometheusTracker:
     """
 
     def __init__(self, address: int | str) -> None:
-        self._host, self._port = figures_address(address)
+        host, port = figures_address(address)
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self._figures: _Figures | None = None
-        self._server: tuple[_Server, Thread] | None = None
         try:
-            # Served from the start of the run on: what cannot be is said before.
-            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-            socket.create_server((self._host, self._port), family=family).close()
+            self._server: tuple[_Server, Thread] = start_http_server(port, host, self._registry)
         except OSError as error:
             # Of an unknown host the number is none of the system's.
-            known = error.errno is not None and error.errno > 0
-            reason = (os.strerror(error.errno) if known else str(error)).lower()
+            number = error.errno or 0
+            reason = (os.strerror(number) if number > 0 else str(error)).lower()
             raise ConfigError(
                 f"prometheus={address}: cannot be served there ({reason}); give another port."
             ) from error
@@ -62,10 +60,7 @@ class PrometheusTracker:
     def on_start(self, run: RunStart) -> None:
         """Serve what is known before the first round."""
         self._figures = _Figures(run)
-        registry = CollectorRegistry()
-        registry.register(self._figures)
-        ProcessCollector(registry=registry)
-        self._server = start_http_server(self._port, self._host, registry)
+        self._registry.register(self._figures)
 
     def on_round(self, line: RoundLine, clients: ClientFigures) -> None:
         """Take in a round."""
@@ -73,12 +68,14 @@ class PrometheusTracker:
             self._figures.take(line)
 
     def on_end(self, end: RunEnd) -> None:
+        """Do nothing: whoever made it closes it, also where the run never started."""
+
+    def close(self) -> None:
         """Serve no longer."""
-        if self._server is not None:
-            server, thread = self._server
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        server, thread = self._server
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class _Server(Protocol):

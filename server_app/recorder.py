@@ -59,6 +59,8 @@ class Recorder:
         Rounds of the interrupted run in this folder, after which it goes on; None starts a new run.
     lock : FolderLock, optional
         The folder's, where it is held already.
+    earlier : sequence of LogRecord, optional
+        What was logged before there was a folder, for the first lines of its log.
 
     Raises
     ------
@@ -79,6 +81,7 @@ class Recorder:
         task_title: str = "",
         done_rounds: int | None = None,
         lock: FolderLock | None = None,
+        earlier: Sequence[logging.LogRecord] = (),
     ) -> None:
         self.folder = Path(folder).absolute()
         self._experiment, self._strategy, self._seed = experiment, strategy, seed
@@ -98,7 +101,7 @@ class Recorder:
             write_whole(self.folder / "config.yaml", config_yaml)
             self._rows = ClientRows(self.folder, done_rounds)
             self._embeddings = Embeddings(self.folder, done_rounds)
-            self._open_log()
+            self._open_log(earlier)
         except BaseException:
             self._lock.release()
             raise
@@ -108,10 +111,12 @@ class Recorder:
         if replaced:
             self.note(f"replaced the results of an earlier run in {self.folder}")
 
-    def _open_log(self) -> None:
+    def _open_log(self, earlier: Sequence[logging.LogRecord]) -> None:
         self._handler: logging.FileHandler | None = RunLog(self.folder / "run.log")
         plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
         self._handler.setFormatter(JsonLines() if is_json() else plain)
+        for record in earlier:
+            self._handler.handle(record)
         log.addHandler(self._handler)
         # Without a level of its own the logger has the root's, WARNING: the file would hold next to nothing.
         self._level_before = log.level
@@ -303,9 +308,7 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            log.error(
-                "The run ended early, after %s: %s",
-                counted(len(self._lines), "round"),
-                str(error) or type(error).__name__,
-            )
+            is_signal = isinstance(error, KeyboardInterrupt | SystemExit)
+            reason = "interrupted by a signal or `flwr stop`" if is_signal else str(error) or type(error).__name__
+            log.error("The run ended early, after %s: %s", counted(len(self._lines), "round"), reason)
         self.close()

@@ -1,6 +1,7 @@
 """All trackers of a run: made from their names and called in turn; their failures do not end the run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,17 +32,14 @@ _FILES = (
 
 
 def make_trackers(config: Config, objects: Sequence[Tracker] = ()) -> dict[str, Tracker]:
-    """Return the trackers of a run by name: those of the keys `tracker` and `prometheus`, and the given objects.
+    """Return the trackers of a run by name: those of the key `tracker`, and the given objects.
 
     Raises
     ------
     ConfigError
-        If an extra is not installed, what an import path leads to, or an object, is no tracker, or figures cannot
-        be served where they are asked for.
+        If an extra is not installed, or what an import path leads to, or an object, is no tracker.
     """
     found = {name: _make(name) for name in tracker_names(config.tracker)}
-    if config.prometheus is not None:
-        found["prometheus"] = _served(config.prometheus)
     for number, one in enumerate(objects, 1):
         name = type(one).__name__
         found[name if name not in found else f"{name} {number}"] = _checked(name, one)
@@ -64,12 +62,21 @@ def _make(name: str) -> Tracker:
     return _checked(name, made)
 
 
-def _served(address: int | str) -> Tracker:
+@contextmanager
+def serving(address: int | str | None) -> Iterator[list[Tracker]]:
+    """Serve figures for Prometheus within the block, where the key says at which address; yield the tracker for it.
+
+    ConfigError where the extra is not installed, or nothing can be served there.
+    """
+    if address is None:
+        yield []
+        return
     require("metrics", f"prometheus={address}")
     # An extra.
     from florets.server_app.prometheus import PrometheusTracker
 
-    return PrometheusTracker(address)
+    with closing(PrometheusTracker(address)) as tracker:
+        yield [tracker]
 
 
 def _checked(name: str, made: Tracker) -> Tracker:

@@ -48,6 +48,8 @@ def start_json() -> Callable[[], None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.name = _NAME
     handler.setLevel(logging.INFO)
+    # Flower parts its lines with empty ones.
+    handler.addFilter(lambda record: bool(record.getMessage().strip()))
     handler.setFormatter(JsonLines())
     before = {}
     for name in LOGGERS:

@@ -19,6 +19,7 @@ from florets.strategies.cfl_gp.messages import TRAIN_PROBE
 from florets.strategies.flexcfl.messages import LABELS
 from florets.strategies.k_fed.messages import KMEANS
 from florets.task.wire import bank, is_stable, kinds
+from florets.task.wire.flower import INSTALLED
 
 Fault = Callable[[RecordDict], RecordDict]
 
@@ -127,6 +128,7 @@ class FakeClients:
                         kinds.CLIENT_KEY: self.keys[client] if self.keys else str(client),
                         kinds.DEVICE: "cpu",
                         kinds.FINGERPRINT: "fake",
+                        kinds.FLOWER: INSTALLED,
                     }
                 ),
             }

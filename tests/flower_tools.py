@@ -8,6 +8,7 @@ from flwr.cli.build import build_fab_from_disk, build_fab_from_files
 from flwr.cli.config_utils import load_and_validate
 from flwr.cli.utils import collect_files
 from flwr.common.config import get_project_config, parse_config_args
+from flwr.common.logger import log as flower_log
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.supercore.object_ref import load_app, validate
@@ -15,6 +16,7 @@ from flwr.supercore.object_ref import load_app, validate
 __all__ = [
     "RecordDictProto",
     "build_fab_from_disk",
+    "flower_log",
     "get_project_config",
     "load_app",
     "parse_config_args",

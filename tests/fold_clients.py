@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from florets.engines.local_grid import LocalGrid
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task.wire import bank, kinds
+from florets.task.wire.flower import INSTALLED
 from florets.task.wire.folds import RowForm
 from tests.fakes import asked_for
 
@@ -75,7 +76,12 @@ class FoldClients:
                     {kinds.NUM_EXAMPLES: n, kinds.CLUSTER: -1, "num-partitions": len(self._targets(1))}
                 ),
                 kinds.CONFIG: ConfigRecord(
-                    {kinds.CLIENT_KEY: str(client), kinds.DEVICE: "cpu", kinds.FINGERPRINT: "fake"}
+                    {
+                        kinds.CLIENT_KEY: str(client),
+                        kinds.DEVICE: "cpu",
+                        kinds.FINGERPRINT: "fake",
+                        kinds.FLOWER: INSTALLED,
+                    }
                 ),
             }
         target = self._targets(server_round)[client]

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from florets.commands import assign, predict, watch
+from florets.commands import assign, predict, status, watch
 from florets.commands.given_keys import read_keys
 from florets.commands.main import read_arguments
 from florets.commands.tune import read_words
@@ -97,6 +97,9 @@ def _florets(arguments: Sequence[str]) -> None:
         return
     if arguments and arguments[0] == "watch":
         watch._read(arguments[1:])
+        return
+    if arguments and arguments[0] == "status":
+        status._read(arguments[1:])
         return
     if arguments and arguments[0] in ("advise", "check", "discover"):
         compose(arguments[1:])

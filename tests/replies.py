@@ -23,6 +23,7 @@ from florets.task.training.figures import sums_of
 from florets.task.wire import Layout, codec, kinds
 from florets.task.wire.description import pack_description, read_description
 from florets.task.wire.evaluation import PartSums, pack_sums, read_evaluation
+from florets.task.wire.flower import INSTALLED
 from florets.task.wire.folds import RowForm
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, TracedUpdate, read_answer, read_update
 
@@ -51,6 +52,7 @@ TEXTS: dict[str, Any] = {
     kinds.CLIENT_KEY: "07",
     kinds.DEVICE: "cpu",
     kinds.FINGERPRINT: "f",
+    kinds.FLOWER: INSTALLED,
 }
 DESCRIPTION = Description("archive", 9, 7, shape=(3,), classes=("a", "b"))
 BLOCK = Array(np.arange(24, dtype=np.float32).reshape(2, 3, 4))

@@ -51,6 +51,7 @@ def admitted(federation: Federation, grid: LocalGrid) -> list[str]:
     ("fault", "reason"),
     [
         (says(kinds.CONFIG, kinds.FINGERPRINT, "old"), r"runs other code \(old\) than the server \(fake\)"),
+        (says(kinds.CONFIG, kinds.FLOWER, "1.9.1"), r"runs Flower 1.9.1, and the server 1\.\d+.*flwr==1\.\d+\.\*"),
         (says(kinds.METRICS, "num-partitions", 7), "it says that 7 nodes are simulated, and the run has"),
         (says(kinds.METRICS, kinds.NUM_EXAMPLES, 10_001), "it claims 10001 training samples, over 1000 times"),
         (says(kinds.METRICS, kinds.NUM_EXAMPLES, 0), "num-examples is 0, not an integer"),

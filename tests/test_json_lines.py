@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flwr.common.logger import log as flower_log
 
 from florets.client_app import app as client
 from florets.commands.main import main
 from florets.reports.console import lines_in
 from florets.reports.watch.state import Watched
 from florets.task.log_lines import is_json
+from tests.flower_tools import flower_log
 from tests.test_resume import run_folder
 
 KEYS = ["num_clients=4", "k=2", "task.num_clusters=2", "num_rounds=2", "pictures=false", "log=json"]
@@ -59,6 +59,7 @@ def test_errors_are_lines_as_well_and_their_reason_is_found_again(
 def test_flowers_lines_and_tracebacks_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     with lines_in("json"):
         flower_log(logging.WARNING, "two\nlines %d", 7)
+        flower_log(logging.WARNING, "")
         try:
             raise ValueError("why")
         except ValueError:

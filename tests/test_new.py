@@ -74,7 +74,7 @@ def test_an_app_is_one_that_flower_takes_and_holds_no_code_but_two_names(tmp_pat
     names = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(folder))).namelist()
     assert names == ["pyproject.toml", "README.md", "my_app.py", ".info/CONTENT"]
     described = get_project_config(folder)
-    assert described["project"]["dependencies"] == [f"florets=={version()}"]
+    assert described["project"]["dependencies"] == [f"florets[server]=={version()}"]
     components = described["tool"]["flwr"]["app"]["components"]
     assert all(validate(reference, project_dir=folder) == (True, None) for reference in components.values())
 

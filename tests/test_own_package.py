@@ -90,7 +90,7 @@ def test_the_wheel_holds_one_package_with_all_of_its_files(environment: Environm
     inside = {f"florets/{path.relative_to(ROOT).as_posix()}" for path in files}
     assert {name for name in names if name.startswith("florets/")} == {
         *inside,
-        *("florets/__init__.py", "florets/__main__.py", "florets/pyproject.toml"),
+        *("florets/__init__.py", "florets/__main__.py", "florets/pyproject.toml", "florets/py.typed"),
     }
     assert "florets/server_app/recorder.py" in inside
 

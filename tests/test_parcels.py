@@ -151,6 +151,7 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> N
     grid = ParcelGrid(silent, Hosting(3, 6), seconds=0.2)
     assert grid.get_node_ids() == []
     time.sleep(0.25)
+    assert len(grid.get_node_ids()) == 3
     *_, late = shown = grid.get_node_ids()
     assert len(shown) == 4
     [reply] = grid.send_and_receive([Message(content(0), late, kinds.HELLO)], timeout=5)

@@ -4,6 +4,7 @@ import json
 import socket
 import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,8 @@ def test_figures_are_those_of_the_rounds_lines(tmp_path: Path) -> None:
 
 
 def test_what_is_unknown_or_not_finite_is_left_out(tmp_path: Path) -> None:
-    tracker = PrometheusTracker(port := free_port())
-    tracker.on_start(RunStart(tmp_path, tmp_path, "a", "tiny", {}, 3))
-    try:
+    with closing(PrometheusTracker(port := free_port())) as tracker:
+        tracker.on_start(RunStart(tmp_path, tmp_path, "a", "tiny", {}, 3))
         record(tmp_path / "run", evaluations=evaluations({"00": None}, loss=float("nan")))
         for text in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines():
             tracker.on_round(json.loads(text), {})
@@ -96,8 +96,6 @@ def test_what_is_unknown_or_not_finite_is_left_out(tmp_path: Path) -> None:
         assert {"florets_accuracy", "florets_loss"}.isdisjoint(found)
         assert found["florets_ari"] == 1.0
         assert not [name for name, value in found.items() if value != value]
-    finally:
-        tracker.on_end(RunEnd(None))
 
 
 def test_a_port_in_use_is_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -108,6 +106,10 @@ def test_a_port_in_use_is_refused_before_anything_runs(tmp_path: Path) -> None:
         ):
             florets.run(**KEYS, results_dir=tmp_path, prometheus=port)
     assert not list(tmp_path.rglob("rounds.jsonl"))
+    # One that is refused for another reason leaves its port free.
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="tracker=nobody"):
+            florets.run(**KEYS, results_dir=tmp_path, prometheus=port, tracker="nobody:Nobody")
 
 
 def test_addresses() -> None:

@@ -189,10 +189,12 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         (programs / program).write_text('#!/bin/sh\npwd; umask; echo "$FLWR_HOME"; echo "$@"\n')
         (programs / program).chmod(0o755)
         kit = tmp_path / name
+        (half := kit / "state" / "flwr" / "apps" / "half").mkdir(parents=True)
         settings = {"PATH": f"{programs}:/usr/bin:/bin"}
         said = subprocess.run([kit / "start.sh"], env=settings, cwd="/", capture_output=True, text=True, check=True)
         *place, started[name] = said.stdout.replace(f"{kit}/", "").splitlines()
         assert place == ["state", "0077", "state/flwr"]
+        assert not half.exists()
         start = f"{HOME}/{name}/start.sh"
         (service,) = yaml.safe_load((kit / "compose.yaml").read_text())["services"].values()
         assert (service["command"], service["read_only"], service["user"]) == ([start], True, "10001:10001")
@@ -203,6 +205,41 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
         "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
     }
+
+
+# Stands in for Flower's command line: notes what it is asked, and gives each key the next ID.
+FLWR = """#!/bin/sh
+echo "$2 $3" >> asked
+if [ "$2" = register ]; then printf '{\\n  "success": true,\\n  "node-id": "%s"\\n}' "$(wc -l < asked)"; fi
+"""
+
+
+def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path) -> None:
+    provision(plan("north", "south"), tmp_path / "kits")
+    server = tmp_path / "kits" / "server"
+    (tmp_path / "flwr").write_text(FLWR)
+    (tmp_path / "flwr").chmod(0o755)
+
+    def run(*command: str) -> tuple[str, list[str]]:
+        (tmp_path / "asked").write_text("before\n")
+        settings = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(
+            [server / command[0], *command[1:]],
+            env=settings,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout, (tmp_path / "asked").read_text().replace(f"{server}/", "").split("\n")[1:-1]
+
+    said, asked = run("register.sh")
+    assert asked == ["register nodes/north.pub", "register nodes/south.pub", "list "]
+    assert said == "north: node ID 2\nsouth: node ID 3\n"
+    assert run("register.sh")[1] == ["list "]
+    (server / "nodes" / "north.pub").write_text("a new key")
+    assert run("register.sh")[1] == ["unregister 2", "register nodes/north.pub", "list "]
+    assert run("revoke.sh", "north")[1] == ["unregister 3"]
 
 
 def test_a_nodes_gpu_is_in_reach_where_its_config_uses_it(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from florets.task.wire.flower import SUPPORTED
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -20,6 +22,12 @@ def test_citation_and_changelog_name_the_version() -> None:
     assert citation["version"] == version
     assert f"version = {{{version}}}" in _read("CITATION.bib")
     assert f"\n## {version} - {citation['date-released']}\n" in _read("CHANGELOG.md")
+
+
+def test_badges_say_what_the_metadata_say() -> None:
+    badges = re.findall(r"<text [^>]*>([^<]+)</text>", _read("docs/badges.svg"))
+    pythons = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert badges[1::2] == ["Apache-2.0", ", ".join(pythons), ", ".join(SUPPORTED), "mypy strict"]
 
 
 def test_workflows_call_targets_of_the_makefile() -> None:

@@ -12,6 +12,7 @@ from florets.task.fingerprint import code_fingerprint
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
+from florets.task.wire.flower import INSTALLED
 from florets.task.wire.replies import Introduction, rounded_magnitude
 
 
@@ -43,6 +44,7 @@ def hello(client: Client) -> RecordDict:
         num_examples=examples,
         device=str(device_of(client.config, client.context)),
         fingerprint=code_fingerprint(tuple(handlers)),
+        flower=INSTALLED,
         true_cluster=cluster,
         num_partitions=nodes,
         root_mean_square=None if scaled is None else rounded_magnitude(_root_mean_square(client.data.x_train)),

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.report import ClientRound, Compared, named
 from florets.task.wire import MalformedMessage, payload_bytes
-from florets.task.wire.flower import MESSAGE_UNAVAILABLE
+from florets.task.wire.flower import APP_NOT_LOADED, MESSAGE_UNAVAILABLE
 from florets.task.wire.records import NotFinite
 from florets.task.wire.replies import Update, Work, take_work, total_work
 
@@ -290,7 +290,9 @@ def sort_replies(
             waiting.discard(message_id)
             # The network answers at the deadline for a node that has not: it is late, and has not failed.
             if reply.error.code != MESSAGE_UNAVAILABLE:
-                error[key] = clean_reason(reply.error.reason or f"error code {reply.error.code}")
+                reason = clean_reason(reply.error.reason or f"error code {reply.error.code}")
+                # Of this Flower keeps the cause to itself.
+                error[key] = f"{reason} (its log says why)" if reply.error.code == APP_NOT_LOADED else reason
         else:
             waiting.discard(message_id)
             content = reply.content

@@ -18,6 +18,7 @@ from florets.strategies.base.exchange import Patience, Replies, Request, Waiting
 from florets.strategies.base.report import Client, named
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
+from florets.task.wire.flower import INSTALLED, minor
 from florets.task.wire.records import new_message, record_dict
 from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
@@ -55,10 +56,18 @@ def problem_of(
         return f"its name {client.key[:60]!r} {problem}"
     if fingerprint is not None and hello.fingerprint != fingerprint:
         own = f", with the strategy's handlers {', '.join(handlers)}" if handlers else ""
-        return (
-            f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). "
+        remedy = (
             "Simulated clients import from the folder in which the SuperLink was started: "
             "start the SuperLink in an empty folder, or in this project's, and run again"
+            if hello.num_partitions
+            else "Install the server's version of florets on the node and restart its SuperNode"
+        )
+        return f"it runs other code ({hello.fingerprint}) than the server ({fingerprint}{own}). {remedy}"
+    # Flower itself lets such a node in.
+    if minor(hello.flower) != minor(INSTALLED):
+        return (
+            f"it runs Flower {hello.flower}, and the server {INSTALLED}; a federation needs one minor version: "
+            f'pip install "flwr=={minor(INSTALLED)}.*" on the node, and start its SuperNode again'
         )
     if num_clients and hello.num_partitions not in (0, num_clients):
         return f"it says that {hello.num_partitions} nodes are simulated, and the run has num_clients={num_clients}"

@@ -86,7 +86,11 @@ def inside(data_dir: Path, path: Path) -> Path:
         If it lies elsewhere, or cannot be followed to an end.
     """
     try:
-        found = path.resolve()
+        try:
+            # Only so Python 3.13 refuses links in a circle.
+            found = path.resolve(strict=True)
+        except FileNotFoundError:
+            found = path.resolve()
         if found.is_relative_to(data_dir.resolve()):
             return found
     except (OSError, RuntimeError, ValueError):

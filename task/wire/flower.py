@@ -13,13 +13,18 @@ SUPPORTED = ("1.41", "1.42")
 """Minor versions that this module is tested with, those of pyproject.toml; the last one is recommended."""
 
 
-class UnsupportedFlower(ImportError):
+class UnsupportedFlower(RuntimeError):
     """The installed Flower is none of the supported versions."""
+
+
+def minor(version: str) -> str:
+    """Return the minor version of a version, such as 1.42."""
+    return ".".join(version.split(".")[:2])
 
 
 def check_version(installed: str) -> None:
     """Raise UnsupportedFlower unless `installed` is one of the supported versions."""
-    if ".".join(installed.split(".")[:2]) not in SUPPORTED:
+    if minor(installed) not in SUPPORTED:
         raise UnsupportedFlower(
             f"Flower {installed} is installed here, and this version of florets works with "
             f'{" and ".join(SUPPORTED)}: pip install "flwr=={SUPPORTED[-1]}.*". The server and all nodes of a '
@@ -27,8 +32,9 @@ def check_version(installed: str) -> None:
         )
 
 
+INSTALLED: str = flwr.__version__
 # Before the imports below, which may be what has changed.
-check_version(flwr.__version__)
+check_version(INSTALLED)
 
 from flwr.common.constant import ErrorCode  # noqa: E402
 from flwr.proto.node_pb2 import NodeInfo  # noqa: E402
@@ -37,6 +43,7 @@ from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 __all__ = ["NodeInfo", "Run"]
 
+APP_NOT_LOADED: int = ErrorCode.LOAD_CLIENT_APP_EXCEPTION
 CLIENT_APP_RAISED: int = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 MESSAGE_UNAVAILABLE: int = ErrorCode.MESSAGE_UNAVAILABLE
 NODE_UNAVAILABLE: int = ErrorCode.NODE_UNAVAILABLE

@@ -240,6 +240,7 @@ class Introduction:
     num_examples: Examples
     device: Annotated[str, Text(kinds.DEVICE, _problem)]
     fingerprint: Annotated[str, Text(kinds.FINGERPRINT, _problem)]
+    flower: Annotated[str, Text(kinds.FLOWER, _problem)]
     true_cluster: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
     num_partitions: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
     root_mean_square: Annotated[float | None, Number(kinds.MAGNITUDE, least=0, record=kinds.CONFIG)] = None
