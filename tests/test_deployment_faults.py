@@ -1,4 +1,4 @@
-"""Faults of a deployment, on real processes: paused, full, misplaced in time, of other versions, several at once.
+"""Faults of a deployment, on real processes: paused, full, with a wrong clock, of other versions, several at once.
 
 Killed and hanging processes are in `test_deployment.py`, keys that are refused in the demonstration.
 """
@@ -21,6 +21,7 @@ from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines.flower_run import write_app
+from florets.task.data.tables.declaration import NODE_FILE
 from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, rounds, start_again, wait_for
 
 pytestmark = pytest.mark.slow
@@ -177,6 +178,8 @@ def test_two_federations_and_two_runs_on_one_superlink_at_once(tmp_path: Path) -
             data = federation.root.parent / "data"
             # Both have an `archive-1`, with other data.
             clusters = write_folders(data, number)
+            for name, own in clusters.items():
+                (data / name / NODE_FILE).write_text(f"{TRUE_CLUSTER} = {own}\n")
             federation.add({name: {DATA_DIR: str(data / name), TRUE_CLUSTER: own} for name, own in clusters.items()})
         ids = {}
         for run, (where, seed) in runs.items():
