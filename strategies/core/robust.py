@@ -1,5 +1,6 @@
 """Averages of a group's updates that a minority of hostile clients cannot move far."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -134,6 +135,14 @@ def bounded(weights: FloatArray) -> FloatArray:
 def lengths_of(rows: Rows, assignment: IntArray, bank: FloatArray) -> FloatArray:
     """Return the Euclidean length (P,) of each row's change from its model in `bank` (K, R)."""
     return np.array([_length(rows, row, bank[model]) for row, model in enumerate(assignment)])
+
+
+def shortened(vectors: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return the clients' vectors, those longer than the median client's shortened to its length."""
+    lengths = np.array([np.linalg.norm(vector) for vector in vectors.values()])
+    limit = lower_median(lengths) if len(lengths) >= LEAST_GROUP else np.inf
+    factors = clip_factors(lengths, limit)
+    return {key: vector * factor for (key, vector), factor in zip(vectors.items(), factors, strict=True)}
 
 
 def clip_factors(lengths: FloatArray, limit: float) -> FloatArray:
