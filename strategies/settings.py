@@ -60,7 +60,7 @@ class RunKeys:
     )
     robust: Robust = setting(
         "none",
-        "rule for each group's average that a minority of hostile clients cannot move far; see docs/robust.md",
+        "rule for each group's average that a minority of hostile clients cannot move far",
     )
     hostile: float = setting(
         0.2, "largest fraction of a group's clients that may be hostile (robust=trimmed_mean, multi_krum)", most=0.5

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.outliers import lower_median
@@ -137,7 +138,7 @@ def lengths_of(rows: Rows, assignment: IntArray, bank: FloatArray) -> FloatArray
     return np.array([_length(rows, row, bank[model]) for row, model in enumerate(assignment)])
 
 
-def shortened(vectors: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+def shortened(vectors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Return the clients' vectors, those longer than the median client's shortened to its length."""
     lengths = np.array([np.linalg.norm(vector) for vector in vectors.values()])
     limit = lower_median(lengths) if len(lengths) >= LEAST_GROUP else np.inf
@@ -241,6 +242,6 @@ def _length(rows: Rows, row: int, start: FloatArray) -> float:
 
 def _combined(rows: Rows, members: IntArray, shares: FloatArray, start: FloatArray) -> FloatArray:
     """Return theta + sum of share_i (x_i - theta)."""
-    total = start * (1.0 - shares.sum())
+    total: FloatArray = start * (1.0 - shares.sum())
     add_weighted(rows, shares, members, total)
     return total
