@@ -1,7 +1,8 @@
 """Parcels on a node: which clients it hosts, and their answers to the messages of one parcel.
 
 A simulated node, or one with a `partition-id`, hosts as many parts of the data in turn as the run says. A node whose
-config has `clients-in-folders = true` hosts a client for each folder, or table, in its data-dir. Any other is one.
+config has `clients-in-folders = true` hosts a client for each folder, or table, in its data-dir. Any
+other node is one client.
 """
 
 import logging

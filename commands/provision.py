@@ -31,12 +31,13 @@ def main(arguments: Sequence[str]) -> int:
     if len(files) != 1:
         raise ConfigError(f"florets provision: needs one YAML file, and was given {', '.join(files) or 'none'}.")
     given = read_keys("provision", [text for text in arguments if text not in files], ("to",))
-    from florets.deploy.provision import provision, read_plan
+    from florets.deploy.credentials import SERVER as CERTIFICATE
+    from florets.deploy.provision import SERVER, provision, read_plan
 
     file = absolute(files[0], Path.cwd())
     folder = absolute(given.get("to", str(file.with_suffix(""))), Path.cwd())
+    new = "the server's certificate" if (folder / SERVER).exists() else SERVER
+    renewed = not (folder / SERVER / CERTIFICATE).exists()
     added = provision(read_plan(file), folder)
-    say(
-        f"Kits: {folder}: server, {', '.join(added)}" if added else f"Kits: {folder}: a new certificate of the server"
-    )
+    say(f"Kits in {folder}, new: {', '.join([*([new] if renewed else []), *added])}")
     return 0

@@ -24,7 +24,8 @@ BUILT_IN_TRACKERS = ("tensorboard", "mlflow", "wandb")
 """Each is also the name of the extra that installs it."""
 
 _PRESET = re.compile(r"\w+(?:[/.-]\w+)*", re.ASCII)
-_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?", re.ASCII)
+"""Devices that a run or a node may name."""
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 _REGRESSIONS = ("linear", "lines", "parkinsons", "schools")
 _OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss")
@@ -133,7 +134,7 @@ def _engine(config: Config) -> Iterator[str]:
         )
     if config.superlink and engine != "flwr":
         yield f"superlink={config.superlink}: has no effect with engine={engine}; add engine=flwr."
-    if not _DEVICE.fullmatch(config.device):
+    if not DEVICE.fullmatch(config.device):
         yield f"device={config.device}: must be cpu, cuda, cuda:<number>, mps or auto."
     elif engine == "ray" and config.device != "cpu":
         yield f"device={config.device}: engine=ray computes on CPUs; use device=cpu or engine=local."

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results-dir", type=Path, default=Path("results"), help="folder of results")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of training of CLoVE; discovery has three")
     options = parser.parse_args(arguments)
-    # Ended politely, it ends what it has started, as it does after Ctrl-C.
+    # On SIGTERM it stops what it started, as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with held_folder("deploy") as folder:

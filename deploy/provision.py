@@ -3,13 +3,15 @@
 import datetime
 import ipaddress
 import re
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from omegaconf import OmegaConf
@@ -19,6 +21,7 @@ from florets.client_app import caps
 from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.typed import show
+from florets.conf.validate import DEVICE
 from florets.deploy import credentials
 from florets.reports.folder import whole_folder
 from florets.task.consent import ALLOW
@@ -31,6 +34,8 @@ USER_ID = 10001
 """Number of the user that owns a kit, in containers and outside."""
 AUTHORITY, SERVER, PUBLIC_KEYS = "authority", "server", "nodes"
 """Folders of a federation that are no node's, and the one of the nodes' public keys in the server's."""
+PLAN = "federation.yaml"
+"""In the server's kit: the plan that the kits were made from."""
 
 _DATA_DIR = "data-dir"
 _SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str}
@@ -81,6 +86,12 @@ class Plan:
         listens = [] if ipaddress.ip_address(self.bind).is_unspecified else [self.bind]
         return list(dict.fromkeys([*self.addresses, *listens, "localhost", "127.0.0.1", "::1"]))
 
+    def to_yaml(self) -> bytes:
+        """Return the text of a file that `read_plan` reads as this plan."""
+        server = {"addresses": list(self.addresses), "port": self.port, "bind": self.bind}
+        nodes = [{"name": site.name, "port": site.port, **site.config} for site in self.sites]
+        return yaml.safe_dump({"server": server, "nodes": nodes}, sort_keys=False, allow_unicode=True).encode()
+
 
 def read_plan(path: Path) -> Plan:
     """Read a federation's YAML file.
@@ -95,7 +106,9 @@ def read_plan(path: Path) -> Plan:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error}); name a YAML file.") from error
     except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path}: is not YAML, or a key stands twice ({' '.join(str(error).split())}).") from error
+        raise ConfigError(
+            f"{path}: is not YAML, or a key is given twice ({' '.join(str(error).split())})."
+        ) from error
     problems: list[str] = []
     given = _read(values, {"server": dict, "nodes": list}, "", problems)
     server = _read(given.get("server", {}), _SERVER_KEYS, "server.", problems)
@@ -109,6 +122,9 @@ def read_plan(path: Path) -> Plan:
     sites = [
         Site(node.pop("name"), node.pop("port", 9094), {_DATA_DIR: node.pop(_DATA_DIR), **node}) for node in nodes
     ]
+    if "bind" in server:
+        server["bind"] = _plain(server["bind"])
+    server["addresses"] = [_plain(host) for host in server["addresses"]]
     return Plan(**server, sites=sites)
 
 
@@ -124,7 +140,7 @@ def _read(values: object, keys: Mapping[str, Any], place: str, problems: list[st
     found = {}
     for key, value in values.items():
         if key not in keys:
-            problems.append(f"{place}{key}: there is no such key.{did_you_mean(str(key), keys)}")
+            problems.append(f"{place}{key}: unknown key.{did_you_mean(str(key), keys)}")
         elif keys[key] in (dict, list):
             found[key] = value if isinstance(value, keys[key]) else keys[key]()
         else:
@@ -157,7 +173,13 @@ def _is_address(text: str) -> bool:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return True
+    # A zone (fe80::1%eth0) means something on one machine only, and may hold any characters.
+    return "%" not in text
+
+
+def _plain(host: str) -> str:
+    """Return an address in its usual form, in which certificates hold it, and a name unchanged."""
+    return str(ipaddress.ip_address(host)) if _is_address(host) else host
 
 
 def _port_problems(values: Mapping[str, Any], place: str) -> list[str]:
@@ -173,7 +195,7 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         place = f"nodes[{name or number}]."
         if not _NAME.fullmatch(name):
             near = re.sub(r"[^a-z0-9]+", "-", name.lower())[:48].strip("-") or f"node-{number + 1}"
-            rule = "must have 1 to 48 small letters, digits and hyphens, no hyphen first or last"
+            rule = "must have 1 to 48 lower-case letters, digits and hyphens, no hyphen first or last"
             problems.append(f"{place}name={name}: {rule}; for example {near}.")
         elif name in (AUTHORITY, SERVER):
             problems.append(f"{place}name={name}: is the name of a folder of the federation's own; take another.")
@@ -188,6 +210,8 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         problems += [
             f"{place}{cap.key}={node[cap.key]}: must be above 0." for cap in caps.ALL if node.get(cap.key, 1) <= 0
         ]
+        if not DEVICE.fullmatch(device := node.get(kinds.DEVICE, "cpu")):
+            problems.append(f"{place}{kinds.DEVICE}={device}: must be cpu, cuda, cuda:<number>, mps or auto.")
         problems += _port_problems(node, place)
     return problems
 
@@ -195,20 +219,21 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 def provision(plan: Plan, folder: Path) -> list[str]:
     """Write the kits that `folder` lacks, and return the names of the nodes that are new.
 
-    Nothing that exists is overwritten: in a federation with kits, nodes are added, and a server's certificate that
-    was moved away is made anew. A node is known by its public key in the server's kit, since its own kit may be at
-    its site.
+    Nothing that exists is overwritten except the server's copy of the plan: in a federation with kits, nodes are
+    added, and a server's certificate that was moved away is made anew. A node is known by its public key in the
+    server's kit, since its own kit may be at its site. What was interrupted continues.
 
     Raises
     ------
     ConfigError
-        If the folder holds something else or another federation, or has every kit already.
+        If the folder holds something else or another federation, has every kit already, or has kits that were made
+        from other values.
     """
     server, authority = folder / SERVER, folder / AUTHORITY
     known = {path.stem for path in (server / PUBLIC_KEYS).glob("*.pub")}
     added = [site for site in plan.sites if site.name not in known]
     has_certificate = (server / credentials.SERVER).exists()
-    if problems := list(_conflicts(plan, folder, added)):
+    if problems := list(_conflicts(plan, folder, added, known)):
         raise ConfigError(problems)
     if has_certificate and not added:
         raise ConfigError(
@@ -224,8 +249,11 @@ def provision(plan: Plan, folder: Path) -> list[str]:
     if not server.exists():
         with whole_folder(server) as aside:
             kits.write_server(aside)
+            credentials.write_new(aside / PLAN, plan.to_yaml())
     elif not has_certificate:
         credentials.make_server_certificate(authority, server, plan.hosts)
+    # Before the nodes: one without a public key is compared with nothing.
+    _replace_plan(server / PLAN, plan, known)
     for site in added:
         with whole_folder(folder / site.name) as aside:
             public = kits.write_node(aside, site)
@@ -234,13 +262,46 @@ def provision(plan: Plan, folder: Path) -> list[str]:
     return [site.name for site in added]
 
 
-def _conflicts(plan: Plan, folder: Path, added: Sequence[Site]) -> list[str]:
+def _replace_plan(file: Path, plan: Plan, known: Collection[str]) -> None:
+    """Write the plan, with the known nodes that it no longer names."""
+    named = {site.name for site in plan.sites}
+    left = [site for site in read_plan(file).sites if site.name in known and site.name not in named]
+    aside = file.with_name(f".{file.name}")
+    aside.unlink(missing_ok=True)
+    credentials.write_new(aside, replace(plan, sites=[*plan.sites, *left]).to_yaml())
+    aside.replace(file)
+
+
+def _changes(before: Plan, plan: Plan, known: Collection[str]) -> Iterator[str]:
+    """Yield the values that kits hold already and the plan has otherwise."""
+    for key in ("port", "bind"):
+        if (old := getattr(before, key)) != (new := getattr(plan, key)):
+            yield (
+                f"server.{key}={new}: the kits that exist were made with {old}; restore it, or name a new folder "
+                "with to= (new keys for the server and all nodes)."
+            )
+    sites = {site.name: site for site in before.sites if site.name in known}
+    for site in plan.sites:
+        if site.name not in sites:
+            continue
+        old, new = ({"port": each.port, **each.config} for each in (sites[site.name], site))
+        for key in [key for key in {**old, **new} if old.get(key) != new.get(key)]:
+            yield (
+                f"nodes[{site.name}].{key}={show(new.get(key))}: its kit was made with {show(old.get(key))}; restore "
+                f"it (the site may edit its own node.toml), or move {site.name}/ and "
+                f"{SERVER}/{PUBLIC_KEYS}/{site.name}.pub away for a new kit with a new key."
+            )
+
+
+def _conflicts(plan: Plan, folder: Path, added: Sequence[Site], known: Collection[str]) -> list[str]:
     """Return why the kits cannot go into a folder."""
     server, authority = folder / SERVER, folder / AUTHORITY
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return [f"to={folder}: is a file or a link; name a new folder."]
     if not server.is_dir() or not authority.is_dir():
-        taken = folder.is_dir() and any(folder.iterdir())
+        # An authority without a server is what an interrupted run leaves, and hidden folders that were not renamed.
+        unfinished = re.compile(rf"{AUTHORITY}|\.({AUTHORITY}|{SERVER})\.[0-9a-f]+")
+        taken = folder.is_dir() and not all(unfinished.fullmatch(path.name) for path in folder.iterdir())
         rule = f"is not empty and lacks a federation's {SERVER}/ or {AUTHORITY}/; bring it back, or name a new folder"
         return [f"to={folder}: {rule}."] if taken else []
     problems = [
@@ -249,6 +310,10 @@ def _conflicts(plan: Plan, folder: Path, added: Sequence[Site]) -> list[str]:
         for site in added
         if (folder / site.name).exists()
     ]
+    if (server / PLAN).is_file():
+        problems += _changes(read_plan(server / PLAN), plan, known)
+    else:
+        problems.append(f"to={folder}: {SERVER}/ lacks {PLAN}, the plan of its kits; bring it back.")
     certificate, key = server / credentials.SERVER, server / credentials.SERVER_KEY
     if certificate.exists() != key.exists():
         problems.append(f"to={folder}: {SERVER}/ has one of {certificate.name} and {key.name}; move it away as well.")
@@ -273,6 +338,7 @@ class _Kits:
             keep_trailing_newline=True,
             autoescape=False,
         )
+        self._templates.filters["quoted"] = lambda value: shlex.quote(str(value))
         listens = ipaddress.ip_address(plan.bind)
         local = "127.0.0.1" if listens.is_unspecified else plan.bind
         flower = ".".join(installed("flwr").split(".")[:2])
@@ -308,7 +374,8 @@ class _Kits:
             "title": f"node {site.name} of the federation at {self._values['address']}",
         }
         files = {"README.md": "node.README.md", "node.toml": "node.toml"}
-        values |= {"port": site.port, "node": site.config, "extra": ""}
+        config = tomli_w.dumps({"client-id": site.name, **site.config})
+        values |= {"port": site.port, "node": site.config, "config": config, "extra": ""}
         self._write(folder, values, ("start.sh", "health.sh"), files)
         return credentials.make_node_key(folder / "node.key")
 

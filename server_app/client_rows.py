@@ -18,7 +18,7 @@ from florets.strategies.base.report import Client, RoundReport
 
 HEAD = (
     *("round", "client", "cluster", "true_cluster", "sampled", "reply", "rejected"),
-    *("train_loss", "samples", "seconds", "bytes_down", "bytes_up"),
+    *("train_loss", "samples", "seconds", "bytes_down", "bytes_up", "kept"),
 )
 """Columns before those of tests."""
 
@@ -89,10 +89,10 @@ class ClientRows:
             row: list[object] = [report.server_round, key, models.get(key), truth.get(key)]
             row.append("true" if key in sampled else "false")
             if (part := report.clients.get(key)) is None:
-                row += [None] * 7
+                row += [None] * 8
             else:
                 row += [part.reply, part.rejected, part.train_loss, part.samples, round(part.seconds, 6)]
-                row += [part.bytes_down, part.bytes_up]
+                row += [part.bytes_down, part.bytes_up, None if part.kept is None else round(part.kept, 6)]
             if cells := tests.get(key):
                 row += [cells.get(name) for name in self._tests]
             else:
@@ -119,7 +119,7 @@ class ClientRows:
         types |= {name: int64() for name in types if name.endswith("_examples")}
         types |= dict.fromkeys(("round", "cluster", "true_cluster", "samples", "bytes_down", "bytes_up"), int64())
         types |= dict.fromkeys(("client", "reply", "rejected"), string())
-        types |= {"sampled": bool_(), "train_loss": float64(), "seconds": float64()}
+        types |= {"sampled": bool_(), "train_loss": float64(), "seconds": float64(), "kept": float64()}
         table = arrow_csv.read_csv(
             self._path,
             arrow_csv.ReadOptions(use_threads=False),

@@ -14,6 +14,7 @@ FirstRound = Literal["random", "evaluate", "update", "farthest"]
 Compared = Literal["", "participants", "clients"]
 ChooseK = Literal["silhouette", "silhouette_lone", "elbow", "spectral", "folds"]
 LossData = Literal["train", "held_out"]
+Robust = Literal["none", "clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 Wire = Literal["float32", "float16", "int8"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
@@ -56,6 +57,13 @@ class RunKeys:
         "precision of models in transit, sent whole to clients and returned as changes: float16 halves and int8 (one "
         "scale per array, changes rounded at random without bias) quarters the bytes; an array with a value beyond "
         "their range stays float32, and so do the server's models",
+    )
+    robust: Robust = setting(
+        "none",
+        "rule for each group's average that a minority of hostile clients cannot move far",
+    )
+    hostile: float = setting(
+        0.2, "largest fraction of a group's clients that may be hostile (robust=trimmed_mean, multi_krum)", most=0.5
     )
     loss_data: LossData | None = setting(
         None,

@@ -1,4 +1,4 @@
-"""Faults of a deployment, on real processes: paused, full, misplaced in time, of other versions, several at once.
+"""Faults of a deployment, on real processes: paused, full, with a wrong clock, of other versions, several at once.
 
 Killed and hanging processes are in `test_deployment.py`, keys that are refused in the demonstration.
 """

@@ -123,7 +123,7 @@ def test_nothing_else_imports_a_private_part_of_flower() -> None:
     wrong = {}
     for path in ROOT.glob("[!.]*/**/*.py"):
         private = re.findall(
-            r"^ *from flwr\.(?!app|clientapp|serverapp)\S+", path.read_text(encoding="utf-8"), re.MULTILINE
+            r"^ *(?:from|import) flwr\.(?!app|clientapp|serverapp)\S+", path.read_text(encoding="utf-8"), re.MULTILINE
         )
         if private and path.relative_to(ROOT).as_posix() not in ("task/wire/flower.py", "tests/flower_tools.py"):
             wrong[path.name] = private

@@ -6,6 +6,7 @@ import shutil
 import ssl
 import stat
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 WRONG = """
 server:
-  addresses: ["https://fl.example.org", 10.0.0.500]
+  addresses: ["https://fl.example.org", 10.0.0.500, "fe80::1%$(id)"]
   ports: 8000
   bind: everywhere
 nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
   - {name: north, data-dir: /srv, port: 65535}
-  - {name: server, data-dir: /srv/../etc}
+  - {name: server, data-dir: /srv/../etc, device: tpu}
 extra: 1
 """
 
@@ -54,32 +55,34 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         read_plan(file)
     said = "\n".join(refusal.value.problems)
     for text in (
-        "extra: there is no such key",
+        "extra: unknown key",
         "server.addresses=https://fl.example.org: must be a host's name or an IP address, without https:// and port",
         "server.addresses=10.0.0.500: must be a host's name or an IP address",
-        "server.ports: there is no such key. Did you mean port?",
+        "server.addresses=fe80::1%$(id): must be a host's name or an IP address",
+        "server.ports: unknown key. Did you mean port?",
         "server.bind=everywhere: must be an IP address",
-        "nodes[St. Mary/2].name=St. Mary/2: must have 1 to 48 small letters, digits and hyphens, no hyphen first or "
-        "last; for example st-mary-2",
+        "nodes[St. Mary/2].name=St. Mary/2: must have 1 to 48 lower-case letters, digits and hyphens, no hyphen "
+        "first or last; for example st-mary-2",
         "nodes[St. Mary/2].data-dir=data: must be the absolute path of the data on the node",
-        "nodes[north].max-epoch: there is no such key. Did you mean max-epochs?",
+        "nodes[north].max-epoch: unknown key. Did you mean max-epochs?",
         "nodes[north].max-steps=0: must be above 0",
         "nodes[north].device=1: must be a string",
         "nodes[north].name=north: two nodes have this name",
         f"nodes[north].data-dir=/srv: must not hold the node's key ({HOME}/north)",
         "nodes[north].port=65535: must be from 1 to 65534",
         "nodes[server].name=server: is the name of a folder of the federation's own",
+        "nodes[server].device=tpu: must be cpu, cuda, cuda:<number>, mps or auto",
         "nodes[server].data-dir=/srv/../etc: must be the absolute path",
     ):
         assert text in said
-    assert len(refusal.value.problems) == 15
+    assert len(refusal.value.problems) == 17
     assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("nodes: []\nnodes: []\n", "a key stands twice"),
+        ("nodes: []\nnodes: []\n", "a key is given twice"),
         ("server: [", "is not YAML"),
         ("- 1\n", "the file: must hold keys with values"),
         ("server: 8000\nnodes: 1\n", "server.addresses: is missing"),
@@ -102,7 +105,7 @@ def test_the_command_writes_kits_that_nobody_else_can_read(
     ]
     file.write_text(yaml.safe_dump({"server": {"addresses": HOSTS}, "nodes": nodes}))
     assert main(["provision", str(file)]) == 0
-    assert f"Kits: {folder}: server, north, south" in capsys.readouterr().out
+    assert f"Kits in {folder}, new: server, north, south" in capsys.readouterr().out
     for path in (folder, *folder.rglob("*")):
         executable = path.is_dir() or path.suffix == ".sh"
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if executable else 0o600), path
@@ -146,10 +149,58 @@ def test_a_node_is_added_and_all_else_is_kept(tmp_path: Path) -> None:
     before = contents(tmp_path)
     assert provision(plan("north", "south", "east"), tmp_path) == ["east"]
     after = contents(tmp_path)
+    del before["server/federation.yaml"]
     assert {path: after[path] for path in before} == before
-    assert {path for path in after.keys() - before.keys() if not path.startswith("east/")} == {
-        "server/nodes/east.pub"
+    # South's owner has left: its kit's values stay known.
+    assert provision(plan("north", "east", "west"), tmp_path) == ["west"]
+    assert [each.name for each in read_plan(tmp_path / "server" / "federation.yaml").sites] == [
+        *("north", "east", "west", "south")
+    ]
+    after = contents(tmp_path)
+    assert {path for path in after.keys() - before.keys() if path[:5] not in ("east/", "west/")} == {
+        *("server/nodes/east.pub", "server/nodes/west.pub", "server/federation.yaml")
     }
+
+
+def test_values_that_kits_hold_already_cannot_be_changed(tmp_path: Path) -> None:
+    provision(plan("north"), tmp_path)
+    before = contents(tmp_path)
+    changed = plan(
+        port=8002, bind="10.0.0.5", sites=[Site("north", 9096, {"data-dir": "/srv/data", "max-epochs": 3})]
+    )
+    with pytest.raises(ConfigError) as refusal:
+        provision(changed, tmp_path)
+    starts = [problem.partition(";")[0] for problem in refusal.value.problems[:4]]
+    assert starts == [
+        "server.port=8002: the kits that exist were made with 8000",
+        "server.bind=10.0.0.5: the kits that exist were made with 0.0.0.0",
+        "nodes[north].port=9096: its kit was made with 9094",
+        "nodes[north].max-epochs=3: its kit was made with null",
+    ]
+    assert contents(tmp_path) == before
+
+
+def test_an_interrupted_first_run_continues_with_its_authority(tmp_path: Path) -> None:
+    provision(plan("north"), tmp_path)
+    authority = (tmp_path / "authority" / "ca.crt").read_bytes()
+    shutil.rmtree(tmp_path / "north")
+    (tmp_path / "server").rename(tmp_path / ".server.0a1b2c3d")
+    assert provision(plan("north"), tmp_path) == ["north"]
+    assert (tmp_path / "north" / "ca.crt").read_bytes() == authority
+
+
+def test_addresses_and_strings_are_written_in_the_form_that_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "federation.yaml"
+    nodes = [{"name": "north", "data-dir": "/srv/data", "allow": "\N{GRINNING FACE}"}]
+    file.write_text(yaml.safe_dump({"server": {"addresses": ["2001:DB8::0:1"], "bind": "0:0::0"}, "nodes": nodes}))
+    read = read_plan(file)
+    assert (read.addresses, read.bind) == (["2001:db8::1"], "::")
+    provision(read, tmp_path / "kits")
+    config = tomllib.loads((tmp_path / "kits" / "north" / "node.toml").read_text(encoding="utf-8"))
+    assert config == {"client-id": "north", **{key: nodes[0][key] for key in ("data-dir", "allow")}}
+    # A second run finds the same names in the certificate.
+    with pytest.raises(ConfigError, match="none is overwritten"):
+        provision(read, tmp_path / "kits")
 
 
 def test_a_node_and_the_server_get_new_keys_where_the_old_ones_were_moved_away(tmp_path: Path) -> None:
@@ -169,7 +220,7 @@ def test_a_node_and_the_server_get_new_keys_where_the_old_ones_were_moved_away(t
     for name in ("server.pem", "server.key"):
         (tmp_path / "server" / name).unlink()
     assert provision(plan("north", "south", addresses=["other"]), tmp_path) == []
-    renewed |= {"server/server.pem", "server/server.key"}
+    renewed |= {"server/server.pem", "server/server.key", "server/federation.yaml"}
     assert {path for path, content in contents(tmp_path).items() if content != before[path]} == renewed
 
 
@@ -197,6 +248,9 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         assert not half.exists()
         start = f"{HOME}/{name}/start.sh"
         (service,) = yaml.safe_load((kit / "compose.yaml").read_text())["services"].values()
+        mounts = {mount["target"]: mount["bind"]["create_host_path"] for mount in service["volumes"]}
+        data = {"/srv/data"} if name == "north" else set()
+        assert mounts == dict.fromkeys({f"{HOME}/{name}", f"{HOME}/{name}/state", *data}, False)
         assert (service["command"], service["read_only"], service["user"]) == ([start], True, "10001:10001")
         assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
     assert started == {
@@ -210,6 +264,7 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
 # Stands in for Flower's command line: notes what it is asked, and gives each key the next ID.
 FLWR = """#!/bin/sh
 echo "$2 $3" >> asked
+if [ "$2" = unregister ] && [ -e unreachable ]; then exit 1; fi
 if [ "$2" = register ]; then printf '{\\n  "success": true,\\n  "node-id": "%s"\\n}' "$(wc -l < asked)"; fi
 """
 
@@ -220,7 +275,7 @@ def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path)
     (tmp_path / "flwr").write_text(FLWR)
     (tmp_path / "flwr").chmod(0o755)
 
-    def run(*command: str) -> tuple[str, list[str]]:
+    def run(*command: str, rc: int = 0) -> tuple[str, list[str]]:
         (tmp_path / "asked").write_text("before\n")
         settings = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
         done = subprocess.run(
@@ -229,17 +284,49 @@ def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path)
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
-        return done.stdout, (tmp_path / "asked").read_text().replace(f"{server}/", "").split("\n")[1:-1]
+        assert done.returncode == rc, done.stderr
+        return done.stdout if rc == 0 else done.stderr, (tmp_path / "asked").read_text().replace(
+            f"{server}/", ""
+        ).split("\n")[1:-1]
 
     said, asked = run("register.sh")
     assert asked == ["register nodes/north.pub", "register nodes/south.pub", "list "]
     assert said == "north: node ID 2\nsouth: node ID 3\n"
     assert run("register.sh")[1] == ["list "]
     (server / "nodes" / "north.pub").write_text("a new key")
+    # While the old key cannot be revoked, its ID stays known.
+    (tmp_path / "unreachable").touch()
+    said, asked = run("register.sh", rc=1)
+    assert asked == ["unregister 2"]
+    assert "north: node ID 2 is not revoked" in said
+    (tmp_path / "unreachable").unlink()
     assert run("register.sh")[1] == ["unregister 2", "register nodes/north.pub", "list "]
     assert run("revoke.sh", "north")[1] == ["unregister 3"]
+    for arguments in (["north"], ["sooth"], [], ["../nodes/south"]):
+        said, asked = run("revoke.sh", *arguments, rc=2)
+        assert said.startswith("usage: ./revoke.sh <name>.")
+        assert asked == []
+    assert run("register.sh")[0] == "north: revoked\nsouth: node ID 3\n"
+    # Flower's own settings follow a kit that is copied.
+    shutil.copytree(server, tmp_path / "copy")
+    subprocess.run(
+        [tmp_path / "copy" / "flwr.sh"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, cwd=tmp_path, check=True
+    )
+    settings = (tmp_path / "copy" / "state" / "flwr" / "config.toml").read_text()
+    assert tomllib.loads(settings)["superlink"]["federation"] == {
+        **{"address": "127.0.0.1:8000", "root-certificates": f"{tmp_path}/copy/ca.crt"}
+    }
+
+
+def test_a_container_listens_everywhere_inside_and_publishes_the_servers_address(tmp_path: Path) -> None:
+    provision(plan("north", bind="10.0.0.5"), tmp_path)
+    compose = yaml.safe_load((tmp_path / "server" / "compose.yaml").read_text())["services"]["server"]
+    assert compose["environment"] == {"FLORETS_LISTEN": "0.0.0.0"}
+    assert compose["ports"] == [{"target": 8000, "published": "8000", "host_ip": "10.0.0.5"}]
+    start = (tmp_path / "server" / "start.sh").read_text()
+    assert '--host "${FLORETS_LISTEN:-10.0.0.5}" --port 8000' in start
 
 
 def test_a_nodes_gpu_is_in_reach_where_its_config_uses_it(tmp_path: Path) -> None:

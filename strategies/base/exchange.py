@@ -413,6 +413,11 @@ class Meter:
             part = self._part(key)
             part.train_loss, part.samples = update.train_loss, update.num_examples
 
+    def count_kept(self, key: str, kept: float) -> None:
+        """Note which part of a client's update counted in a robust average; of several averages the least."""
+        part = self._part(key)
+        part.kept = kept if part.kept is None else min(part.kept, kept)
+
     def _part(self, key: str) -> ClientRound:
         if (part := self.clients.get(key)) is None:
             part = self.clients[key] = ClientRound()

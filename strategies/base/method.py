@@ -14,6 +14,7 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.aggregate import average_models
+from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.settings import Settings
 from florets.task.wire import Layout, kinds
 from florets.task.wire.evaluation import TestResult
@@ -50,11 +51,12 @@ class PersonalMethod(ABC, Generic[S, K]):
     def __init__(self, settings: S | None = None) -> None:
         self.settings: S = self.Settings() if settings is None else settings
         self.num_outputs = 0
+        self._robust: RobustRule | None = None
         self._state: Callable[[], State] = State
 
-    def within(self, state: Callable[[], State], num_outputs: int) -> Self:
-        """Take an algorithm's state, which `state` returns as it is at the time; return this method."""
-        self._state, self.num_outputs = state, num_outputs
+    def within(self, state: Callable[[], State], num_outputs: int, robust: RobustRule | None = None) -> Self:
+        """Take an algorithm's state, which `state` returns as it is at the time, and its rule for averages."""
+        self._state, self.num_outputs, self._robust = state, num_outputs, robust
         return self
 
     @property
@@ -213,14 +215,16 @@ class Method(PersonalMethod[S, K]):
         Only the trained entries of what it returns are used, and of them those that are not in `shared_layers`.
         Running statistics and counters are averaged as without the method.
         """
+        rows, members = Updates([("", update) for update in updates]), np.zeros(len(updates), dtype=np.int64)
         mean: FloatArray = average_models(
             model[np.newaxis],
-            Updates([("", update) for update in updates]),
-            np.zeros(len(updates), dtype=np.int64),
+            rows,
+            members,
             np.array([update.num_examples for update in updates], dtype=np.float64),
             getattr(self.settings, "weighting", "examples"),
             np.zeros(model.size, dtype=np.bool_),
             self._examples,
+            None if self._robust is None else Robust(self._robust, rows, members, model[np.newaxis]),
         )[0]
         return mean
 

@@ -2,8 +2,8 @@
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Self
 
@@ -11,7 +11,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.aggregate import Columns, Rows, ScaledRows, apply_step, average_gradients, average_models
+from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
+from florets.strategies.core.robust import Robust, RobustRule
+from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, kinds
@@ -153,6 +155,17 @@ class Updates(ScaledRows):
         for row, factor in zip(rows, factors, strict=True):
             total += np.multiply(self[row], factor)
 
+    def block(self, rows: IntArray, begin: int, end: int) -> FloatArray:
+        """See `ScaledRows`."""
+        values = [self.updates[row][1].values for row in rows]
+        pieces = [v.piece(begin, end) if isinstance(v, PackedVector) else v[begin:end] for v in values]
+        return np.stack(pieces)
+
+    @property
+    def keys(self) -> list[str]:
+        """Key of each client."""
+        return [key for key, _ in self.updates]
+
     @property
     def models(self) -> IntArray:
         """Model that each client trained, (P,)."""
@@ -172,8 +185,16 @@ class Entries(NamedTuple):
     untrained: BoolArray
 
 
+@dataclass(frozen=True, kw_only=True)
 class Averaging(ABC):
-    """One of the two averaging options. Shared layers are averaged over all participants, whatever their model."""
+    """One of the two averaging options. Shared layers are averaged over all participants, whatever their model.
+
+    `robust` is a rule in place of each group's mean (`core.robust`). Of each client, `note` is handed the part of its
+    update that counted.
+    """
+
+    robust: RobustRule | None = None
+    note: Callable[[str, float], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     @abstractmethod
@@ -185,19 +206,64 @@ class Averaging(ABC):
         return self
 
     @abstractmethod
-    def _next(self, part: Entries, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray: ...
+    def _next(
+        self,
+        part: Entries,
+        vectors: Rows,
+        assignment: IntArray,
+        weights: FloatArray,
+        robust: Robust | None = None,
+    ) -> FloatArray: ...
 
-    def next_bank(self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
+    def _start(self, part: Entries) -> FloatArray:
+        """Return what the clients' vectors are changes of, (K, R)."""
+        return part.bank
+
+    def next_bank(
+        self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
+    ) -> FloatArray:
         """Return the next bank (K, R).
 
         `vectors` (P, R) are what the participants returned (of updates see `Updates`), `assignment` (P,) the model of
-        each, `weights` (P,) their example counts.
+        each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not know them.
         """
         layout, shared = models.layout, models.shared
+        if self.robust is not None:
+            return self._robust_bank(self.robust, models, vectors, assignment, weights, keys)
         bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)
         if shared.any():
             of_all = Entries(models.bank[:1, shared], layout.integers[shared], layout.untrained[shared])
             bank[:, shared] = self._next(of_all, Columns(vectors, shared), assignment * 0, weights)
+        return bank
+
+    def _robust_bank(
+        self,
+        rule: RobustRule,
+        models: Models,
+        vectors: Rows,
+        assignment: IntArray,
+        weights: FloatArray,
+        keys: Sequence[str],
+    ) -> FloatArray:
+        """Return the next bank, with the rule applied to parameters and running statistics apart."""
+        layout, bank, kept = models.layout, models.bank.copy(), np.ones(len(assignment))
+        statistics = layout.untrained & ~layout.integers
+        for kind in (layout.integers, statistics, layout.trained):
+            for mask, groups, count in (
+                (kind & models.shared, assignment * 0, 1),
+                (kind & ~models.shared, assignment, len(bank)),
+            ):
+                if not mask.any():
+                    continue
+                part = Entries(models.bank[:count, mask], layout.integers[mask], layout.untrained[mask])
+                rows = vectors if mask.all() else Columns(vectors, mask)
+                robust = Robust(rule, rows, groups, self._start(part))
+                bank[:, mask] = self._next(part, rows, groups, weights, robust)
+                kept = robust.kept
+        if self.note is not None:
+            names = keys or (vectors.keys if isinstance(vectors, Updates) else ())
+            for key, fraction in zip(names, kept.tolist(), strict=False):
+                self.note(key, fraction)
         return bank
 
 
@@ -215,8 +281,15 @@ class ModelAveraging(Averaging):
         """Ask for the trained model."""
         return {kinds.REPLY: kinds.REPLY_MODEL}
 
-    def _next(self, part: Entries, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
-        return average_models(part.bank, vectors, assignment, weights, self.weighting, part.integers)
+    def _next(
+        self,
+        part: Entries,
+        vectors: Rows,
+        assignment: IntArray,
+        weights: FloatArray,
+        robust: Robust | None = None,
+    ) -> FloatArray:
+        return average_models(part.bank, vectors, assignment, weights, self.weighting, part.integers, robust=robust)
 
 
 @dataclass(frozen=True)
@@ -248,16 +321,28 @@ class GradientAveraging(Averaging):
         batch = training.batch_size if self.batch is None else self.batch
         return replace(self, learning_rate=rate * training.rate_factor(server_round), batch=batch)
 
-    def _next(self, part: Entries, vectors: Rows, assignment: IntArray, weights: FloatArray) -> FloatArray:
+    def _start(self, part: Entries) -> FloatArray:
+        return np.where(part.untrained, part.bank, 0.0)
+
+    def _next(
+        self,
+        part: Entries,
+        vectors: Rows,
+        assignment: IntArray,
+        weights: FloatArray,
+        robust: Robust | None = None,
+    ) -> FloatArray:
         if self.learning_rate is None:
             raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
         bank, integers, untrained = part
-        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape)
+        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape, robust)
         stepped = apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
         if untrained.any():
             # Running statistics have no gradient: clients send their values, which are averaged as in option I.
             values = bank[:, untrained], Columns(vectors, untrained)
-            stepped[:, untrained] = average_models(*values, assignment, weights, self.weighting, integers[untrained])
+            stepped[:, untrained] = average_models(
+                *values, assignment, weights, self.weighting, integers[untrained], robust=robust
+            )
         return stepped
 
 
@@ -267,7 +352,8 @@ def averaging_of(settings: Settings, run: RunKeys) -> Averaging:
     if name is not None and name not in known:
         raise ValueError(f"averaging={name}: the algorithm cannot follow it; it takes {' or '.join(known)}")
     weighting: Weighting = getattr(settings, "weighting", "examples")
+    rule = None if run.robust == "none" else RobustRule(run.robust, run.hostile)
     if (name or known[0]) == "models":
-        return ModelAveraging(weighting)
+        return ModelAveraging(weighting, robust=rule)
     batch = 0 if (run.gradient_batch or settings.gradient_batch) == "full" else run.gradient_batch
-    return GradientAveraging(run.server_learning_rate, weighting, run.server_optimizer, batch)  # type: ignore[arg-type]
+    return GradientAveraging(run.server_learning_rate, weighting, run.server_optimizer, batch, robust=rule)  # type: ignore[arg-type]

@@ -283,7 +283,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 raise ValueError(
                     f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
                 )
-            self.personal.within(lambda: self.state, num_outputs)
+            self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
         self.federation = Federation(
             run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
         )
@@ -350,7 +350,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
             ),
             models=models,
-            averaging=self.averaging.in_round(config, server_round),
+            averaging=replace(self.averaging.in_round(config, server_round), note=self._meter.count_kept),
             timeout=self.round_timeout,
             quorum=self.run.quorum,
             grace=self.run.grace,

@@ -20,6 +20,7 @@ from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_me
 from florets.strategies.cfl_gp.stages import Stages
 from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
+from florets.strategies.core.robust import shortened
 from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
@@ -108,6 +109,8 @@ class CFLGP(Stages):
             key: update.profile if isinstance(update, ProbeUpdate) else (update.vector - start)[self.state.entries]
             for key, update in updates
         }
+        if context.averaging.robust is not None:
+            vectors = shortened(vectors)
         self.state.profiles.refresh(probe, vectors)
         keys = self.state.profiles.keys
         gram = self.state.profiles.gram(keys)

@@ -4,54 +4,16 @@ Sums are taken in float64, row after row: rows come in the order of client keys,
 bits, and one model gives the same bits by every path.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.robust import Robust
+from florets.strategies.core.rows import Columns, Rows, add_weighted
 
 WEIGHTINGS = ("examples", "uniform", "all_participants")
 OPTIMIZERS = ("sgd", "adam")
 
 ADAM_EPSILON = 1e-8
-
-
-class Rows(Protocol):
-    """Rows of a matrix, read one at a time: an array (P, R), or what makes each row when it is asked for."""
-
-    def __len__(self) -> int:
-        """Return P."""
-        ...
-
-    def __getitem__(self, row: int, /) -> FloatArray:
-        """Return one row (R,) in float64."""
-        ...
-
-
-class ScaledRows(Rows, ABC):
-    """Rows that can be added without being made first: of large models that is most of a sum's time and memory."""
-
-    @abstractmethod
-    def add_scaled(self, rows: IntArray, factors: FloatArray, total: FloatArray) -> None:
-        """Add ``factor * self[row]`` of each of some rows, in their order, to `total` (R,) in place."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Some columns of `rows`, those of the mask (R,)."""
-
-    rows: Rows
-    mask: BoolArray
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.rows)
-
-    def __getitem__(self, row: int, /) -> FloatArray:
-        """Return one row's entries in these columns."""
-        return self.rows[row][self.mask]
 
 
 def average_models(
@@ -62,6 +24,7 @@ def average_models(
     weighting: str,
     integers: BoolArray,
     everybody: float | None = None,
+    robust: Robust | None = None,
 ) -> FloatArray:
     """Return the next bank (K, R): each model's average update; one without members keeps its bits.
 
@@ -83,6 +46,8 @@ def average_models(
         Entries that are counters: the largest among the members is kept, under every weighting.
     everybody : float, optional
         Examples of all participants, N, where those of `updates` are a part of them.
+    robust : Robust, optional
+        Takes the place of each group's mean. Of counters it keeps the median member's.
 
     Source: CLoVE Alg. 1, line 25 (``examples``); IFCA, model averaging (``uniform``) and the division by all
     participants of its gradient option, taken over to models (``all_participants``).
@@ -95,8 +60,11 @@ def average_models(
         share = float(factors[members].sum())
         if share <= 0.0:
             continue
-        total = np.zeros(result.shape[1])
-        _add_weighted(updates, factors[members], members, total)
+        if robust is None:
+            total = np.zeros(result.shape[1])
+            add_weighted(updates, factors[members], members, total)
+        else:
+            total = robust.mean(members, factors[members], result[model]) * share
         if weighting == "all_participants" and everybody > share:
             # theta + sum n_i / N (theta_i - theta), written so that a group of all participants gives
             # the bits of `examples`.
@@ -105,17 +73,23 @@ def average_models(
         np.divide(total, share, out=result[model])
         del total  # Of large models it would lie beside the members' vectors that are read next.
         if integers.any():
-            result[model, integers] = _largest(updates, members, integers)
+            counters = Columns(updates, integers)
+            result[model, integers] = (_largest if robust is None else _middle)(counters, members)
     return result
 
 
 def average_gradients(
-    gradients: Rows, assignment: IntArray, weights: FloatArray, weighting: str, shape: tuple[int, int]
+    gradients: Rows,
+    assignment: IntArray,
+    weights: FloatArray,
+    weighting: str,
+    shape: tuple[int, int],
+    robust: Robust | None = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Return the average (K, R) of each model's gradients (P, R), and which models have any (K,).
 
-    `weighting` is as in `average_models`, but for ``"all_participants"``: the plain sum over the group, divided by
-    the number of all participants. `shape` is that of the bank.
+    `weighting` and `robust` are as in `average_models`, but for ``"all_participants"``: the plain sum over the group,
+    divided by the number of all participants. `shape` is that of the bank.
 
     Source: CLoVE Alg. 1, line 26 (``examples``); IFCA Alg. 1, option I (``all_participants``).
     """
@@ -130,7 +104,10 @@ def average_gradients(
         if share <= 0.0:
             continue
         divisor = float(len(assignment)) if weighting == "all_participants" else share
-        _add_weighted(gradients, factors[group], group, gradient[model])
+        if robust is None:
+            add_weighted(gradients, factors[group], group, gradient[model])
+        else:
+            gradient[model] = robust.mean(group, factors[group], gradient[model]) * share
         gradient[model] /= divisor
         members[model] = True
     return gradient, members
@@ -161,18 +138,14 @@ def _factors(weights: FloatArray, weighting: str) -> FloatArray:
     return np.ones(len(weights)) if weighting == "uniform" else np.asarray(weights, dtype=np.float64)
 
 
-def _add_weighted(rows: Rows, factors: FloatArray, members: IntArray, total: FloatArray) -> None:
-    # One row after the other: a matrix product would leave the order of summation to the BLAS library.
-    if isinstance(rows, ScaledRows):
-        rows.add_scaled(members, factors, total)
-        return
-    for member, factor in zip(members, factors, strict=True):
-        total += np.multiply(rows[int(member)], factor)
-
-
-def _largest(rows: Rows, members: IntArray, entries: BoolArray) -> FloatArray:
-    largest: FloatArray = np.max([rows[int(member)][entries] for member in members], axis=0)
+def _largest(rows: Rows, members: IntArray) -> FloatArray:
+    largest: FloatArray = np.max([rows[int(member)] for member in members], axis=0)
     return largest
+
+
+def _middle(rows: Rows, members: IntArray) -> FloatArray:
+    ordered = np.sort([rows[int(member)] for member in members], axis=0)
+    return np.asarray(ordered[(len(members) - 1) // 2])
 
 
 def trimmed_mean(rows: FloatArray, share: float) -> FloatArray:

@@ -112,6 +112,7 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
             np.concatenate([update.vectors for update in own.values()]),
             np.tile(np.arange(models.count), len(own)),
             np.repeat([float(update.num_examples) for update in own.values()], models.count),
+            [key for key in own for _ in range(models.count)],
         )
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:

@@ -150,7 +150,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
             vectors = np.stack([update.vector for _, update in found])
             self._learn(found, vectors[:, self._mask(models)])
             rows = Updates(updates)
-            return context.averaging.next_bank(models, vectors, rows.models * 0, rows.examples)
+            return context.averaging.next_bank(models, rows, rows.models * 0, rows.examples)
 
         classes, width = self.num_outputs, feature_width(models, self.settings.head_layers)
         return Plan(

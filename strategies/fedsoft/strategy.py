@@ -247,7 +247,9 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         ]
         vectors = np.stack([update.vector for _, update in updates])
         rows, centres, weights = (np.array(column) for column in zip(*pairs, strict=True))
-        return self.context.averaging.next_bank(models, vectors[rows], centres, weights.astype(np.float64))
+        return self.context.averaging.next_bank(
+            models, vectors[rows], centres, weights.astype(np.float64), [updates[row][0] for row in rows]
+        )
 
     def own_models(self, models: Models) -> dict[str, FloatArray]:
         """Return the models of the clients that have trained; the final models are the centres."""

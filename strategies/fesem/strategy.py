@@ -139,7 +139,7 @@ class FeSEM(Strategy[FeSEMSettings, FeSEMState]):
             self.assignment.update({key: int(model) for (key, _), model in zip(updates, assigned, strict=True)})
             if not is_first:
                 state.details = {"moved": float(np.sum(assigned != trained))}
-        return context.averaging.next_bank(context.models, vectors, assigned, weights)
+        return context.averaging.next_bank(context.models, Updates(updates), assigned, weights)
 
     def _assign(self, keys: Sequence[str], vectors: FloatArray, trained: IntArray, weights: FloatArray) -> IntArray:
         """Return the model of each client (P,) whose weights came back."""

@@ -260,7 +260,9 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
             self.state.directions = centroids(changes, groups)
             self._note({key: int(group) for (key, _), group in zip(replies.ok, groups, strict=True)}, counts)
             ones = np.ones(len(groups))
-            return models.replaced(ModelAveraging("uniform").next_bank(models, vectors, groups, ones))
+            return models.replaced(
+                ModelAveraging("uniform", robust=context.averaging.robust).next_bank(models, vectors, groups, ones)
+            )
 
     def _place(self, clients: Sequence[Client], counts: Mapping[str, IntArray], context: Round) -> int:
         """Cold-start clients and let each join the nearest group; return how many did.

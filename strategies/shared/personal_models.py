@@ -59,7 +59,7 @@ class OneGroup(Strategy[S, M]):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.clients = self.Method(self.settings).within(lambda: self.state, self.num_outputs)
+        self.clients = self.Method(self.settings).within(lambda: self.state, self.num_outputs, self.averaging.robust)
 
     def check(self, models: Models) -> None:
         """Raise ValueError where the method does not fit the first model."""

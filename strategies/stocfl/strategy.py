@@ -185,5 +185,7 @@ class StoCFL(Strategy[StoCFLSettings, StoCFLState]):
             raise RuntimeError("after_training was called before plan")
         vectors = np.stack([cast(BilevelUpdate, update).shared for _, update in updates])
         rows = Updates(updates)
-        averaged = self.context.averaging.next_bank(self.state.shared, vectors, rows.models * 0, rows.examples)
+        averaged = self.context.averaging.next_bank(
+            self.state.shared, vectors, rows.models * 0, rows.examples, rows.keys
+        )
         self.state.shared = self.state.shared.replaced(averaged)

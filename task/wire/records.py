@@ -263,6 +263,16 @@ class PackedVector:
             start += part.size
         return vector
 
+    def piece(self, begin: int, end: int) -> npt.NDArray[Any]:
+        """Return the values from `begin` to `end`, in the precision in which they were sent."""
+        pieces, start = [], 0
+        for part in self.parts:
+            low, high = max(begin - start, 0), min(end - start, part.size)
+            if low < high:
+                pieces.append(part.ravel()[low:high])
+            start += part.size
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
 
 def add_scaled(vectors: Sequence[PackedVector], factors: Sequence[float], total: Vector) -> None:
     """Add ``factor * vector.unpacked()`` of each vector of one layout to `total` in place, one after the other.

@@ -1,0 +1,247 @@
+"""Averages of a group's updates that a minority of hostile clients cannot move far."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.outliers import lower_median
+from florets.strategies.core.rows import Rows, add_weighted, block_of
+
+RobustName = Literal["clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
+
+MOST_WEIGHT = 5.0
+"""Largest weight of a client in its group's average, as a multiple of the median client's."""
+LEAST_GROUP = 3
+"""Members that a group needs for a majority: of two that differ it cannot be said which is hostile."""
+SKETCH = 4093
+"""Entries that distances between long updates are taken on (a relative error of about 2 %)."""
+BLOCK = 1000
+"""Coordinates that are sorted together: their values stay in the cache."""
+SPARSE = 16
+"""Of so many blocks of coordinates one is looked at, where a part of them is enough."""
+STEPS = 100
+"""Most steps of Weiszfeld's iteration."""
+
+
+@dataclass(frozen=True)
+class Average:
+    """A group's robust average (R,), and the part of each member's update that counted, (n,) in [0, 1]."""
+
+    value: FloatArray
+    kept: FloatArray
+
+
+@dataclass(frozen=True)
+class RobustRule:
+    """One rule for the average of a group's updates.
+
+    Each rule works on the changes d_i = x_i - theta of n members with weights w_i, at most `MOST_WEIGHT` times the
+    median client's.
+
+    Attributes
+    ----------
+    name
+        ``"clip"``: changes longer than the median member's are shortened to its length. ``"trimmed_mean"``: of each
+        coordinate, the mean without the f = ceil(`hostile` n) smallest and largest values; ``"median"``: of each
+        coordinate. Both count every member alike. ``"geometric_median"``: the point with the least sum of weighted
+        distances. ``"multi_krum"``: the mean of the n - f updates that are closest to their n - f - 2 neighbours.
+    hostile
+        Largest fraction of a group's members that may be hostile.
+
+    Notes
+    -----
+    A client alone in its group is not protected from itself. In a group of two, where no majority exists, both
+    changes are shortened to the length of the median participant's (`typical`). f is at most (n - 1) // 2, so that of
+    three members one may be hostile.
+
+    Source: ``trimmed_mean``, ``median``: Yin et al. 2018, Def. 1 and 2. ``geometric_median``: Pillutla et al. 2022
+    (RFA), Alg. 1. ``multi_krum``: Blanchard et al. 2017, Sec. 4. ``clip``: the norm bound of Sun et al. 2019, with
+    the median in place of a constant.
+    Deviation: distances between updates of more than `SKETCH` entries are those of their count sketches.
+    """
+
+    name: RobustName
+    hostile: float = 0.2
+
+    def average(
+        self, rows: Rows, members: IntArray, weights: FloatArray, start: FloatArray, typical: float | None = None
+    ) -> Average:
+        """Return the average of some rows of (P, R).
+
+        Parameters
+        ----------
+        members : (n,) int64
+            Rows of the group.
+        weights : (n,) float64
+            Their weights.
+        start : (R,) float64
+            The model theta that the members started from; 0 of gradients.
+        typical : float, optional
+            Length of the median participant's change, for a group of two; None: it is not shortened.
+        """
+        weights = bounded(weights)
+        count = len(members)
+        if count < LEAST_GROUP or self.name == "clip":
+            lengths = np.array([_length(rows, int(row), start) for row in members])
+            limit = lower_median(lengths) if count >= LEAST_GROUP else typical if count == 2 else None
+            kept = np.ones(count) if limit is None else clip_factors(lengths, limit)
+            return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
+        if self.name in ("trimmed_mean", "median"):
+            cut = (count - 1) // 2 if self.name == "median" else _hostile(count, self.hostile)
+            return trimmed(rows, members, len(start), cut)
+        most = _hostile(count, self.hostile)
+        gram = gram_of(rows, members, start, most + 1)
+        if self.name == "multi_krum":
+            kept = multi_krum(distances_of(gram), most).astype(np.float64)
+            shares = weights * kept / (weights * kept).sum()
+        else:
+            shares = geometric_median(gram, weights)
+            kept = np.minimum(shares * weights.sum() / weights, 1.0)
+        return Average(_combined(rows, members, shares, start), kept)
+
+
+class Robust:
+    """A rule at work on the rows (P, R) of one exchange.
+
+    Attributes
+    ----------
+    kept
+        The part of each row that counted, (P,); 1 where it was not averaged.
+    """
+
+    def __init__(self, rule: RobustRule, rows: Rows, assignment: IntArray, bank: FloatArray) -> None:
+        self._rule, self._rows = rule, rows
+        self.kept = np.ones(len(assignment))
+        groups = np.bincount(assignment) if len(assignment) else np.zeros(1)
+        alone = len(assignment) < LEAST_GROUP or not (groups == LEAST_GROUP - 1).any()
+        self._typical = None if alone else lower_median(lengths_of(rows, assignment, bank))
+
+    def mean(self, members: IntArray, weights: FloatArray, start: FloatArray) -> FloatArray:
+        """Return the average (R,) of a group's rows; see `RobustRule.average`."""
+        average = self._rule.average(self._rows, members, weights, start, self._typical)
+        self.kept[members] = average.kept
+        return average.value
+
+
+def bounded(weights: FloatArray) -> FloatArray:
+    """Return the weights (n,), none larger than `MOST_WEIGHT` times the (lower) median."""
+    return np.minimum(weights, MOST_WEIGHT * lower_median(weights))
+
+
+def lengths_of(rows: Rows, assignment: IntArray, bank: FloatArray) -> FloatArray:
+    """Return the Euclidean length (P,) of each row's change from its model in `bank` (K, R)."""
+    return np.array([_length(rows, row, bank[model]) for row, model in enumerate(assignment)])
+
+
+def shortened(vectors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the clients' vectors, those longer than the median client's shortened to its length."""
+    lengths = np.array([np.linalg.norm(vector) for vector in vectors.values()])
+    limit = lower_median(lengths) if len(lengths) >= LEAST_GROUP else np.inf
+    factors = clip_factors(lengths, limit)
+    return {key: vector * factor for (key, vector), factor in zip(vectors.items(), factors, strict=True)}
+
+
+def clip_factors(lengths: FloatArray, limit: float) -> FloatArray:
+    """Return the factors (n,) in [0, 1] that shorten changes of these lengths to at most `limit`."""
+    return np.minimum(1.0, limit / np.maximum(lengths, np.finfo(np.float64).tiny))
+
+
+def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
+    """Return the mean (`size`,) of each coordinate of some rows, without its `cut` smallest and largest values.
+
+    What is kept of a member is the fraction of its coordinates that were not left out, of some blocks of them.
+    """
+    count = len(members)
+    mean, inside, looked = np.empty(size), np.zeros(count), 0
+    for begin in range(0, size, BLOCK):
+        block = np.ascontiguousarray(block_of(rows, members, begin, begin + BLOCK).T)
+        middle = np.sort(block, axis=1)[:, cut : count - cut]
+        mean[begin : begin + BLOCK] = middle.mean(axis=1, dtype=np.float64)
+        if begin % (SPARSE * BLOCK) == 0:
+            looked += len(block)
+            inside += ((block >= middle[:, :1]) & (block <= middle[:, -1:])).sum(axis=0)
+    return Average(mean, inside / max(looked, 1))
+
+
+def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> FloatArray:
+    """Return the inner products (n, n) of the members' changes; of long ones, of their count sketches.
+
+    The sketch is drawn anew from the updates of the first `salt` members, of which at least one must be benign: a
+    client that knew the sketch could send a large change of which it shows nothing.
+    """
+    if len(start) <= SKETCH:
+        changes = np.stack([rows[int(row)] - start for row in members])
+        return np.asarray(changes @ changes.T)
+    digest = blake2b(digest_size=16)
+    for begin in range(0, len(start), SPARSE * SKETCH):
+        digest.update(block_of(rows, members[:salt], begin, begin + SPARSE).tobytes())
+    rng = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
+    signs = (rng.integers(2, size=len(start)) * 2 - 1).astype(np.float32)
+    sketches, origin = np.zeros((len(members), SKETCH)), np.zeros(SKETCH)
+    for begin in range(0, len(start), SKETCH):
+        some = signs[begin : begin + SKETCH]
+        # Entries SKETCH apart share a place.
+        sketches[:, : len(some)] += block_of(rows, members, begin, begin + SKETCH) * some
+        origin[: len(some)] += start[begin : begin + SKETCH] * some
+    sketches -= origin
+    return np.asarray(sketches @ sketches.T)
+
+
+def distances_of(gram: FloatArray) -> FloatArray:
+    """Return the squared distances (n, n) of vectors with these inner products."""
+    squares = np.diagonal(gram)
+    return np.maximum(squares[:, np.newaxis] + squares - 2.0 * gram, 0.0)
+
+
+def multi_krum(distances: FloatArray, hostile: int) -> BoolArray:
+    """Return the mask (n,) of the n - f members with the lowest scores; of equal scores the first ones.
+
+    A score is the sum of the squared distances to the n - f - 2 nearest others, at least one.
+    """
+    count = len(distances)
+    nearest = max(count - hostile - 2, 1)
+    others = np.sort(distances + np.diag(np.full(count, np.inf)), axis=1)[:, :nearest]
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[np.argsort(others.sum(axis=1), kind="stable")[: count - hostile]] = True
+    return mask
+
+
+def geometric_median(gram: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the shares (n,), of sum 1, with which the members make up their weighted geometric median.
+
+    Weiszfeld's iteration in terms of the inner products (n, n): no vector of the updates' length is made.
+    """
+    shares: FloatArray = weights / weights.sum()
+    least = 1e-6 * np.sqrt(max(lower_median(np.diagonal(gram)), np.finfo(np.float64).tiny))
+    for _ in range(STEPS):
+        along = gram @ shares
+        squares = np.diagonal(gram) - 2.0 * along + shares @ along
+        raw = weights / np.maximum(np.sqrt(np.maximum(squares, 0.0)), least)
+        following = raw / raw.sum()
+        done = float(np.abs(following - shares).max()) < 1e-9
+        shares = following
+        if done:
+            break
+    return shares
+
+
+def _hostile(count: int, fraction: float) -> int:
+    # The small constant keeps products such as 0.2 * 5 from gaining one by rounding.
+    return min(int(np.ceil(fraction * count - 1e-9)), (count - 1) // 2)
+
+
+def _length(rows: Rows, row: int, start: FloatArray) -> float:
+    change = rows[row] - start
+    return float(np.sqrt(change @ change))
+
+
+def _combined(rows: Rows, members: IntArray, shares: FloatArray, start: FloatArray) -> FloatArray:
+    """Return theta + sum of share_i (x_i - theta)."""
+    total: FloatArray = start * (1.0 - shares.sum())
+    add_weighted(rows, shares, members, total)
+    return total

@@ -1,0 +1,101 @@
+"""Averages that a minority of hostile clients cannot move far."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.serverapp.strategy.multikrum import select_multikrum
+from scipy.optimize import minimize
+from scipy.stats import trim_mean
+
+from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
+from florets.strategies.core import FloatArray
+from florets.strategies.core.robust import SKETCH, RobustName, RobustRule, bounded, distances_of, gram_of
+from florets.task.wire import bank
+from florets.task.wire.records import array_record
+
+ALL: tuple[RobustName, ...] = ("clip", "trimmed_mean", "median", "geometric_median", "multi_krum")
+
+
+def average(name: RobustName, rows: FloatArray, hostile: float = 0.2, typical: float | None = None) -> FloatArray:
+    members = np.arange(len(rows))
+    rule = RobustRule(name, hostile)
+    return rule.average(rows, members, np.ones(len(rows)), np.zeros(rows.shape[1]), typical).value
+
+
+def test_clip_shortens_changes_to_the_median_length() -> None:
+    rows = np.array([[3.0, 4.0], [0.0, 1.0], [60.0, 80.0]])
+    found = RobustRule("clip").average(rows, np.arange(3), np.array([1.0, 1.0, 2.0]), np.zeros(2))
+    np.testing.assert_allclose(found.kept, [1.0, 1.0, 0.05])
+    np.testing.assert_allclose(found.value, [9.0 / 4, 13.0 / 4])
+
+
+def test_a_weight_counts_at_most_five_times_the_median_one() -> None:
+    np.testing.assert_array_equal(bounded(np.array([10.0, 20.0, 1e9])), [10.0, 20.0, 100.0])
+
+
+def test_two_clients_are_clipped_to_the_participants_median_and_one_is_left_alone() -> None:
+    rows = np.array([[8.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(average("median", rows, typical=2.0), [1.0, 0.5])
+    np.testing.assert_allclose(average("multi_krum", rows[:1], typical=2.0), [8.0, 0.0])
+
+
+def test_trimmed_mean_and_median_are_scipys_and_numpys() -> None:
+    rows = np.random.default_rng(0).normal(size=(10, 2500))
+    np.testing.assert_allclose(average("trimmed_mean", rows), trim_mean(rows, 0.2, axis=0))
+    np.testing.assert_allclose(average("median", rows), np.median(rows, axis=0))
+
+
+def test_multi_krum_selects_the_updates_that_flower_selects() -> None:
+    rows = np.random.default_rng(1).normal(size=(10, 7))
+    rows[[2, 6]] += 4.0
+    replies = [RecordDict({"arrays": ArrayRecord([row])}) for row in rows]
+    chosen = [reply.array_records["arrays"].to_numpy_ndarrays()[0] for reply in select_multikrum(replies, 2, 8)]
+    np.testing.assert_allclose(average("multi_krum", rows), np.mean(chosen, axis=0))
+
+
+def test_the_geometric_median_has_the_least_sum_of_distances() -> None:
+    rows = np.random.default_rng(2).normal(size=(9, 3))
+    best = minimize(lambda point: np.linalg.norm(rows - point, axis=1).sum(), rows.mean(axis=0), tol=1e-10)
+    np.testing.assert_allclose(average("geometric_median", rows), best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("count", [3, 5, 20])
+def test_a_minority_moves_no_rule_further_than_the_benign_members_lie_apart(name: RobustName, count: int) -> None:
+    rng = np.random.default_rng(count)
+    rows = 1.0 + 0.1 * rng.normal(size=(count, 50))
+    rows[: max(count // 5, 1)] = -1e6
+    benign = np.linalg.norm(rows[max(count // 5, 1) :], axis=1).mean()
+    assert np.linalg.norm(average(name, rows) - 1.0) < (0.7 if name == "clip" else 0.15) * benign
+
+
+def test_distances_of_long_updates_are_nearly_those_of_their_sketches() -> None:
+    rows = np.random.default_rng(3).normal(size=(6, 10 * SKETCH + 5))
+    start = rows.mean(axis=0)
+    exact = ((rows[:, np.newaxis] - rows) ** 2).sum(axis=2)
+    found = distances_of(gram_of(rows, np.arange(6), start, 2))
+    off = ~np.eye(6, dtype=bool)
+    assert np.abs(found[off] / exact[off] - 1).max() < 0.1
+
+
+def test_shared_layers_statistics_and_counters_are_protected_apart() -> None:
+    one = array_record({name: Array(np.zeros(1, dtype)) for name, dtype in zip("absc", "fffq", strict=True)})
+    models = Models(bank.pack(np.zeros((2, 4)), Models(one).layout), shared_layers=["a"], untrained=["s", "c"])
+    vectors = np.array([[1.0, 1.0, 2.0, 5.0]] * 8)
+    vectors[[0, 4]] = [-1e5, 1e5, 1e9, 1e6]
+    groups = np.array([0] * 4 + [1] * 4)
+    heard: dict[str, float] = {}
+    keys = [str(client) for client in range(8)]
+    averaging = ModelAveraging(robust=RobustRule("median"), note=lambda key, part: heard.update({key: part}))
+    found = averaging.next_bank(models, vectors, groups, np.ones(8), keys)
+    np.testing.assert_allclose(found, [[1.0, 1.0, 2.0, 5.0]] * 2)
+    assert sorted(heard) == keys
+    assert heard["0"] == 0.0
+
+
+def test_gradients_are_averaged_robustly() -> None:
+    models = Models(array_record({"a": Array(np.zeros(2))}))
+    gradients = np.array([[1.0, 2.0], [1.0, 2.0], [1e9, -1e9]])
+    averaging = GradientAveraging(learning_rate=0.5, robust=RobustRule("median"))
+    found = averaging.next_bank(models, gradients, np.zeros(3, dtype=np.int64), np.ones(3))
+    np.testing.assert_allclose(found, [[-0.5, -1.0]])
