@@ -215,5 +215,5 @@ def test_a_process_that_was_given_objects_can_give_others_to_its_own(monkeypatch
     monkeypatch.setenv("FLORETS_GIVEN", "/outer")
     with given.for_children([path]):
         inner, outer = os.environ["FLORETS_GIVEN"].split(os.pathsep)
-        assert (len(list(Path(inner).iterdir())), outer) == (1, "/outer")
+        assert (len(list(Path(inner).glob("[!.]*"))), outer) == (1, "/outer")
     assert os.environ["FLORETS_GIVEN"] == "/outer"
