@@ -98,7 +98,7 @@ def test_scores_that_come_later_are_columns_of_all_rows(tmp_path: Path) -> None:
         *("test_examples", "test_loss", "test_accuracy"),
         *("validation_examples", "validation_loss", "validation_accuracy", "test_auc"),
     ]
-    assert (first[12:], last[12:]) == ([""] * 7, ["20", "0.25", "0.5", "5", "0.75", "0.25", "0.875"])
+    assert (first[13:], last[13:]) == ([""] * 7, ["20", "0.25", "0.5", "5", "0.75", "0.25", "0.875"])
 
 
 @pytest.mark.parametrize("done", [0, 2, 4])
