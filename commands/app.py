@@ -1,5 +1,6 @@
 """`florets app`: a Flower app of a few lines whose code is the installed package."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if len(arguments) != 1:
         raise ConfigError(f"florets app {' '.join(arguments)}: give one folder.")
-    folder = Path(arguments[0]).resolve()
+    folder = Path(os.path.abspath(arguments[0]))  # not resolved: a link is no new folder
     write("florets app", "app", folder.name.replace("-", "_"), folder)
     say(f"{folder}: an app for `flwr run`; its README.md says how.")
     return 0

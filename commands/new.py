@@ -47,11 +47,15 @@ def main(arguments: Sequence[str]) -> int:
 def write(command: str, kind: str, name: str, folder: Path) -> Path:
     """Write a skeleton with a module of this name into a new folder, and return it; ConfigError names the command."""
     _check(command, name)
-    if folder.exists():
+    if folder.exists() or folder.is_symlink():
         raise ConfigError(f"{command} {name}: {folder} exists; take another name, or move it away.")
-    for path, text in _files(kind, name):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+    try:
+        for path, text in _files(kind, name):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{command} {name}: {folder} cannot be written ({reason}); name another folder.") from None
     return folder
 
 

@@ -100,3 +100,12 @@ def test_a_skeletons_own_test_and_the_commands_of_its_readme_pass(kind: str, tmp
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_app_needs_a_folder_that_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lnk").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    for folder, why in {"lnk": "exists", "file/mine": "cannot be written"}.items():
+        assert main(["app", folder]) == 2
+        assert why in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()

@@ -182,6 +182,9 @@ class Method(PersonalMethod[S, K]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.name = cls.__name__
+        for attribute in ("returns", "numbers"):
+            if isinstance(names := getattr(cls, attribute), str):
+                raise ValueError(f'{cls.__name__}.{attribute}: is a string; write a tuple of names, ("{names}",)')
         taken = {kinds.ARRAYS, kinds.METRICS, kinds.CONFIG, kinds.WORK, kinds.TRAIN_LOSS, kinds.NUM_EXAMPLES}
         if wrong := sorted(taken.intersection((*cls.returns, *cls.numbers))):
             raise ValueError(f"{cls.__name__}: a reply already has {wrong[0]!r}; give what it returns another name")
