@@ -29,7 +29,7 @@ from florets.task.keys import Mismatch, convert, describe
 from florets.task.wire import kinds
 
 HOME = Path("/srv/florets")
-"""Where a kit lies on its machine."""
+"""Folder of a kit on its machine."""
 USER_ID = 10001
 """Number of the user that owns a kit, in containers and outside."""
 AUTHORITY, SERVER, PUBLIC_KEYS = "authority", "server", "nodes"

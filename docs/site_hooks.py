@@ -438,4 +438,4 @@ _MARKERS: dict[str, Callable[..., str]] = {
     "method": _method,
     "picture": _picture,
 }
-"""What comments of the form `<!-- name: argument -->` are replaced by."""
+"""Functions that write the text in place of a comment `<!-- name: argument -->`, by name."""

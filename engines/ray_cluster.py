@@ -122,7 +122,7 @@ _SETTLED, _NONE_FREE = 2.0, 15.0
 """Seconds after which CPUs in use are taken to be in use by others; the same where no CPU is free at all."""
 
 _SHORT_PATH = Path("/tmp")
-"""Where the folder of a Ray of its own lies if it can: a socket's path has a hundred characters at most."""
+"""Preferred parent of the folder of a separate Ray: a socket's path has a hundred characters at most."""
 
 
 def num_actors(workers: int | str | None, num_clients: int, cpus: int, free: int) -> int:
