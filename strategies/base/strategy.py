@@ -25,6 +25,7 @@ from florets.strategies.base.federation import Federation, FederationError, Roun
 from florets.strategies.base.method import Method, PersonalMethod
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
+from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
 from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
@@ -315,6 +316,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             refuse_wrapper(self)
         self.open_round(server_round, arrays, config, grid)
         self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        if self.phase == "stable":
+            move_quarantined(self.state, self.context)
         plan = self._plan = self.plan(self.context)
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
@@ -392,6 +395,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
         updates nor the models (`context.models`).
         """
+        updates = trusted_updates(self.state, self.context, updates)
         rows = Updates(updates)
         bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
         return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
@@ -623,7 +627,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             evaluations=dict(self.evaluations),
             confusions=dict(self.state.confusions),
             work=meter.work,
-            details=self.details(),
+            details={**self.details(), **quarantine_details(self.state, self.context)},
             tries=meter.tries,
             rejected=dict(meter.rejected),
             clients=meter.clients,
