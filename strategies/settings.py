@@ -59,6 +59,11 @@ class Privacy:
         return self.kind != "none" and isinstance(self.epsilon, float)
 
     @property
+    def is_local(self) -> bool:
+        """Whether clients add the noise."""
+        return self.kind == "local" and self.has_noise
+
+    @property
     def bound(self) -> float:
         """Largest norm of an update; infinite: none."""
         if self.clip is None:

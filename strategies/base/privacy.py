@@ -108,7 +108,7 @@ class Guard:
     @property
     def is_local(self) -> bool:
         """Whether clients add the noise."""
-        return self.privacy.kind == "local" and self.privacy.has_noise
+        return self.privacy.is_local
 
     @property
     def has_noise(self) -> bool:

@@ -1,4 +1,4 @@
-"""What Gaussian releases cost together: epsilon and delta of their composition, exactly."""
+"""Epsilon and delta of Gaussian releases, alone and composed, exactly."""
 
 import math
 
