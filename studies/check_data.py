@@ -219,7 +219,9 @@ def _equal_archives(nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Desc
     return list(found.values())
 
 
-def _codes(declared: Declaration, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]) -> list[Finding]:
+def _codes(
+    declared: Declaration, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]
+) -> list[Finding]:
     """Return a warning for each column with codes for missing values, which only this machine looks for and names."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for node in nodes:
