@@ -240,10 +240,10 @@ def _codes(
         Finding(
             "warning",
             "",
-            f"{name!r} is {cells} in {sum(counts.values())} records of {listed(sorted(counts))}, far outside its other "
-            "values",
-            "If that stands for a missing value, say so in "
-            f"{NODE_FILE_WORDS}: missing_in = {{{toml_key(name)} = [{cells}]}}.",
+            f"{name!r} is {cells} in {sum(counts.values())} records of {listed(sorted(counts))}, far outside its "
+            "other values",
+            f"If that stands for a missing value, say so in {NODE_FILE_WORDS}: "
+            f"missing_in = {{{toml_key(name)} = [{cells}]}}.",
         )
         for (name, cells), counts in found.items()
     ]

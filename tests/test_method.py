@@ -56,10 +56,14 @@ def test_errors_of_an_authors_code_name_its_line_number_or_array() -> None:
     with pytest.raises(FederationError) as found:
         play(f"strategy={HERE}:BrokenFedAvg")
     assert re.search(r"KeyError: .*forgotten.* \(raised in broken \(own_methods.py, line \d+\)\)", str(found.value))
-    assert "1 sent an invalid reply, for example client 1: what the handler returns as size is not" in str(found.value)
+    assert "1 sent an invalid reply, for example client 1: what the handler returns as size is not" in str(
+        found.value
+    )
     assert not isinstance(found.value, TrainingDiverged)
     short = type("Short", (florets.Method,), {"start": lambda self, client, model: model[:3]})
-    with pytest.raises(ValueError, match=r"Short.start: gives an array of shape \(3,\); a model is a vector of shape"):
+    with pytest.raises(
+        ValueError, match=r"Short.start: gives an array of shape \(3,\); a model is a vector of shape"
+    ):
         run(type("InUse", (florets.strategies.FedAvg,), {"method": short}))
 
 
