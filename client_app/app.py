@@ -87,8 +87,9 @@ def own_texts_alone(context: Context) -> Iterator[None]:
         if _is_written_here(error, context):
             raise
         if is_simulated(context):
-            # A bare NotImplementedError is no help to whoever wrote the code.
-            error.args = error.args if str(error).strip() else (raised_in(error),)
+            # A bare KeyError or NotImplementedError is no help to whoever wrote the code.
+            if place := raised_in(error, in_own_code=bool(str(error).strip())):
+                error.args = (f"{error} ({place})" if str(error).strip() else place,)
             raise
         if isinstance(error, ModuleNotFoundError) and (lacks := _PACKAGES.get(str(error.name).partition(".")[0])):
             raise RuntimeError(f"this node lacks {lacks}, which the run needs; pip install {lacks} there") from error

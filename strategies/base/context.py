@@ -198,7 +198,21 @@ class Round:
             client declares whether the last `rounds` are equal. 0: nothing is declared.
         kept
             Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
+
+        Raises
+        ------
+        RoundFailed
+            If the assignment has clients, and none of the participants.
         """
+        if assignment and not any(client.key in assignment for client in self.participants):
+            given, there = (
+                ", ".join(map(repr, keys[:3]))
+                for keys in (list(assignment), [client.key for client in self.participants])
+            )
+            raise RoundFailed(
+                f"round {self.server_round}: none of its participants ({there}) is among the clients that are "
+                f"assigned a model ({given})"
+            )
         own: dict[str, dict[str, object]] = {}
         if histories is not None and rounds > 0:
             own = {key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])} for key in assignment}
