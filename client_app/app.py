@@ -12,8 +12,16 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from florets.client_app.caps import SECONDS, Limits
-from florets.client_app.client import Client, client_of, consent_of, has_process_of_its_own, is_simulated, session
+from florets.client_app.caps import Limits
+from florets.client_app.client import (
+    Client,
+    client_of,
+    consent_of,
+    has_process_of_its_own,
+    is_simulated,
+    session,
+    with_folders_config,
+)
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -23,12 +31,14 @@ from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.log_lines import start_json
+from florets.task.node_config import LOG, SECONDS
 from florets.task.raised_in import raised_in
 from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import bank, kinds
 from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
+from florets.task.wire.noise import ANSWERED
 from florets.task.wire.records import config_record, put, reply_message
 from florets.task.wire.replies import Work
 
@@ -44,7 +54,7 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
     """
     if not has_process_of_its_own():
         return call_next(message, context)
-    if context.node_config.get(_LOG) == "json":
+    if context.node_config.get(LOG) == "json":
         start_json()
     # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
     seconds = min(message.metadata.ttl, Limits(context.node_config).most(SECONDS))
@@ -56,9 +66,6 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
 
 
 log = logging.getLogger("florets")
-
-_LOG = "log"
-"""Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
 
 _PACKAGES = {"pandas": "pandas", "sklearn": "scikit-learn", "scipy": "scipy", "PIL": "pillow"}
 """Packages that a node needs for some runs alone, by the name that is imported."""
@@ -80,8 +87,9 @@ def own_texts_alone(context: Context) -> Iterator[None]:
         if _is_written_here(error, context):
             raise
         if is_simulated(context):
-            # A bare NotImplementedError is no help to whoever wrote the code.
-            error.args = error.args if str(error).strip() else (raised_in(error),)
+            # A bare KeyError or NotImplementedError is no help to whoever wrote the code.
+            if place := raised_in(error, in_own_code=bool(str(error).strip())):
+                error.args = (f"{error} ({place})" if str(error).strip() else place,)
             raise
         if isinstance(error, ModuleNotFoundError) and (lacks := _PACKAGES.get(str(error.name).partition(".")[0])):
             raise RuntimeError(f"this node lacks {lacks}, which the run needs; pip install {lacks} there") from error
@@ -137,6 +145,12 @@ def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
     return narrow_reply(content, kind, client.config, sent, client.random(Purpose.WIRE))
 
 
+def _refuse_uncovered(client: Client, kind: str) -> None:
+    """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
+    if kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
+        raise ValueError(f"{kind}: an answer would not be noised, and the run is one with privacy.kind=local")
+
+
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
     """Return a handler as Flower calls it; its reply tells what it cost."""
 
@@ -144,6 +158,8 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         start = perf_counter()
         with counted() as effort, own_texts_alone(context):
             client = client_of(message, context)
+            if kinds.PRIVACY in client.config:
+                _refuse_uncovered(client, message.metadata.message_type)
             content = handle(client)
             if kinds.WIRE in client.config:
                 content = _narrowed(client, message.metadata.message_type, content)
@@ -185,6 +201,8 @@ class FloretsApp(ClientApp):
         if message.metadata.message_type in (kinds.PARCEL, kinds.HOSTED):
             return opened(self, message, context)
         answer = _ANSWERS.get(message.metadata.message_type)
+        if not is_simulated(context):
+            context = with_folders_config(context)
         if answer is None or not self.is_bare or has_process_of_its_own():
             return super().__call__(message, context)
         return answer(message, context)

@@ -25,6 +25,8 @@ FIRST_PHASE = "moment_descent"
 STABLE_FROM = "stable_from"
 """The detail of a round whose clustering is frozen from then on: the next round."""
 
+PRIVACY = "privacy"
+"""Detail of a run with `privacy.kind`: epsilon so far, delta, the epsilon that is not passed, and the kind."""
 ADVICE = "advice"
 """The detail that is shown to the user as a warning: what is wrong and what to do."""
 
