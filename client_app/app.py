@@ -5,6 +5,7 @@ import faulthandler
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -15,7 +16,6 @@ from flwr.clientapp.typing import Mod
 from florets.client_app.caps import Limits
 from florets.client_app.client import (
     Client,
-    client_of,
     consent_of,
     has_process_of_its_own,
     is_simulated,
@@ -27,6 +27,7 @@ from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
 from florets.client_app.parcels import opened
+from florets.client_app.policy import answered
 from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
@@ -148,12 +149,19 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
 
     def answer(message: Message, context: Context) -> Message:
         start = perf_counter()
-        with counted() as effort, own_texts_alone(context):
-            client = client_of(message, context)
+        prepared = 0.0
+
+        def reply(client: Client) -> RecordDict:
+            nonlocal prepared
+            prepared = client.prepared.seconds
             content = handle(client)
             if kinds.WIRE in client.config:
                 content = _narrowed(client, message.metadata.message_type, content)
-        seconds = perf_counter() - start + client.prepared.seconds
+            return content
+
+        with counted() as effort, own_texts_alone(context):
+            content = answered(reply, message, context, partial(_is_written_here, context=context))
+        seconds = perf_counter() - start + prepared
         # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
         cost = Work(seconds, effort.gradients, effort.losses)
         put(content, {kinds.WORK: config_record(vars(cost))})

@@ -14,6 +14,7 @@ from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
+from florets.task.wire.leaving import named
 from florets.task.wire.replies import Introduction, rounded_magnitude
 
 
@@ -39,6 +40,7 @@ def hello(client: Client) -> RecordDict:
         if nodes and task.spec.num_clusters and not task.is_own:
             cluster = task.cluster_of(partition_id(client.context))
     scaled = task.data.scaled if task.is_own else None
+    never = ",".join(sorted(named(client.context.node_config.get(kinds.NEVER_SEND, ""))))
     return pack(
         Introduction,
         key=client.key,
@@ -50,6 +52,7 @@ def hello(client: Client) -> RecordDict:
         num_partitions=nodes,
         root_mean_square=None if scaled is None else rounded_magnitude(_root_mean_square(client.data.x_train)),
         scaled=scaled,
+        never_send=never or None,
     )
 
 
