@@ -51,6 +51,7 @@ WORDS = (
     "extend",
     "leaderboard",
     "new",
+    "node",
     "plan",
     "predict",
     "provision",

@@ -154,7 +154,7 @@ def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_p
     # Counts and sizes alone.
     assert all(
         type(value) is int
-        for line in path.open()
+        for line in path.read_text().splitlines()
         for left in json.loads(line).get("left", {}).values()
         for value in left.values()
     )
