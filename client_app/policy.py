@@ -19,6 +19,7 @@ from florets.client_app.client import (
     is_simulated,
 )
 from florets.task import node_log
+from florets.task.consent import Refused
 from florets.task.node_config import (
     ANSWERS,
     DATA_DIR,
@@ -36,10 +37,6 @@ from florets.task.wire.records import payload_bytes
 _SUBSETS = (kinds.LOSS_BATCH, kinds.GRADIENT_BATCH, kinds.FOLD_SIZE)
 """Settings by which a server asks for an answer from so many of a node's records; 0: all."""
 _ALWAYS = (kinds.HELLO,)
-
-
-class Refused(ValueError):
-    """The owner of this node does not let it answer; the text names the rule and what the owner can change."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +132,8 @@ def answered(
         sent = left(name, config, content)
         return content
     except Exception as error:
-        is_rule = is_stated(error)
-        answer = node_log.REFUSED if is_rule else node_log.FAILED
-        reason = str(error) if is_rule else type(error).__name__
+        answer = node_log.REFUSED if isinstance(error, Refused) else node_log.FAILED
+        reason = str(error) if is_stated(error) else type(error).__name__
         raise
     finally:
         server_round, size = config.get(kinds.SERVER_ROUND, 0), payload_bytes(message.content)

@@ -74,7 +74,7 @@ def _start(arguments: Sequence[str]) -> int:
     server = options[options.index("--superlink") + 1] if "--superlink" in options[:-1] else ""
     os.environ[node_log.SERVER] = server
 
-    def refuses(content: bytes) -> str | None:
+    def refuses(content: bytes, run: int) -> str | None:
         digest = hashlib.sha256(content).hexdigest()
         # Read anew for each run: an approval takes effect at once.
         if not file.exists() or digest in {known["sha256"] for known in _approvals(file)}:
@@ -87,7 +87,7 @@ def _start(arguments: Sequence[str]) -> int:
         for old in sorted(kept.glob("*.fab"), key=lambda path: path.stat().st_mtime)[:-_MOST_REFUSED]:
             old.unlink()
         NodeLog(kept.parent).append(
-            Logged(time.time(), 0, 0, "bundle", "", server, len(content), node_log.REFUSED, reason)
+            Logged(time.time(), run, 0, "bundle", "", server, len(content), node_log.REFUSED, reason)
         )
         return reason
 

@@ -11,9 +11,12 @@ from flwr.common.config import get_project_config, parse_config_args
 from flwr.common.logger import log as flower_log
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
+from flwr.supercore.fab import Fab
 from flwr.supercore.object_ref import load_app, validate
+from flwr.supernode import start_client_internal
 
 __all__ = [
+    "Fab",
     "RecordDictProto",
     "build_fab_from_disk",
     "flower_log",
@@ -23,6 +26,7 @@ __all__ = [
     "publish_check",
     "recorddict_from_proto",
     "recorddict_to_proto",
+    "start_client_internal",
     "validate",
 ]
 
