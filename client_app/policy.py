@@ -1,5 +1,6 @@
 """The policy of a node's owner, and the node's log: checked and written round the answer to each message."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -25,18 +26,32 @@ from florets.task.node_config import (
     DATA_DIR,
     LEAST_RECORDS,
     LOG_FOLDER,
+    MOST_EPSILON,
     MOST_MESSAGES,
     POLICY_KEYS,
 )
 from florets.task.node_log import Logged, NodeLog
 from florets.task.training.settings import KEYS
 from florets.task.wire import kinds
-from florets.task.wire.leaving import STATISTICS, Left, asked_for, left, message_name, named, refusal
+from florets.task.wire.leaving import (
+    CHOICES,
+    GRADIENTS,
+    LOSS_VECTORS,
+    MODELS,
+    STATISTICS,
+    Left,
+    asked_for,
+    left,
+    message_name,
+    named,
+    refusal,
+)
 from florets.task.wire.records import payload_bytes
 
 _SUBSETS = (kinds.LOSS_BATCH, kinds.GRADIENT_BATCH, kinds.FOLD_SIZE)
 """Settings by which a server asks for an answer from so many of a node's records; 0: all."""
 _ALWAYS = (kinds.HELLO,)
+_DELTA = 1e-5
 
 
 @dataclass(frozen=True)
@@ -53,12 +68,15 @@ class Policy:
         Fewest records that an answer is computed on.
     most_messages
         Most messages that are answered in a day; 0: any number.
+    most_epsilon
+        Largest epsilon, at a delta of 1e-5, of all answers that this node ever gives together; None: any.
     """
 
     never_send: frozenset[str] = frozenset()
     answers: tuple[str, ...] = ()
     least_records: int = 0
     most_messages: int = 0
+    most_epsilon: float | None = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> "Policy":
@@ -69,6 +87,7 @@ class Policy:
             tuple(filter(None, patterns)),
             _count(node_config, LEAST_RECORDS),
             _count(node_config, MOST_MESSAGES),
+            _epsilon(node_config),
         )
 
     def check(self, name: str, client: Client) -> None:
@@ -96,6 +115,37 @@ class Policy:
                     f"the owner of this node lets it answer from at least {self.least_records} records, and {what} "
                     f"are fewer; ask for more, or let the owner lower {LEAST_RECORDS} in the node config"
                 )
+
+    def spent(self, name: str, client: Client) -> float:
+        """Return the rho that an answer spends of zero-concentrated privacy; raise Refused where it has no noise.
+
+        Source: Bun and Steinke 2016, Proposition 1.6: noise of z times the norm that an answer is clipped to costs
+        1 / (2 z^2). A choice is made of noised losses, and costs nothing more.
+        """
+        asked = asked_for(name, client.config) - {CHOICES}
+        levels = {MODELS: kinds.PRIVACY_NOISE, GRADIENTS: kinds.PRIVACY_NOISE, LOSS_VECTORS: kinds.PRIVACY_LOSS_NOISE}
+        if client.config.get(kinds.PRIVACY) != "local" or asked - levels.keys():
+            raise Refused(
+                f"the owner of this node lets it answer only with noise of its own ({MOST_EPSILON}); run with "
+                f"privacy.kind=local and an algorithm that it covers, or let the owner remove {MOST_EPSILON}"
+            )
+        multipliers = [client.number(levels[what], 0.0) for what in asked]
+        return sum(math.inf if not 0 < z < math.inf else 1 / (2 * z * z) for z in multipliers)
+
+    @property
+    def budget(self) -> float:
+        """The largest rho whose epsilon is allowed (Bun and Steinke 2016, Proposition 1.3)."""
+        if self.most_epsilon is None:
+            return math.inf
+        log_delta = math.log(1 / _DELTA)
+        return (math.sqrt(log_delta + self.most_epsilon) - math.sqrt(log_delta)) ** 2
+
+
+def _epsilon(node_config: Mapping[str, Any]) -> float | None:
+    value = node_config.get(MOST_EPSILON)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise ValueError(f"this node's config has {MOST_EPSILON}={value!r}, which must be a number above 0")
+    return value
 
 
 def _count(node_config: Mapping[str, Any], key: str) -> int:
@@ -151,11 +201,19 @@ def _allowed(
     """Return the answer that the policy allows; it is checked before anything is computed, and after."""
     policy, client = Policy.of(context.node_config), client_of(message, context)
     policy.check(name, client)
-    if policy.most_messages and log is not None and not log.count_today(policy.most_messages):
-        raise Refused(
-            f"the owner of this node lets it answer {policy.most_messages} messages a day, which it has; go on "
-            f"tomorrow (resume), or let the owner raise {MOST_MESSAGES} in the node config"
-        )
+    spent = 0.0 if policy.most_epsilon is None else policy.spent(name, client)
+    if log is not None and (policy.most_messages or spent):
+        passed = log.count(1, policy.most_messages or math.inf, spent, policy.budget)
+        if passed == "messages":
+            raise Refused(
+                f"the owner of this node lets it answer {policy.most_messages} messages a day, which it has; go on "
+                f"tomorrow (resume), or let the owner raise {MOST_MESSAGES} in the node config"
+            )
+        if passed:
+            raise Refused(
+                f"with this answer the node would pass the epsilon of {policy.most_epsilon:g} that its owner allows "
+                f"for all runs together; ask for more noise, or let the owner raise {MOST_EPSILON} in the node config"
+            )
     content = handle(client)
     # Without figures a description of data is no statistics.
     sent = {what for what in left(name, client.config, content) if what != STATISTICS or client.shares_statistics}

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -192,27 +193,30 @@ def _log_folders(start: Path) -> list[Path]:
 
 def table(lines: Sequence[Logged], last: int, width: int) -> Iterator[str]:
     """Yield the last messages as lines of a width, and the sums of all by run and by day."""
-    yield _cut(f"{'time':19} {'run':>6} {'round':>5} {'message':22} {'answer':8} {'s':>6}  left this node", width)
+    heads = [f"{'time':14} {'run':>6} {'round':>5} {'message':22} {'answer':8} {'s':>6}"]
+    texts = ["left this node, or why not"]
     for line in lines[-last:]:
         kind = line.kind if len(line.kind) <= 22 else f"...{line.kind[-19:]}"
-        when = _local(line).strftime("%Y-%m-%d %H:%M:%S")
-        text = _left([line]) if line.answer == node_log.ANSWERED else line.reason
-        head = f"{when} {_short(line.run):>6} {line.round:>5} {kind:22} {line.answer:8} {line.seconds:6.1f}  "
-        yield _cut(head + text, width)
+        when = _local(line).strftime("%m-%d %H:%M:%S")
+        heads.append(f"{when} {str(line.run)[-6:]:>6} {line.round:>5} {kind:22} {line.answer:8} {line.seconds:6.1f}")
+        texts.append(_left([line]) if line.answer == node_log.ANSWERED else line.reason)
+    # In a narrow terminal what left goes below.
+    indent = len(heads[0]) + 2 if width >= 110 else 4
+    for head, text in zip(heads, texts, strict=True):
+        first, *more = textwrap.wrap(text, width - indent)
+        yield from (f"{head}  {first}",) if indent > 4 else (head, f"{' ' * indent}{first}")
+        yield from (f"{' ' * indent}{one}" for one in more)
     for what, key in (("run", lambda line: str(line.run)), ("day", lambda line: _local(line).date().isoformat())):
         yield ""
         for name, some in groupby(sorted(lines, key=lambda line: (key(line), line.time)), key):
             group = list(some)
             refused = sum(line.answer == node_log.REFUSED for line in group)
-            yield _cut(f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}", width)
+            text = f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"
+            yield from textwrap.wrap(text, width, subsequent_indent="    ")
 
 
 def _local(line: Logged) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(line.time)
-
-
-def _short(run: int) -> str:
-    return str(run)[-6:]
 
 
 def _left(lines: Iterable[Logged]) -> str:
@@ -224,10 +228,6 @@ def _left(lines: Iterable[Logged]) -> str:
             sums[name] = entries + one.entries, total + one.size
     ordered = sorted(sums.items(), key=lambda item: -item[1][1])
     return ", ".join(f"{name} {entries:,} ({size(total)})" for name, (entries, total) in ordered) or "nothing"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _split(arguments: Sequence[str], known: Sequence[str], options: bool = False) -> tuple[dict[str, str], list[str]]:

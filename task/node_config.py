@@ -51,7 +51,8 @@ PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
 LOG = "log"
 """Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
 ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", "max-messages-per-day"
-POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES)
+MOST_EPSILON = "max-epsilon"
+POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON)
 """Keys of the owner's policy (`florets.client_app.policy`)."""
 LOG_FOLDER = "log-folder"
 """Key of the node config: folder of the node's log of messages."""

@@ -1,4 +1,4 @@
-"""The log of a node: one JSON line for each message, of what left and what was refused; and the day's count."""
+"""The log of a node, a JSON line for each message of what left or why it was refused; and a policy's counts."""
 
 import contextlib
 import datetime
@@ -19,7 +19,7 @@ MOST_BYTES = 10 * 2**20
 """Size at which a new file is begun."""
 MOST_FILES = 10
 """Files that are kept: the log, and `messages.jsonl.1` to `.9`, the latest first."""
-_COUNT = "today.json"
+_COUNTS = "counts.json"
 ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
 
 
@@ -90,22 +90,26 @@ class NodeLog:
             with open(path, "ab", opener=_private) as file:
                 file.write(text.encode())
 
-    def count_today(self, most: int) -> bool:
-        """Count one more message of this day; False, and nothing is counted, where there were `most` already."""
-        path, today = self.folder / _COUNT, datetime.date.today().isoformat()
+    def count(self, messages: float, most: float, spent: float, most_spent: float) -> str:
+        """Count messages of this day, and what is spent of a privacy budget for good.
+
+        Return which of them would pass its limit, "messages" or "spent", and count nothing then; else an empty text.
+        """
+        path, today = self.folder / _COUNTS, datetime.date.today().isoformat()
         with self._locked():
             known: dict[str, Any] = {}
             with contextlib.suppress(FileNotFoundError):
                 known = json.loads(path.read_text(encoding="utf-8"))
-            count = known["messages"] if known.get("day") == today else 0
-            if count >= most:
-                return False
+            messages += known["messages"] if known.get("day") == today else 0
+            spent += known.get("spent", 0.0)
+            if messages > most or spent > most_spent:
+                return "messages" if messages > most else "spent"
             aside = path.with_suffix(".part")
             aside.unlink(missing_ok=True)
             with open(aside, "w", encoding="utf-8", opener=_private) as file:
-                json.dump({"day": today, "messages": count + 1}, file)
+                json.dump({"day": today, "messages": messages, "spent": spent}, file)
             aside.replace(path)
-        return True
+        return ""
 
     def lines(self, run: int | None = None) -> Iterator[Logged]:
         """Yield the lines, the oldest first; one that a crash cut short is left out."""

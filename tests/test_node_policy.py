@@ -129,10 +129,25 @@ def test_the_messages_of_a_day_are_counted_on_disk(node: dict[str, Any], tmp_pat
         sent(limited, kinds.LOSSES)
     with pytest.raises(ValueError, match="answer 2 messages a day, which it has; go on tomorrow"):
         sent(limited, kinds.LOSSES)
-    (tmp_path / "log" / "today.json").write_text('{"day": "2020-01-01", "messages": 2}')
+    (tmp_path / "log" / "counts.json").write_text('{"day": "2020-01-01", "messages": 2}')
     sent(limited, kinds.LOSSES)
     with pytest.raises(ValueError, match=r"max-messages-per-day=0, which must be an integer above 0"):
         sent({**node, "max-messages-per-day": 0}, kinds.HELLO)
+
+
+def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_path: Path) -> None:
+    config = {**node, "max-epsilon": 5.0, "log-folder": str(tmp_path / "log")}
+    noise = {kinds.PRIVACY: "local", kinds.PRIVACY_CLIP: 1.0, kinds.PRIVACY_NOISE: 2.0}
+    for kind, settings in ((kinds.HELLO, {}), (kinds.TRAIN, {}), (kinds.EVALUATE, noise)):
+        with pytest.raises(ValueError, match="only with noise of its own"):
+            sent(config, kind, settings)
+    sent(config, kinds.HELLO, noise)
+    # rho = 1/8 each; epsilon is 2.524 after one, 3.643 after two, 4.530 after three, 5.299 after four.
+    for _ in range(3):
+        sent(config, kinds.TRAIN, noise)
+    for settings in (noise, {**noise, kinds.PRIVACY_NOISE: 0.0}):
+        with pytest.raises(ValueError, match="would pass the epsilon of 5 that its owner allows for all runs"):
+            sent(config, kinds.TRAIN, settings)
 
 
 def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_path: Path) -> None:
