@@ -124,7 +124,7 @@ class Policy:
         """
         asked = asked_for(name, client.config) - {CHOICES}
         levels = {MODELS: kinds.PRIVACY_NOISE, GRADIENTS: kinds.PRIVACY_NOISE, LOSS_VECTORS: kinds.PRIVACY_LOSS_NOISE}
-        if client.config.get(kinds.PRIVACY) != "local" or asked - levels.keys():
+        if kinds.PRIVACY not in client.config or asked - levels.keys():
             raise Refused(
                 f"the owner of this node lets it answer only with noise of its own ({MOST_EPSILON}); run with "
                 f"privacy.kind=local and an algorithm that it covers, or let the owner remove {MOST_EPSILON}"
