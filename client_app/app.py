@@ -38,6 +38,7 @@ from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import bank, kinds
 from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
+from florets.task.wire.noise import ANSWERED
 from florets.task.wire.records import config_record, put, reply_message
 from florets.task.wire.replies import Work
 
@@ -144,6 +145,12 @@ def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
     return narrow_reply(content, kind, client.config, sent, client.random(Purpose.WIRE))
 
 
+def _refuse_uncovered(client: Client, kind: str) -> None:
+    """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
+    if kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
+        raise ValueError(f"{kind}: an answer would not be noised, and the run is one with privacy.kind=local")
+
+
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
     """Return a handler as Flower calls it; its reply tells what it cost."""
 
@@ -151,6 +158,8 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         start = perf_counter()
         with counted() as effort, own_texts_alone(context):
             client = client_of(message, context)
+            if kinds.PRIVACY in client.config:
+                _refuse_uncovered(client, message.metadata.message_type)
             content = handle(client)
             if kinds.WIRE in client.config:
                 content = _narrowed(client, message.metadata.message_type, content)

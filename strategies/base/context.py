@@ -13,6 +13,7 @@ from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.models import Averaging, Models
+from florets.strategies.base.privacy import Guard
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
@@ -138,6 +139,8 @@ class Round:
         What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
     narrowing
         How models are sent in 16 or 8 bits; None: as they are.
+    privacy
+        The run's privacy budget, with the noise that is paid from it; None: no noise.
     """
 
     server_round: int
@@ -157,6 +160,7 @@ class Round:
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
     narrowing: Narrowing | None = None
+    privacy: Guard | None = None
 
     @property
     def patience(self) -> Patience:
@@ -284,7 +288,16 @@ class Round:
         if all_samples and kinds.LOSS_BATCH in self.config:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
-        return self.ask(requests, lambda _, content: codec.read(Losses, content, K=models.count))
+        raised = 0.0
+        if self.privacy is not None:
+            self.privacy.charge_losses([client.key for client in clients])
+            raised = self.privacy.raised_by(models.count)
+
+        def read(_: str, content: RecordDict) -> Losses:
+            reply = codec.read(Losses, content, K=models.count)
+            return replace(reply, losses=reply.losses - raised) if raised else reply
+
+        return self.ask(requests, read)
 
     def ask_lowest(self, clients: Sequence[Client], among: Sequence[int] | None = None) -> dict[str, int]:
         """Ask clients, if any, for their losses of the round's models; return the lowest of each that answers.
@@ -315,6 +328,8 @@ class Round:
 
         `others` are further array records by name.
         """
+        if self.privacy is not None and self.privacy.has_noise:
+            self.privacy.check(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
         sent: dict[str, ArrayRecord] = {**(others or {})}

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel
+from florets.strategies.settings import OneModel, PrivacyKind, Releases
 from florets.task.wire.replies import Update
 
 
 @dataclass(frozen=True)
 class FedAvgSettings(OneModel):
     """One global model, the average of the clients' models."""
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name an update in each round, all that clients send."""
+        return Releases()
 
 
 class FedAvg(Strategy[FedAvgSettings, State]):
