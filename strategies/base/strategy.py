@@ -26,6 +26,7 @@ from florets.strategies.base.method import Method, PersonalMethod
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
+from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
     Averages,
@@ -156,6 +157,14 @@ class Algorithm(ABC, Generic[S, M]):
         """Return what those rounds will cost with the clients that are online; None where there are none."""
         return None
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether groups stay as they are, so that of this round's updates the server needs the sums alone.
+
+        Asked after `plan`, for secure aggregation; by default once the phase is "stable".
+        """
+        return self.phase == "stable"
+
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Learn from the round's valid updates, in addition to averaging them; by default nothing.
 
@@ -284,6 +293,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                     f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
                 )
             self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
+        if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
+            raise ValueError(" ".join(lines))
+        self.secure = SecureAggregation() if run.secure_aggregation else None
         self.federation = Federation(
             run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
         )
@@ -326,7 +338,19 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             models=plan.models or self.context.models,
             participants=self.context.participants if plan.participants is None else list(plan.participants),
         )
+        if self.secure is not None:
+            plan = self._plan = self._in_secret(self.secure, plan)
         return [request.message for request in plan.requests]
+
+    def _in_secret(self, secure: SecureAggregation, plan: Plan[Update]) -> Plan[Update]:
+        """Return the plan with masked updates where groups are frozen; say so where they never were."""
+        if self.is_frozen and plan.requests:
+            plan = secure.plan(self.context, plan)
+        elif self.context.server_round == self.last_round and not secure.has_summed:
+            log.warning("secure_aggregation=true: groups were not fixed in any round: all updates came in clear")
+        summed = sum(kinds.MASKING in request.message.content for request in plan.requests)
+        self.state.details = {**self.state.details, SUMMED: float(summed)}
+        return plan
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
         """Look who is there, sample this round's participants, and make its context."""
@@ -371,8 +395,17 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if not self._plan.requests:
             raise RoundFailed(f"round {server_round}: none of its participants had anything to train")
         give_back_freed(context.models.layout.size * np.dtype(np.float32).itemsize * len(self._plan.requests))
-        updates = context.reject_outliers(context.triage(self._plan.requests, list(replies), self._plan.read))
-        context.require(updates, "update")
+        updates = context.triage(self._plan.requests, list(replies), self._plan.read)
+        if self._plan.reveal is not None:
+            context.require(updates, "masked update")
+            updates = self._plan.reveal(updates)
+            if not updates.ok:
+                # A round that members have revealed shares in is not tried again.
+                log.warning("round %d: no sum could be unmasked; all models stay as they are", server_round)
+                return context.models.record, None
+        updates = context.reject_outliers(updates)
+        if self._plan.reveal is None:
+            context.require(updates, "update")
         context.meter.count_training(updates.ok)
         shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
         self.after_training(shared)
@@ -425,6 +458,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         shared = f", shared layers {', '.join(self.shared_layers)}" if self.shared_layers else ""
         name, rate = type(self).__name__, self.settings.fraction_train
         log.info("%s: participation %g, %s%s", name, rate, self.averaging, shared)
+
+    def initialize_parameters(self, client_manager: object) -> None:
+        """Refuse to work for a workflow of Flower's old interface, which asks for this before anything else."""
+        raise ValueError(
+            f"{type(self).__name__} runs its own rounds, which Flower's workflows (DefaultWorkflow, "
+            "SecAggPlusWorkflow) do not reach: call its start, for secure aggregation with secure_aggregation=true"
+        )
 
     @seldom_collected()
     def start(
@@ -673,7 +713,8 @@ def refuse_wrapper(strategy: FlowerStrategy) -> None:
             wrapper, inner = type(caller).__name__, type(strategy).__name__
             raise ValueError(
                 f"{wrapper} around {inner}: a wrapper does not reach all that {inner} asks of its clients and keeps "
-                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. An "
-                "averaging of your own goes into the strategy's plan, see docs/extending.md."
+                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. For "
+                "differential privacy run with privacy.kind=central or local. An averaging of your own goes into the "
+                "strategy's plan, see docs/extending.md."
             )
         frame = frame.f_back

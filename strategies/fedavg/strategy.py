@@ -1,6 +1,7 @@
 """FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
@@ -13,6 +14,8 @@ from florets.task.wire.replies import Update
 class FedAvgSettings(OneModel):
     """One global model, the average of the clients' models."""
 
+    freezes: ClassVar[bool] = True
+
 
 class FedAvg(Strategy[FedAvgSettings, State]):
     """Federated averaging of one model over all participants.
@@ -21,6 +24,7 @@ class FedAvg(Strategy[FedAvgSettings, State]):
     """
 
     Settings = FedAvgSettings
+    is_frozen = True
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train model 0."""
