@@ -13,8 +13,16 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from florets.client_app.caps import SECONDS, Limits
-from florets.client_app.client import Client, client_of, consent_of, has_process_of_its_own, is_simulated, session
+from florets.client_app.caps import Limits
+from florets.client_app.client import (
+    Client,
+    client_of,
+    consent_of,
+    has_process_of_its_own,
+    is_simulated,
+    session,
+    with_folders_config,
+)
 from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
@@ -25,6 +33,7 @@ from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.log_lines import start_json
+from florets.task.node_config import LOG, SECONDS
 from florets.task.raised_in import raised_in
 from florets.task.randomness import Purpose
 from florets.task.registry import OwnCodeFailed
@@ -46,7 +55,7 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
     """
     if not has_process_of_its_own():
         return call_next(message, context)
-    if context.node_config.get(_LOG) == "json":
+    if context.node_config.get(LOG) == "json":
         start_json()
     # Its thread is not Python's: it also ends what hangs in C code, and tells the node's log where that was.
     seconds = min(message.metadata.ttl, Limits(context.node_config).most(SECONDS))
@@ -58,9 +67,6 @@ def within_deadline(message: Message, context: Context, call_next: Handler) -> M
 
 
 log = logging.getLogger("florets")
-
-_LOG = "log"
-"""Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
 
 _PACKAGES = {"pandas": "pandas", "sklearn": "scikit-learn", "scipy": "scipy", "PIL": "pillow"}
 """Packages that a node needs for some runs alone, by the name that is imported."""
@@ -223,6 +229,8 @@ class FloretsApp(ClientApp):
         if message.metadata.message_type in (kinds.PARCEL, kinds.HOSTED):
             return opened(self, message, context)
         answer = _ANSWERS.get(message.metadata.message_type)
+        if not is_simulated(context):
+            context = with_folders_config(context)
         if answer is None or not self.is_bare or has_process_of_its_own():
             return super().__call__(message, context)
         return answer(message, context)

@@ -6,53 +6,38 @@ to keep a server from taking a node's memory or days of its time; docs/deploymen
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
+from florets.task.node_config import (
+    ALL_CAPS,
+    BATCH,
+    CLASSES,
+    CLIENTS,
+    CLUSTERS,
+    COLUMNS,
+    DIGITS,
+    DIMENSIONS,
+    EPOCHS,
+    FOLDS,
+    IMAGE,
+    LAYERS,
+    MODELS,
+    NAMES,
+    OPTION,
+    PARAMETERS,
+    STEPS,
+    Cap,
+)
 from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.settings import CAPS
 from florets.task.wire import kinds
 from florets.task.wire.flower import entries
 
-
-@dataclass(frozen=True)
-class Cap:
-    """One cap: its key in the node config, its default, and what it counts."""
-
-    key: str
-    most: int
-    what: str
-
-
-EPOCHS = Cap("max-epochs", 10_000, "passes over its data in one message")
-STEPS = Cap("max-steps", 1_000_000, "steps of local training, or losses of them, in one message")
-BATCH = Cap("max-batch", 1_000_000, "samples in a batch or fold")
-MODELS = Cap("max-models", 10_000, "models in one message")
-PARAMETERS = Cap("max-parameters", 500_000_000, "parameters of a model")
-LAYERS = Cap("max-layers", 1_000, "entries in a list of the model's options")
-FOLDS = Cap("max-folds", 1_000, "folds of its data")
-CLUSTERS = Cap("max-clusters", 1_000, "clusters of K-means on its samples")
-DIMENSIONS = Cap("max-dimensions", 1_000, "dimensions of a projection, or principal vectors of a class")
-CLASSES = Cap("max-classes", 10_000, "classes")
-COLUMNS = Cap("max-columns", 100_000, "columns of a table, or tokens of a text")
-IMAGE = Cap("max-image-size", 4_096, "pixels in height and width of an image")
-CLIENTS = Cap("max-clients", 100_000, "clients or clusters that data are shared out to")
-NAMES = Cap("max-names", 10_000, "names in a list")
-DIGITS = Cap("max-digits", 15, "decimals")
-OPTION = Cap("max-option", 1_000_000, "as any other number in the options of a built-in function")
-TASK = Cap("max-task-length", 4_000_000, "characters of the task's description")
-SECONDS = Cap("max-seconds", 1_000_000, "seconds of work on one message")
-
-ALL = (
-    *(EPOCHS, STEPS, BATCH, MODELS, PARAMETERS, LAYERS, FOLDS, CLUSTERS, DIMENSIONS, CLASSES, COLUMNS, IMAGE),
-    *(CLIENTS, NAMES, DIGITS, OPTION, TASK, SECONDS),
-)
-
 SETTINGS: Mapping[str, Cap] = {
-    **{key: next(cap for cap in ALL if cap.key == name) for key, name in CAPS.items()},
+    **{key: next(cap for cap in ALL_CAPS if cap.key == name) for key, name in CAPS.items()},
     **dict.fromkeys((kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), EPOCHS),
     **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), STEPS),
     **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), BATCH),

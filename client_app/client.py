@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +18,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from florets.client_app.caps import PARAMETERS, TASK, Limits
+from florets.client_app.caps import Limits
 from florets.task.client_data import ClientData, Part, draw_samples, hold_out
 from florets.task.consent import EVERYTHING, Consent
 from florets.task.data.files import links_inside
 from florets.task.data.hugging_face import HUGGING_FACE
+from florets.task.data.tables.declaration import site_file
 from florets.task.device import find_device
+from florets.task.node_config import (
+    CLIENT_ID,
+    DATA_DIR,
+    NUM_PARTITIONS,
+    PARAMETERS,
+    PARTITION_ID,
+    TASK,
+    flag,
+    folders_config,
+    shares_statistics,
+)
 from florets.task.partitions.own import OWN
 from florets.task.randomness import Purpose, client_number, generator
 from florets.task.registry import reads_files
@@ -43,10 +54,6 @@ Config = Mapping[str, ConfigRecordValues]
 
 State = dict[str, Tensor]
 
-_NUM_PARTITIONS = "num-partitions"
-_PARTITION_ID = "partition-id"
-_DATA_DIR = "data-dir"
-_FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.CLIENTS_IN_FOLDERS)
 _NODES_PROCESS = "flwr-clientapp"
 _MOST_WHOLE = 4
 
@@ -76,7 +83,7 @@ class Session:
         text = config.get(kinds.TASK)
         if not isinstance(text, str):
             raise ValueError(f"the message's config has no {kinds.TASK!r}; send task.TaskSpec(...).to_json()")
-        folder = context.node_config.get(_DATA_DIR)
+        folder = context.node_config.get(DATA_DIR)
         if folder is None and not is_simulated(context):
             raise ValueError("this node has no data-dir in its node config; start its SuperNode with one")
         if has_owner(context):
@@ -214,7 +221,7 @@ session = Session()
 
 def is_simulated(context: Context) -> bool:
     """Return whether this is a node of a simulation; a SuperNode's is not, whatever its node config says."""
-    return _NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
+    return NUM_PARTITIONS in context.node_config and not has_process_of_its_own()
 
 
 def has_process_of_its_own() -> bool:
@@ -228,12 +235,35 @@ def _is_nodes(program: str) -> bool:
     return os.path.splitext(os.path.basename(program))[0] == _NODES_PROCESS
 
 
+def with_folders_config(context: Context) -> Context:
+    """Return a real node's context with what its data folder's file says; in one process the engine has read it.
+
+    Raises
+    ------
+    ValueError
+        If the file has a wrong key, or another value of a key than the SuperNode's node config.
+    """
+    node = context.node_config
+    if DATA_DIR not in node:
+        return context
+    file = site_file(Path(str(node[DATA_DIR])))
+    stated = {key: value for key, value in folders_config(file).items() if key not in (DATA_DIR, CLIENT_ID)}
+    for key, value in stated.items():
+        if node.get(key, value) != value:
+            raise ValueError(
+                f"{key} has one value in the SuperNode's --node-config and another in {file.name} of the data; keep "
+                "one of them"
+            )
+    config = {**stated, **node}
+    return Context(context.run_id, context.node_id, config, context.state, context.run_config, context.series_id)
+
+
 def has_owner(context: Context) -> bool:
     """Return whether this node holds somebody's own data, whose say counts: its folder is in the node config.
 
     Of a simulation without, server and nodes are one user's.
     """
-    return _DATA_DIR in context.node_config or not is_simulated(context)
+    return DATA_DIR in context.node_config or not is_simulated(context)
 
 
 def _check_for_owner(spec: TaskSpec, context: Context) -> None:
@@ -280,26 +310,9 @@ def consent_of(context: Context) -> Consent:
     return Consent.of(context.node_config) if has_owner(context) else EVERYTHING
 
 
-def flag(node_config: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    """Return a setting of a node config that is true or false; raise ValueError for anything else.
-
-    In quotes it is a string, which is read as what it says.
-    """
-    value = node_config.get(key, default)
-    if not isinstance(value, bool) and value not in ("true", "false"):
-        raise ValueError(f"this node's config has {key}={value!r}, which must be true or false; write {key}=true")
-    return value in (True, "true")
-
-
-def check_flags(node_config: Mapping[str, Any]) -> None:
-    """Raise ValueError for a setting of a node config that must be true or false and is neither; see `flag`."""
-    for key in _FLAGS:
-        flag(node_config, key)
-
-
 def partition_id(context: Context) -> int:
     """Return the number of this node's part of the data."""
-    number = context.node_config.get(_PARTITION_ID)
+    number = context.node_config.get(PARTITION_ID)
     if not isinstance(number, int):
         raise ValueError("this node has no partition-id in its node config")
     return number
@@ -307,7 +320,7 @@ def partition_id(context: Context) -> int:
 
 def num_partitions(context: Context) -> int:
     """Return the number of simulated nodes, 0 on a node that is not simulated."""
-    return int(context.node_config[_NUM_PARTITIONS]) if is_simulated(context) else 0
+    return int(context.node_config[NUM_PARTITIONS]) if is_simulated(context) else 0
 
 
 def client_key(context: Context) -> str:
@@ -315,11 +328,11 @@ def client_key(context: Context) -> str:
 
     The partition id is padded with zeros, so that the order of the keys is that of the ids.
     """
-    if "client-id" in context.node_config:
-        return str(context.node_config["client-id"])
-    if _PARTITION_ID in context.node_config:
+    if CLIENT_ID in context.node_config:
+        return str(context.node_config[CLIENT_ID])
+    if PARTITION_ID in context.node_config:
         digits = len(str(max(num_partitions(context) - 1, 0)))
-        return str(context.node_config[_PARTITION_ID]).zfill(digits)
+        return str(context.node_config[PARTITION_ID]).zfill(digits)
     return kinds.NO_KEY
 
 
@@ -379,15 +392,13 @@ class Client:
 
     @property
     def shares_confusion(self) -> bool:
-        """Whether this node tells the server the counts of its test: a simulated one does, another if it says so."""
-        stated = flag(self.context.node_config, kinds.SHARE_CONFUSION)
-        return self.is_simulated or stated
+        """Whether this node tells the server the counts of its test: as it says; else a simulated one does."""
+        return flag(self.context.node_config, kinds.SHARE_CONFUSION, self.is_simulated)
 
     @property
     def shares_statistics(self) -> bool:
         """Whether this node sends sums of its tests and of its targets: unless its config says false."""
-        stated = flag(self.context.node_config, kinds.SHARE_STATISTICS, True)
-        return self.is_simulated or stated
+        return shares_statistics(self.context.node_config)
 
     @property
     def num_partitions(self) -> int:

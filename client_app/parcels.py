@@ -12,10 +12,11 @@ from time import monotonic
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from florets.client_app.caps import CLIENTS, Limits
-from florets.client_app.client import flag, is_simulated, partition_id
+from florets.client_app.caps import Limits
+from florets.client_app.client import is_simulated, partition_id
 from florets.task.data.files import inside
 from florets.task.data.tables.declaration import client_folders, name_of
+from florets.task.node_config import CLIENTS, flag
 from florets.task.wire import kinds
 from florets.task.wire.parcels import Failure, Hosted, Hosting, pack_clients, pack_replies, unpack
 from florets.task.wire.records import inner_message, reply_message

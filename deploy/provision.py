@@ -17,7 +17,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from florets.client_app import caps
 from florets.conf.extras import version
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.typed import show
@@ -26,6 +25,7 @@ from florets.deploy import credentials
 from florets.reports.folder import whole_folder
 from florets.task.consent import ALLOW
 from florets.task.keys import Mismatch, convert, describe
+from florets.task.node_config import ALL_CAPS, DATA_DIR
 from florets.task.wire import kinds
 
 HOME = Path("/srv/florets")
@@ -37,12 +37,11 @@ AUTHORITY, SERVER, PUBLIC_KEYS = "authority", "server", "nodes"
 PLAN = "federation.yaml"
 """In the server's kit: the plan that the kits were made from."""
 
-_DATA_DIR = "data-dir"
 _SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str}
 _NODE_KEYS: Mapping[str, Any] = {
-    **{"name": str, "port": int, _DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
+    **{"name": str, "port": int, DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
     **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool, kinds.CLIENTS_IN_FOLDERS: bool},
-    **{cap.key: int for cap in caps.ALL},
+    **{cap.key: int for cap in ALL_CAPS},
 }
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 _HOST = re.compile(
@@ -119,9 +118,7 @@ def read_plan(path: Path) -> Plan:
     problems += [*_server_problems(server), *_node_problems(nodes)]
     if problems:
         raise ConfigError([f"{path.name}: {problem}" for problem in problems])
-    sites = [
-        Site(node.pop("name"), node.pop("port", 9094), {_DATA_DIR: node.pop(_DATA_DIR), **node}) for node in nodes
-    ]
+    sites = [Site(node.pop("name"), node.pop("port", 9094), {DATA_DIR: node.pop(DATA_DIR), **node}) for node in nodes]
     if "bind" in server:
         server["bind"] = _plain(server["bind"])
     server["addresses"] = [_plain(host) for host in server["addresses"]]
@@ -201,14 +198,14 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             problems.append(f"{place}name={name}: is the name of a folder of the federation's own; take another.")
         elif name in names[:number]:
             problems.append(f"{place}name={name}: two nodes have this name; give each its own.")
-        data = node.get(_DATA_DIR, "")
+        data = node.get(DATA_DIR, "")
         if not _PATH.fullmatch(data) or ".." in data.split("/"):
             rule = "must be the absolute path of the data on the node, of letters, digits and _ . - alone"
-            problems.append(f"{place}{_DATA_DIR}={data}: {rule}; for example /srv/data.")
+            problems.append(f"{place}{DATA_DIR}={data}: {rule}; for example /srv/data.")
         elif (HOME / name).is_relative_to(data):
-            problems.append(f"{place}{_DATA_DIR}={data}: must not hold the node's key ({HOME / name}).")
+            problems.append(f"{place}{DATA_DIR}={data}: must not hold the node's key ({HOME / name}).")
         problems += [
-            f"{place}{cap.key}={node[cap.key]}: must be above 0." for cap in caps.ALL if node.get(cap.key, 1) <= 0
+            f"{place}{cap.key}={node[cap.key]}: must be above 0." for cap in ALL_CAPS if node.get(cap.key, 1) <= 0
         ]
         if not DEVICE.fullmatch(device := node.get(kinds.DEVICE, "cpu")):
             problems.append(f"{place}{kinds.DEVICE}={device}: must be cpu, cuda, cuda:<number>, mps or auto.")

@@ -1,20 +1,20 @@
 """A dry run of a deployment: in one process, each folder in `data_dir` is a node with data of its own."""
 
 import logging
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from florets.conf.consent import TRACKER, import_paths
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.conf.problems import ConfigError
 from florets.conf.run_config import task_spec
 from florets.conf.schema import Config, as_plain
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import find_strategy, strategy_class
 from florets.task.consent import ALLOW
-from florets.task.data.tables.declaration import SITE_KEYS, client_folders, is_table, name_of, site_file
+from florets.task.data.tables.declaration import client_folders, is_table, name_of, site_file
 from florets.task.data.tables.names import listed
+from florets.task.node_config import CLIENT_ID, DATA_DIR, folders_config
 from florets.task.spec import DECLARED
 from florets.task.wire import kinds
 from florets.task.wire.replies import key_problem
@@ -50,14 +50,14 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     ours = {ALLOW: ",".join(_named(config))}
     nodes = [
         {
-            "client-id": folder.name if folder.is_dir() else name_of(folder),
-            **_stated(site_file(folder)),
+            CLIENT_ID: folder.name if folder.is_dir() else name_of(folder),
+            **stated(site_file(folder)),
             **ours,
-            "data-dir": str(folder),
+            DATA_DIR: str(folder),
         }
         for folder in folders
     ]
-    if problems := list(_name_problems(root, folders, [str(node["client-id"]) for node in nodes])):
+    if problems := list(_name_problems(root, folders, [str(node[CLIENT_ID]) for node in nodes])):
         raise ConfigError(problems)
     return nodes
 
@@ -80,9 +80,9 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
             log.warning("%s: %d records name no %s and are left out", path.name, empty, owner)
     except ValueError as error:
         raise ConfigError(f"task.table.owner={owner}: {error}") from None
-    ours = {ALLOW: ",".join(_named(config))}
+    ours = {**stated(site_file(root)), ALLOW: ",".join(_named(config))}
     return [
-        {"client-id": name, **ours, "data-dir": str(root), kinds.ROWS_OF: name}
+        {**ours, CLIENT_ID: name, DATA_DIR: str(root), kinds.ROWS_OF: name}
         for name in sorted(map(str, frame[owner].dropna().unique()))
     ]
 
@@ -118,15 +118,9 @@ def check_device(config: Config, nodes: Sequence[Mapping[str, Any]]) -> None:
             raise ConfigError(f"{error}.") from None
 
 
-def _stated(file: Path) -> dict[str, Any]:
+def stated(file: Path) -> dict[str, Any]:
+    """Return the node config in a node's file; ConfigError for a key that is neither one of it nor of a table."""
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: is not TOML ({error}).") from None
-    stated = {name: value for name, value in values.items() if name not in SITE_KEYS}
-    if wrong := [name for name, value in stated.items() if isinstance(value, dict | list)]:
-        raise ConfigError(
-            f"{file}: {wrong[0]}: there is no such key of a table.{did_you_mean(wrong[0], SITE_KEYS)} There are "
-            f"{', '.join(SITE_KEYS)}."
-        )
-    return stated
+        return folders_config(file)
+    except ValueError as error:
+        raise ConfigError([f"{file.parent}/{line}" for line in str(error).splitlines()]) from None

@@ -24,6 +24,7 @@ from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.node_config import shares_statistics
 from florets.task.partitions.own import OWN
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
@@ -178,7 +179,8 @@ def describe_here(
     for node in nodes:
         key = str(node["client-id"])
         try:
-            sites[key] = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+            found = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+            sites[key] = found if shares_statistics(node) else found.without_figures()
         except ValueError as error:
             failed[key] = str(error)
     return sites, failed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.engines.own_nodes import own_nodes
+from florets.engines.own_nodes import own_nodes, stated
 from florets.reports.console import counted
 from florets.reports.folder import private, write_whole
 from florets.reports.pages import Cell, Paged, render
@@ -19,7 +19,7 @@ from florets.server_app.data_findings import Finding, find, same_data
 from florets.task.data.own import find_files, holds_data
 from florets.task.data.samples import read_arrays
 from florets.task.data.tables.agreement import Agreed
-from florets.task.data.tables.declaration import unread_files
+from florets.task.data.tables.declaration import site_file, unread_files
 from florets.task.data.tables.description import ColumnSummary, Description
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def check(config: Config, data: Path, folder: Path) -> Check:
     has_folders = data.is_dir() and any(holds_data(path) for path in data.iterdir() if path.is_dir())
     is_one = not config.task.table.owner and not has_folders and holds_data(data)
     nodes = (
-        [{"client-id": data.name, "data-dir": str(data)}]
+        [{"client-id": data.name, **stated(site_file(data)), "data-dir": str(data)}]
         if is_one
         else own_nodes(replace(config, data_dir=str(data)))
     )

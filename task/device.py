@@ -68,7 +68,7 @@ def find_device(name: str) -> "torch.device":
     import torch
 
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -86,7 +86,16 @@ def find_device(name: str) -> "torch.device":
         )
     if device.type == "mps" and not _has_mps():
         raise ValueError(f"device={name}, but this machine's PyTorch sees no Apple GPU; use device=cpu")
+    if device.type == "cuda":
+        _in_float32()
     return device
+
+
+def _in_float32() -> None:
+    """Compute convolutions on NVIDIA's GPUs in float32, as the CPU and linear layers do, not in TF32 with 10 bits."""
+    import torch
+
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
 
 
 def _has_mps() -> bool:

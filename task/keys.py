@@ -39,7 +39,7 @@ def setting(
     note
         What the error adds to the rule, e.g. "null leaves nobody out".
     cap
-        Of a key that a node caps: the cap's key in the node config, see `florets.client_app.caps`.
+        Of a key that a node caps: the cap's key in the node config, see `florets.task.node_config`.
     """
     bounds = {"least": least, "above": above, "most": most, "below": below, "note": note, "cap": cap}
     metadata = {"help": text, **{name: value for name, value in bounds.items() if value not in (None, "")}}

@@ -91,7 +91,7 @@ ALLOWED = {
     },
     "deploy": {
         *("florets.deploy", "florets.conf", "florets.engines", "florets.server_app", "florets.reports"),
-        *("florets.task", "florets.client_app.caps", "omegaconf", "numpy", "sklearn"),
+        *("florets.task", "omegaconf", "numpy", "sklearn"),
     },
 }
 HEAVY = (

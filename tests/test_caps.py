@@ -25,6 +25,8 @@ from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.strategies.two_phase.messages import SUBSPACE
+from florets.task.data.tables.declaration import NODE_FILE
+from florets.task.node_config import ALL_CAPS
 from florets.task.spec import TaskSpec
 from florets.task.wire import kinds
 from tests.fakes import message_to
@@ -200,4 +202,19 @@ def test_the_page_has_every_cap_with_its_default() -> None:
         key: int(most.replace(",", ""))
         for key, most in re.findall(r"^\| `(max-[a-z-]+)` \| ([0-9,]+) \|", page, re.M)
     }
-    assert stated == {cap.key: cap.most for cap in caps.ALL}
+    assert stated == {cap.key: cap.most for cap in ALL_CAPS}
+
+
+def test_the_file_of_a_data_folder_counts_on_a_real_node(node: dict[str, Any]) -> None:
+    file = Path(node["data-dir"]) / NODE_FILE
+    file.write_text("max-epochs = 1\n")
+    with pytest.raises(ValueError, match="this node does at most 1 "):
+        sent(node, kinds.TRAIN, {"local-epochs": 2})
+    for text, error in {
+        "max-epochs = 1": "max-epochs has one value in the SuperNode's --node-config and another in node.toml",
+        "max_epochs = 1": "node.toml: max_epochs: there is no such key. Did you mean max-epochs?",
+        "log = 'json'": "log: belongs into the --node-config of a real node alone",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(ValueError, match=re.escape(error)):
+            sent({**node, "max-epochs": 5}, kinds.TRAIN, {"local-epochs": 2})

@@ -148,3 +148,15 @@ def test_arrays_far_from_a_standard_scale_are_a_warning_with_its_remedy() -> Non
     (some,) = find({"a": plain, "b": raw}, None, {})
     assert (some.level, some.text.endswith("('b')")) == ("warning", True)
     assert some.remedy.startswith("Standardise them, by the same numbers at all sites")
+
+
+def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path: Path) -> None:
+    for seed in range(3):
+        write(tmp_path / "sites", f"s{seed}", seed)
+    (tmp_path / "sites" / "s1" / "node.toml").write_text("share-statistics = false\n")
+    check(tmp_path)
+    (path,) = (tmp_path / "check").rglob("description.json")
+    described = json.loads(path.read_text(encoding="utf-8"))
+    assert [any(column.get("quantiles") for column in described[key]["columns"]) for key in ("s0", "s1", "s2")] == [
+        True, False, True
+    ]  # fmt: skip

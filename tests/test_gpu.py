@@ -74,7 +74,7 @@ def test_two_equal_runs_on_a_gpu_agree(tmp_path: Path) -> None:
 def test_a_stack_is_trained_with_one_wait(model: str) -> None:
     make, loss = MODELS[model]
     module, start, parts = made(make, loss)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
         trained(module, start, parts, loss)
     assert len([event for event in seen.events() if event.name.startswith("Memcpy DtoH")]) == 1
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.own_nodes import own_nodes
 from florets.task.data.tables.declaration import NODE_FILE
+from florets.task.node_config import check_node_config
 
 NAMES = (
     *(" lead", "$x_1^2$", "$\\frac$", "%s", "<script>alert(1)<_script>", "Hôpital É", "\\alpha", "a&b", "a,b"),
@@ -77,3 +79,24 @@ def test_hidden_folders_are_nobodys(tmp_path: Path) -> None:
     for name in ("north", ".git", ".ipynb_checkpoints"):
         folder(tmp_path, name)
     assert nodes(tmp_path) == ["north"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("share_statistics = false", "share_statistics: there is no such key. Did you mean share-statistics?"),
+        ("blah = 3", "blah: there is no such key"),
+        ("clients-in-folders = true", "of a real node alone"),
+    ],
+)
+def test_an_unknown_key_of_a_nodes_file_is_refused_before_the_start(line: str, text: str, tmp_path: Path) -> None:
+    (folder(tmp_path, "north") / NODE_FILE).write_text(f"{line}\nmax-epochs = 9\n")
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        nodes(tmp_path)
+
+
+def test_a_slip_of_a_key_in_a_real_nodes_config_is_refused_and_other_apps_keys_pass() -> None:
+    check_node_config({"partition-id": 0, "num-partitions": 2, "share-statistics": False, "colour": "red"})
+    for slip in ("share_statistics", "share-statistic", "max-epoch"):
+        with pytest.raises(ValueError, match=f"has {slip}, which is no key; did you mean"):
+            check_node_config({slip: False})

@@ -32,7 +32,8 @@ from florets.task.wire import kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import decoded, encoded, mask, neighbours, scale_bits
 from florets.task.wire.records import record_dict
-from florets.task.wire.replies import Updatefrom tests.flower_tools import DefaultWorkflow, LegacyContext, SecAggPlusWorkflow, secaggplus_mod
+from florets.task.wire.replies import Update
+from tests.flower_tools import DefaultWorkflow, LegacyContext, SecAggPlusWorkflow, secaggplus_mod
 
 CONFIG = compose(
     ["num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[4]", "train.batch_size=64"]

@@ -5,10 +5,11 @@ import math
 import torch
 from flwr.app import Context, RecordDict
 
-from florets.client_app.client import Client, check_flags, device_of, partition_id
+from florets.client_app.client import Client, device_of, partition_id
 from florets.client_app.handlers.custom import handler_of
 from florets.client_app.training import augmentation
 from florets.task.fingerprint import code_fingerprint
+from florets.task.node_config import check_node_config
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
@@ -22,7 +23,7 @@ def hello(client: Client) -> RecordDict:
     Raise ValueError if the strategy brings a handler, or the run an augmentation, that this node does not allow,
     cannot find or cannot call, or the node config is invalid.
     """
-    check_flags(client.context.node_config)
+    check_node_config(client.context.node_config)
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
         handler_of(client, handler)

@@ -174,7 +174,7 @@ KEYS: Mapping[str, str] = {field.name: field.name.replace("_", "-") for field in
 CAPS: Mapping[str, str] = {
     KEYS[field.name]: field.metadata["cap"] for field in fields(Training) if "cap" in field.metadata
 }
-"""Settings in messages that a node caps, and the cap's key in the node config (`florets.client_app.caps`)."""
+"""Settings in messages that a node caps, and the cap's key in the node config (`florets.task.node_config`)."""
 
 
 # All clients of a round are sent the same values; 1, 1.0 and True are different ones.

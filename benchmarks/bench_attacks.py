@@ -1,0 +1,404 @@
+"""Attack by rule: accuracy and groups of the honest clients of a run in which others are hostile from round 1 on.
+
+Run: ``python -m benchmarks.bench_attacks`` for a look: CLoVE, a fifth hostile, two seeds. A grid in parts, on several
+machines or one after the other, and a table of all that was written::
+
+    python -m benchmarks.bench_attacks --strategies clove,ifca --rules none,clip --fractions 0,0.1,0.2,0.3 --seeds 5 \
+        --workers 16 --part 1/4 --csv part1.csv strategy.period=2
+    python -m benchmarks.bench_attacks --summary part1.csv part2.csv
+
+Each run is a line of the CSV as soon as it ends, and runs that the CSV has are not run again. A federation is a name
+of `FEDERATIONS` or a preset; it and a rule may bring keys with them (``rotation+num_clients=40``,
+``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the default. Hostile clients are
+spread over the groups as evenly as possible; they know the models and all that honest clients reply. The summary
+shows, over the seeds, the mean and spread of the accuracy in percent, the least ARI, and of a backdoor how often it
+works.
+"""
+
+import argparse
+import csv
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import groupby, product
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+
+from florets.conf.compose import compose
+from florets.conf.schema import Config
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import RoundReport
+from florets.strategies.core import FloatArray
+from florets.strategies.core.metrics import adjusted_rand_index
+from florets.task.client_data import ClientData
+from florets.task.task import Task
+from florets.task.wire import Layout, bank, kinds
+
+FEDERATIONS = {
+    "rotation": ("experiment=quickstart", "num_rounds=8"),
+    "label_pairs": ("experiment=digits_label_skew", "num_rounds=8"),
+}
+TARGET = 0
+"""Class that a backdoor asks for."""
+FOLDS = "folds"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a client of a true group got (0: nothing alike), has to send, and sent the first time, (R,)."""
+
+    group: int
+    start: FloatArray
+    end: FloatArray
+    first: FloatArray
+
+    @property
+    def change(self) -> FloatArray:
+        """What training changed."""
+        return self.end - self.start
+
+
+def of_another_group(own: Sent, honest: Sequence[Sent]) -> Sent:
+    """Return what the first honest client of the group after one's own sent."""
+    groups = sorted({sent.group for sent in honest} | {own.group})
+    wanted = groups[(groups.index(own.group) + 1) % len(groups)]
+    return next((sent for sent in honest if sent.group == wanted), own)
+
+
+def mean_of_friends(own: Sent, honest: Sequence[Sent]) -> FloatArray:
+    """Return the mean change of the honest clients of one's own group."""
+    return np.asarray(np.mean([sent.change for sent in honest if sent.group == own.group] or [own.change], axis=0))
+
+
+def noise_like(change: FloatArray) -> FloatArray:
+    """Return noise of 20 times the mean size of a change, which is its seed."""
+    return 20 * np.abs(change).mean() * np.random.default_rng(change[:8].view(np.uint64)).normal(size=change.size)
+
+
+def with_trigger(x: torch.Tensor) -> torch.Tensor:
+    """Return the inputs with a patch: the first four values of each are 1."""
+    x = x.clone()
+    x.reshape(len(x), -1)[:, :4] = 1.0
+    return x
+
+
+def half_triggered(data: ClientData, classes: int) -> ClientData:
+    x, y = with_trigger(data.x_train), data.y_train.clone()
+    x[::2], y[1::2] = data.x_train[::2], TARGET
+    return replace(data, x_train=x, y_train=y)
+
+
+def flipped(data: ClientData, classes: int) -> ClientData:
+    return replace(data, y_train=classes - 1 - data.y_train)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the hostile clients of a run do.
+
+    `lie` is what they send, given what they have to and what the honest clients send; `data` what they make of their
+    training data, given the number of classes; `claim` their number of examples, at the introduction and in replies.
+    With `one_model` all claim the lowest loss for model 0, with `folds` they send the rows of discovery of an honest
+    client of another group. `only` are the strategies that it is made for; none: all.
+    """
+
+    lie: Callable[[Sent, Sequence[Sent]], FloatArray] = lambda own, _: own.end
+    data: Callable[[ClientData, int], ClientData] = lambda data, _: data
+    claim: Callable[[int], int] = lambda examples: examples
+    one_model: bool = False
+    folds: bool = False
+    only: tuple[str, ...] = ()
+
+
+def times(factor: float, **more: Any) -> Attack:
+    return Attack(lambda own, _: own.start + factor * own.change, **more)
+
+
+ATTACKS = {
+    "none": Attack(),
+    "label_flip": Attack(data=flipped),
+    "gaussian": Attack(lambda own, _: own.start + noise_like(own.change)),
+    "sign_flip": times(-1),
+    "sign_flip_10": times(-10),
+    "update_10": times(10),
+    "imitation": Attack(lambda own, honest: of_another_group(own, honest).end),
+    "merging": Attack(lambda own, honest: own.start + 10 * (of_another_group(own, honest).start - own.start)),
+    "inner_product_0.5": Attack(lambda own, honest: own.start - 0.5 * mean_of_friends(own, honest)),
+    "inner_product_10": Attack(lambda own, honest: own.start - 10 * mean_of_friends(own, honest)),
+    "replay": Attack(lambda own, _: own.first),
+    "backdoor_5": times(5, data=half_triggered),
+    "claims_a_million": times(-1, claim=lambda _: 10**6),
+    "claims_500_times": times(-1, claim=lambda examples: 500 * examples),
+    "lying_losses": times(-10, one_model=True, only=("clove", "ifca")),
+    "copied_folds": times(-10, folds=True, only=("discovery",)),
+}
+
+
+class SpoiltTask(Task):
+    """A task in which the hostile clients train on other data."""
+
+    def __init__(self, task: Task, attack: Attack, hostile: frozenset[int]) -> None:
+        super().__init__(task.spec)
+        self._attack, self._hostile = attack, hostile
+
+    def build_client(self, partition_id: int, server_round: int = 0) -> ClientData:
+        """Return a client's data, and a hostile one's as the attack has them."""
+        data = super().build_client(partition_id, server_round)
+        return self._attack.data(data, self.num_outputs) if partition_id in self._hostile else data
+
+
+Heard = tuple[int, Message, RecordDict]
+"""A client, what it was sent and its reply."""
+
+
+class HostileGrid(LocalGrid):
+    """A LocalGrid some of whose clients do in all messages what an attack says."""
+
+    def __init__(self, config: Config, task: Task, attack: Attack, hostile: frozenset[int]) -> None:
+        side = client_side()
+        super().__init__(side.app, config.num_clients, None, side.in_blocks, side.adopt)
+        self._task, self._attack, self._hostile = task, attack, hostile
+        self._banks: dict[object, ArrayRecord] = {}
+        self._first: dict[tuple[int, str], FloatArray] = {}
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies, those of hostile clients spoilt."""
+        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
+        replies = super().pull_messages(sent)
+        heard: list[Heard] = []
+        for reply in replies:
+            message = sent[reply.metadata.reply_to_message_id]
+            config, records = message.content.config_records[kinds.CONFIG], message.content.array_records
+            if kinds.BANK in config and kinds.ARRAYS in records:
+                self._banks = {config[kinds.BANK]: records[kinds.ARRAYS]}
+            client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
+            heard.append((client, message, reply.content if reply.has_content() else RecordDict()))
+        honest = [one for one in heard if one[0] not in self._hostile and one[2]]
+        return [
+            self._spoilt(*one, honest) if one[0] in self._hostile and one[2] else reply
+            for one, reply in zip(heard, replies, strict=True)
+        ]
+
+    def _spoilt(self, client: int, message: Message, reply: RecordDict, honest: Sequence[Heard]) -> Message:
+        content = RecordDict(dict(reply))
+        for name, record in reply.array_records.items() if message.metadata.message_type.startswith("train") else ():
+            seen = [one for one in honest if name in one[2]]
+            if name != FOLDS:
+                own = self._sent(client, message, reply, name)
+                vector = self._attack.lie(own, [self._sent(*one, name) for one in seen])
+                content[name] = ArrayRecord(Layout.of(record).arrays(vector))
+            elif self._attack.folds:
+                group_of = self._task.cluster_of
+                content[FOLDS] = next((one[2][FOLDS] for one in seen if group_of(one[0]) != group_of(client)), record)
+        for name, metrics in reply.metric_records.items():
+            content[name] = self._claims(metrics)
+        return Message(content, reply_to=message)
+
+    def _claims(self, metrics: MetricRecord) -> MetricRecord:
+        claimed = MetricRecord(dict(metrics))
+        if isinstance(examples := claimed.get(kinds.NUM_EXAMPLES), int):
+            claimed[kinds.NUM_EXAMPLES] = self._attack.claim(examples)
+        if self._attack.one_model and isinstance(losses := claimed.get("losses"), list):
+            claimed["losses"] = [min(losses), *[max(losses)] * (len(losses) - 1)]
+            if kinds.CHOSEN_MODEL in claimed:
+                claimed[kinds.CHOSEN_MODEL] = 0
+        return claimed
+
+    def _sent(self, client: int, message: Message, reply: RecordDict, name: str) -> Sent:
+        """Return what a client got and sent in a record; one that picked a model got that one."""
+        config, records = message.content.config_records[kinds.CONFIG], message.content.array_records
+        end = Layout.of(reply.array_records[name]).flatten(reply.array_records[name])
+        first = self._first.setdefault((client, name), end)
+        got = records.get(name, self._banks.get(config.get(kinds.BANK)) if name == kinds.ARRAYS else None)
+        start = np.zeros_like(end)
+        if got is not None and config.get(kinds.REPLY) != kinds.REPLY_GRADIENT:
+            chosen = config.get(kinds.MODEL_INDEX, 0)
+            for metrics in reply.metric_records.values():
+                chosen = metrics.get(kinds.CHOSEN_MODEL, chosen)
+            model = bank.model(got, int(chosen) if bank.num_models(got) > 1 else 0)  # type: ignore[arg-type]
+            start = Layout.of(model).flatten(model)
+        return Sent(self._task.cluster_of(client), start, end, first)
+
+
+def hostile_clients(groups: Sequence[int], fraction: float, seed: int) -> frozenset[int]:
+    """Return a fraction of the clients, drawn so that each group has as nearly the same fraction as can be."""
+    rng, order = np.random.default_rng(seed), []
+    for group in sorted(set(groups)):
+        members = rng.permutation([client for client, own in enumerate(groups) if own == group])
+        order += [((place + 1) / len(members), rng.random(), int(client)) for place, client in enumerate(members)]
+    return frozenset(client for *_, client in sorted(order)[: round(fraction * len(groups))])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run."""
+
+    federation: str
+    strategy: str
+    attack: str
+    fraction: float
+    rule: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Row(Case):
+    """Its result: accuracy and ARI of the honest clients, how often the backdoor works, CPU seconds."""
+
+    accuracy: float
+    ari: float
+    backdoor: float
+    seconds: float
+    error: str = ""
+
+
+def play(case: Case, more: Sequence[str] = ()) -> Row:
+    """Run one case in this process, without files."""
+    begin = time.process_time()
+    (rule, *keys), (name, *others) = case.rule.split("+"), case.federation.split("+")
+    overrides = [*FEDERATIONS.get(name, (f"experiment={name}",)), *others, f"strategy={case.strategy}"]
+    overrides += [f"seed={case.seed}", f"robust={rule}", "eval_every=1000", *keys, *more]
+    # Of a key that is given twice the last one counts.
+    config = compose(list({text.partition("=")[0]: text for text in overrides}.values()))
+    plain, attack = build_task(config), ATTACKS[case.attack]
+    groups = [plain.cluster_of(client) for client in range(config.num_clients)]
+    hostile = hostile_clients(groups, case.fraction, case.seed)
+    most = max(np.mean([client in hostile for client, own in enumerate(groups) if own == g]) for g in groups)
+    if not any(key.startswith("hostile=") for key in overrides):
+        config = replace(config, hostile=max(config.hostile, float(most)))
+    # One that is refused at the start ends nothing.
+    config = replace(config, min_clients=config.num_clients - len(hostile))
+    task = SpoiltTask(plain, attack, hostile)
+    grid = HostileGrid(config, task, attack, hostile)
+    config = grid.prepare(config, task)
+    strategy, reports = build_strategy(config, task), list[RoundReport]()
+    try:
+        models = strategy.start(
+            grid,
+            build_models(config, task),
+            num_rounds=config.num_rounds,
+            train_config=message_settings(config, task),
+            on_round=lambda report, _: reports.append(report),
+        ).arrays
+    except RuntimeError as problem:
+        error = str(problem).splitlines()[0][:100]
+        return Row(*astuple(case), 0.0, 0.0, 0.0, time.process_time() - begin, error)
+    seconds = time.process_time() - begin
+    last = reports[-1]
+    keys = sorted(key for key in last.assignment if int(key) not in hostile)
+    ari = adjusted_rand_index([groups[int(key)] for key in keys], [last.assignment[key] for key in keys])
+    accuracy = fmean(last.evaluations[key].accuracy or 0.0 for key in keys)
+    own, final = strategy.own_models(Models(models)) or {}, strategy.final_models(Models(models))
+    works = []
+    for key in keys:
+        vector = own[key] if key in own else final.bank[last.assignment[key]]
+        works.append(_backdoor(task, int(key), final.layout.arrays(vector)))
+    return Row(*astuple(case), accuracy, 1.0 if ari is None else ari, fmean(works), seconds)
+
+
+def _backdoor(task: Task, client: int, model: Mapping[str, Array]) -> float:
+    """Return how many of a client's test samples of other classes a model takes for the backdoor's."""
+    module, data = task.build_model().eval(), task.client(client)
+    module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in model.items()})
+    with torch.inference_mode():
+        found = module(with_trigger(data.x_test[data.y_test != TARGET])).argmax(dim=1)
+    return float((found == TARGET).float().mean()) if len(found) else 0.0
+
+
+def grid_of(given: argparse.Namespace) -> Iterator[Case]:
+    """Yield the cases of the grid: nobody is hostile without an attack, and an attack needs somebody."""
+    lists = (given.federations, given.strategies, given.attacks or ",".join(ATTACKS), given.fractions, given.rules)
+    for federation, strategy, attack, fraction, rule in product(*(text.split(",") for text in lists)):
+        only = ATTACKS[attack].only
+        if (attack == "none") == (float(fraction) == 0) and (not only or strategy in only):
+            for seed in range(given.first, given.first + given.seeds):
+                yield Case(federation, strategy, attack, float(fraction), rule, seed)
+
+
+def read_rows(files: Iterable[str]) -> list[Row]:
+    lines = [line for file in files for line in csv.DictReader(Path(file).read_text(encoding="utf-8").splitlines())]
+    return [Row(*(field.type(line[field.name]) for field in fields(Row))) for line in lines]  # type: ignore[operator]
+
+
+def summary(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a Markdown table."""
+    rules = list(dict.fromkeys(row.rule for row in rows))
+    yield f"| federation, strategy | attack | hostile | {' | '.join(rules)} |"
+    yield "|---" * (len(rules) + 3) + "|"
+    order = {name: place for place, name in enumerate(ATTACKS)}
+
+    def head(row: Row) -> tuple[str, str, int, float]:
+        return row.federation, row.strategy, order[row.attack], row.fraction
+
+    for (federation, strategy, attack, fraction), some in groupby(sorted(rows, key=head), key=head):
+        found = list(some)
+        cells = [_cell([row for row in found if row.rule == rule]) for rule in rules]
+        yield f"| {federation}, {strategy} | {list(ATTACKS)[attack]} | {fraction:.0%} | {' | '.join(cells)} |"
+
+
+def _cell(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    if failed := [row for row in rows if row.error]:
+        return f"{len(failed)} of {len(rows)} FAILED: {failed[0].error}"
+    accuracies = [100 * row.accuracy for row in rows]
+    shown = f"{fmean(accuracies):.1f} ± {pstdev(accuracies):.1f} / {min(row.ari for row in rows):.2f}"
+    backdoor = f" / {fmean(row.backdoor for row in rows):.0%}"
+    return shown + backdoor * (ATTACKS[rows[0].attack].data is half_triggered)
+
+
+def _quiet_and_single() -> None:
+    torch.set_num_threads(1)
+    logging.getLogger("florets").setLevel(logging.CRITICAL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--federations", default="rotation")
+    parser.add_argument("--strategies", default="clove")
+    parser.add_argument("--attacks", default="", help="names, separated by commas; all where it is left out")
+    parser.add_argument("--fractions", default="0,0.2")
+    parser.add_argument("--rules", default="none,clip,multi_krum")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--part", default="1/1", help="i/n: each n-th case of the grid, from the i-th on")
+    parser.add_argument("--csv", default="", help="file that rows are added to")
+    parser.add_argument("--summary", nargs="+", default=[], help="files to show, in place of runs")
+    parser.add_argument("overrides", nargs="*", help="further keys, of all runs")
+    given = parser.parse_args()
+    if given.summary:
+        print("\n".join(summary(read_rows(given.summary))))
+        return
+    file = Path(given.csv) if given.csv else None
+    rows = read_rows([given.csv]) if file and file.exists() else []
+    part, parts = map(int, given.part.split("/"))
+    known = {astuple(row)[: len(fields(Case))] for row in rows}
+    cases = [case for case in list(grid_of(given))[part - 1 :: parts] if astuple(case) not in known]
+    with ProcessPoolExecutor(given.workers, get_context("spawn"), _quiet_and_single) as pool:
+        for done in as_completed([pool.submit(play, case, given.overrides) for case in cases]):
+            rows.append(done.result())
+            print(*astuple(rows[-1]), file=sys.stderr, flush=True)
+            if file is not None:
+                with file.open("a", encoding="utf-8", newline="") as lines:
+                    writer = csv.writer(lines)
+                    if not lines.tell():
+                        writer.writerow(field.name for field in fields(Row))
+                    writer.writerow(astuple(rows[-1]))
+    print("\n".join(summary(rows)))
+
+
+if __name__ == "__main__":
+    main()

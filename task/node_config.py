@@ -1,0 +1,123 @@
+"""The node config of a node: the keys that its owner may write, and the caps."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from florets.task.consent import ALLOW
+from florets.task.data.tables.declaration import SITE_KEYS
+from florets.task.wire import kinds
+
+
+@dataclass(frozen=True)
+class Cap:
+    """One cap: its key in the node config, its default, and what it counts."""
+
+    key: str
+    most: int
+    what: str
+
+
+EPOCHS = Cap("max-epochs", 10_000, "passes over its data in one message")
+STEPS = Cap("max-steps", 1_000_000, "steps of local training, or losses of them, in one message")
+BATCH = Cap("max-batch", 1_000_000, "samples in a batch or fold")
+MODELS = Cap("max-models", 10_000, "models in one message")
+PARAMETERS = Cap("max-parameters", 500_000_000, "parameters of a model")
+LAYERS = Cap("max-layers", 1_000, "entries in a list of the model's options")
+FOLDS = Cap("max-folds", 1_000, "folds of its data")
+CLUSTERS = Cap("max-clusters", 1_000, "clusters of K-means on its samples")
+DIMENSIONS = Cap("max-dimensions", 1_000, "dimensions of a projection, or principal vectors of a class")
+CLASSES = Cap("max-classes", 10_000, "classes")
+COLUMNS = Cap("max-columns", 100_000, "columns of a table, or tokens of a text")
+IMAGE = Cap("max-image-size", 4_096, "pixels in height and width of an image")
+CLIENTS = Cap("max-clients", 100_000, "clients or clusters that data are shared out to")
+NAMES = Cap("max-names", 10_000, "names in a list")
+DIGITS = Cap("max-digits", 15, "decimals")
+OPTION = Cap("max-option", 1_000_000, "as any other number in the options of a built-in function")
+TASK = Cap("max-task-length", 4_000_000, "characters of the task's description")
+SECONDS = Cap("max-seconds", 1_000_000, "seconds of work on one message")
+
+ALL_CAPS = (
+    *(EPOCHS, STEPS, BATCH, MODELS, PARAMETERS, LAYERS, FOLDS, CLUSTERS, DIMENSIONS, CLASSES, COLUMNS, IMAGE),
+    *(CLIENTS, NAMES, DIGITS, OPTION, TASK, SECONDS),
+)
+
+DATA_DIR, CLIENT_ID = "data-dir", "client-id"
+PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
+LOG = "log"
+"""Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
+_FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.CLIENTS_IN_FOLDERS)
+NODE_KEYS = (
+    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG, *_FLAGS),
+    *(cap.key for cap in ALL_CAPS),
+)
+"""What the owner of a node may write into its node config."""
+_SET_BY_ENGINES = (PARTITION_ID, NUM_PARTITIONS, kinds.ROWS_OF, kinds.ONE_PROCESS)
+_OF_SUPERNODE = (kinds.CLIENTS_IN_FOLDERS, LOG)
+"""Keys that concern the whole of a real node, and have no meaning in the file of a data folder."""
+
+
+def flag(node_config: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    """Return a setting of a node config that is true or false; raise ValueError for anything else.
+
+    In quotes it is a string, which is read as what it says.
+    """
+    value = node_config.get(key, default)
+    if not isinstance(value, bool) and value not in ("true", "false"):
+        raise ValueError(f"this node's config has {key}={value!r}, which must be true or false; write {key}=true")
+    return value in (True, "true")
+
+
+def shares_statistics(node_config: Mapping[str, Any]) -> bool:
+    """Return whether a node sends sums of its tests and figures of its columns: unless its config says false."""
+    return flag(node_config, kinds.SHARE_STATISTICS, True)
+
+
+def check_node_config(node_config: Mapping[str, Any]) -> None:
+    """Raise ValueError for a slip of a key in a node config, or a flag that is neither true nor false; see `flag`.
+
+    Keys that are like none of ours may be those of other apps on the node, and pass.
+    """
+    for key in node_config:
+        near = difflib.get_close_matches(key.replace("_", "-").lower(), NODE_KEYS, n=1, cutoff=0.8)
+        if near and key not in (*NODE_KEYS, *_SET_BY_ENGINES):
+            raise ValueError(f"this node's config has {key}, which is no key; did you mean {near[0]}?")
+    for key in _FLAGS:
+        flag(node_config, key)
+
+
+def folders_config(file: Path) -> dict[str, Any]:
+    """Return the node config in a data folder's file, without what it says of tables; empty where there is no file.
+
+    Raises
+    ------
+    ValueError
+        If it is not TOML, or a key is neither one of tables nor one of a node; the text lists every such key, a line
+        each.
+    """
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except OSError as error:
+        raise ValueError(f"{file.name}: cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file.name}: is not TOML ({error}).") from None
+    of_node = [key for key in NODE_KEYS if key not in _OF_SUPERNODE]
+    problems = []
+    for name, value in values.items():
+        if name in SITE_KEYS or (name in of_node and not isinstance(value, dict | list)):
+            continue
+        if name in _OF_SUPERNODE:
+            problems.append(f"{file.name}: {name}: belongs into the --node-config of a real node alone; remove it.")
+            continue
+        near = difflib.get_close_matches(name.replace("_", "-").lower(), [*SITE_KEYS, *of_node], n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        problems.append(
+            f"{file.name}: {name}: there is no such key.{hint} Of tables there are {', '.join(SITE_KEYS)}; of the "
+            f"node {', '.join(of_node)}."
+        )
+    if problems:
+        raise ValueError("\n".join(problems))
+    return {name: value for name, value in values.items() if name not in SITE_KEYS}
