@@ -51,7 +51,7 @@ from florets.task.wire.records import config_record, put
 from florets.task.wire.replies import Update
 
 SUMMED = "summed"
-"""The detail of a round with secure aggregation: clients whose updates reached the server in a sum alone."""
+"""The detail of a masked round: how many clients were asked for masked updates."""
 _ON = "secure_aggregation=true"
 
 
