@@ -25,6 +25,7 @@ from florets.reports.folder import refuse_taken, whole_folder, write_arrays
 from florets.server_app.data_agreement import declaration_of, is_own
 from florets.server_app.recorder import read_summary
 from florets.server_app.run_models import Arrays, RunModels, load_run
+from florets.strategies.base.privacy import LEDGER, read_budget
 from florets.strategies.registry import find_strategy
 from florets.task.data.tables.declaration import MISSING
 from florets.task.data.tables.preprocessing import Preprocessing
@@ -149,6 +150,7 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         strategy=config.strategy.settings,
         prepared=prepared,
         summary=read_summary(folder),
+        spent=read_budget(folder / LEDGER) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
         license=license,
         onnx=onnx,

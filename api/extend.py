@@ -25,6 +25,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary
 from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code
+from florets.strategies.base.privacy import LEDGER
 from florets.task.imported import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
@@ -240,7 +241,7 @@ def _write(folder: Path, parent: Path, before: Config, config: Config, checkpoin
     from florets.server_app.checkpoint import Checkpoints
     from florets.server_app.data_agreement import ASKED, CHECK, DESCRIPTION, PREPROCESSING
 
-    of_rounds, of_data = (MARKER, CLIENTS_OVER_ROUNDS, EMBEDDINGS), (ASKED, CHECK, DESCRIPTION, PREPROCESSING)
+    of_rounds, of_data = (MARKER, CLIENTS_OVER_ROUNDS, EMBEDDINGS, LEDGER), (ASKED, CHECK, DESCRIPTION, PREPROCESSING)
     for name in (*of_rounds, *of_data, CODE):
         if (parent / name).is_file():
             shutil.copyfile(parent / name, folder / name)

@@ -40,6 +40,7 @@ from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import bank, kinds
 from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
+from florets.task.wire.noise import ANSWERED
 from florets.task.wire.records import config_record, put, reply_message
 from florets.task.wire.replies import Work
 
@@ -88,8 +89,9 @@ def own_texts_alone(context: Context) -> Iterator[None]:
         if _is_written_here(error, context):
             raise
         if is_simulated(context):
-            # A bare NotImplementedError is no help to whoever wrote the code.
-            error.args = error.args if str(error).strip() else (raised_in(error),)
+            # A bare KeyError or NotImplementedError is no help to whoever wrote the code.
+            if place := raised_in(error, in_own_code=bool(str(error).strip())):
+                error.args = (f"{error} ({place})" if str(error).strip() else place,)
             raise
         if isinstance(error, ModuleNotFoundError) and (lacks := _PACKAGES.get(str(error.name).partition(".")[0])):
             raise RuntimeError(f"this node lacks {lacks}, which the run needs; pip install {lacks} there") from error
@@ -148,6 +150,12 @@ def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
     return narrow_reply(content, kind, client.config, sent, client.random(Purpose.WIRE))
 
 
+def _refuse_uncovered(client: Client, kind: str) -> None:
+    """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
+    if kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
+        raise ValueError(f"{kind}: an answer would not be noised, and the run is one with privacy.kind=local")
+
+
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
     """Return a handler as Flower calls it; its reply tells what it cost."""
 
@@ -155,6 +163,8 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         start = perf_counter()
         with counted() as effort, own_texts_alone(context):
             client, kind = client_of(message, context), message.metadata.message_type
+            if kinds.PRIVACY in client.config:
+                _refuse_uncovered(client, kind)
             refuse_clear(client, kind)
             if kind == kinds.TRAIN and kinds.MASKING in client.content:
                 # Without what it cost: passes through the data tell how many there are.

@@ -36,7 +36,7 @@ from florets.task.training.losses import (
 )
 from florets.task.training.modules import load, on_host, state_of
 from florets.task.training.settings import Quantise, Training
-from florets.task.wire import is_stable, kinds
+from florets.task.wire import is_stable, kinds, noise
 from florets.task.wire.codec import pack
 from florets.task.wire.flower import Record
 from florets.task.wire.records import array_record, metric_record, record_dict, write_array
@@ -48,7 +48,18 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def model_losses(client: Client) -> NDArray[np.float64]:
-    """Return the mean loss of each of the message's models on the samples that losses are taken on."""
+    """Return the mean loss of each of the message's models on the samples that losses are taken on.
+
+    Asked to, this client adds noise to them (`privacy.kind=local`).
+    """
+    losses = _model_losses(client)
+    if kinds.PRIVACY not in client.config:
+        return losses
+    bound, multiplier = client.number(kinds.PRIVACY_LOSS_CLIP), client.number(kinds.PRIVACY_LOSS_NOISE)
+    return noise.noised_losses(losses, bound, multiplier)
+
+
+def _model_losses(client: Client) -> NDArray[np.float64]:
     x, y = client.loss_data
     if (losses := client.prepared.losses) is not None:
         count(losses=x.shape[0] * len(losses))
@@ -79,6 +90,9 @@ def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINI
     `purpose` names the draws of training.
     """
     arrays, mean = work(client, state, purpose)
+    if kinds.PRIVACY in client.config:
+        # How many examples it has, and how well they are learned, is the client's own.
+        return {"values": packed(_noised(client, arrays, state)), "train_loss": 0.0, "num_examples": 1}
     return {"values": packed(arrays), "train_loss": mean, "num_examples": client.num_examples}
 
 
@@ -296,6 +310,19 @@ def _quantised(client: Client, arrays: Arrays, state: State) -> Arrays:
     return {name: sent[name] for name in arrays}
 
 
+def _noised(client: Client, arrays: Arrays, state: State) -> Arrays:
+    """Return a gradient, or a model by its change from `state`, clipped to a norm and noised by this client."""
+    start = {name: np.zeros(1) if sends_gradient(client) else state[name].numpy() for name in arrays}
+    change = np.concatenate([(arrays[name] - start[name].astype(np.float64)).ravel() for name in arrays])
+    bound = client.number(kinds.PRIVACY_CLIP)
+    change = noise.within(change, bound) + noise.gaussian(len(change), client.number(kinds.PRIVACY_NOISE) * bound)
+    parts = np.split(change, np.cumsum([values.size for values in arrays.values()])[:-1])
+    return {
+        name: (start[name] + part.reshape(values.shape)).astype(values.dtype)
+        for (name, values), part in zip(arrays.items(), parts, strict=True)
+    }
+
+
 def values_of(module: Module) -> Arrays:
     """Return a model's arrays, which are the module's own memory where it computes on the CPU."""
     state = state_of(module)
@@ -316,6 +343,8 @@ def train(client: Client) -> RecordDict:
         state = client.states()[0]
     parts = int(client.number(kinds.STEP_LOSSES, 0))
     if parts:
+        if kinds.PRIVACY in client.config:
+            raise ValueError("the losses of single steps have no noise; this run is one with privacy.kind=local")
         with recorded() as losses:
             own = update(client, state)
         return pack(TracedUpdate, **own, step_losses=reported(in_parts(losses, parts)))
@@ -344,6 +373,6 @@ def losses(client: Client) -> RecordDict:
     return pack(
         Losses,
         losses=model_losses(client),
-        num_examples=client.num_examples,
+        num_examples=1 if kinds.PRIVACY in client.config else client.num_examples,
         kept=session.keep(client.config, client.arrays(), client.context),
     )

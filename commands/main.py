@@ -1,5 +1,6 @@
 """The `florets` command: one run, or with -m a sweep, of an experiment that Hydra composes."""
 
+import logging
 import os
 import shutil
 import signal
@@ -131,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _exit_code_of(given: Sequence[str]) -> int:
     """Do what the command line asks for, and return an exit code whatever happens."""
+    if "--debug" in given:
+        # A handler's traceback is a line of this level, and then in the run's log.
+        logging.getLogger("florets").setLevel(logging.DEBUG)
     try:
         with own_presets(given, Path.cwd()) as rest:
             return _dispatch(_with_files(rest))

@@ -13,7 +13,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
 from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
-from florets.strategies.settings import Settings
+from florets.strategies.settings import Settings, privacy_problems
 from florets.task.keys import range_problems
 from florets.task.settings import Drift, TaskConfig
 from florets.task.training.settings import Training
@@ -65,6 +65,7 @@ def find_problems(config: Config) -> list[str]:
         *_task(config.task),
         *_drift(config),
         *_personal(config),
+        *_privacy(config),
         *_trackers(tracker_names(config.tracker)),
         *_prometheus(config.prometheus),
     ]
@@ -427,6 +428,22 @@ def _personal(config: Config) -> Iterator[str]:
         yield (
             f"averaging=gradients: clients of personal={config.personal} send models; use averaging=models, or "
             "personal=none."
+        )
+
+
+def _privacy(config: Config) -> Iterator[str]:
+    yield from privacy_problems(config.strategy.settings, config)
+    kind = f"privacy.kind={config.privacy.kind}"
+    if not config.privacy.has_noise:
+        return
+    for key in ("patience", "stop_at_ari", "stop_at_groups"):
+        if (value := getattr(config, key)) not in (None, False):
+            rule = "scores without noise would end the run; leave it out"
+            yield f"{key}={show(value)}: not covered by {kind}: {rule}."
+    if config.task.data == OWN and config.task.partition == OWN:
+        yield (
+            f"task.data=own: not covered by {kind}: sites describe their data first, and all use means and spreads "
+            "of them all; read the data by a function, task.data=<package.module:function>."
         )
 
 

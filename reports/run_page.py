@@ -24,6 +24,7 @@ from florets.reports.summary import (
     stability_words,
     unplaced_words,
 )
+from florets.strategies.base.report import PRIVACY
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -277,6 +278,9 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
         tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
     elif summary.final_cluster_loss is not None:
         tiles.append(("cluster loss", f"{summary.final_cluster_loss:.4g}", note))
+    if lines and (spent := lines[-1]["details"].get(PRIVACY)) and spent["epsilon"] is not None:
+        note = f"of {spent['target']:g}, delta {spent['delta']:.2g}, {spent['kind']}; of the models, not of this page"
+        tiles.append(("epsilon", f"{spent['epsilon']:.3g}", note))
     tiles.append(("rounds", str(summary.rounds), stability_words(summary)))
     traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
     tiles.append(("traffic", size(summary.bytes_down + summary.bytes_up), traffic))

@@ -12,7 +12,7 @@ from typing import Any
 
 from florets.reports.console import counted
 from florets.reports.scores import WORST, finite, means, metrics_of, tuned
-from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, STABLE_FROM, Evaluation, RoundReport
+from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, PRIVACY, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
 ARI_RECOVERED = 0.9  # from there on the papers call the clusters recovered
@@ -220,6 +220,14 @@ def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
     """Return over how many clients an ARI is, of a round's line or (``final_``) of a summary; nothing if over all."""
     some, all_of = line[f"{prefix}ari_clients"], line[f"{prefix}ari_of"]
     return "" if some == all_of else f"{some} of {all_of} clients"
+
+
+def privacy_words(line: Mapping[str, Any]) -> list[str]:
+    """Return what a run with `privacy.kind` has spent up to a round, of its line."""
+    spent = line.get("details", {}).get(PRIVACY)
+    if not spent or spent["epsilon"] is None:
+        return []
+    return [f"epsilon {spent['epsilon']:.3g} of {spent['target']:g} (delta {spent['delta']:.2g}, {spent['kind']})"]
 
 
 def unplaced_words(unplaced: int, models: int | None) -> str:

@@ -178,6 +178,9 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
         }
     )
     # Only what is there: every message costs its bytes.
+    if config.privacy.is_local:
+        # From the first message on: an introduction holds the number of examples.
+        settings[kinds.PRIVACY] = "local"
     if untrained := untrained_entries(task.build_model()):
         settings[kinds.UNTRAINED] = untrained
     return settings

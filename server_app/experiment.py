@@ -1,9 +1,11 @@
 """One experiment on one grid: check, build, run the rounds, record the results."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -18,7 +20,7 @@ from florets.conf.saved import resume_command
 from florets.conf.schema import OWN, Config, as_plain
 from florets.reports.console import counted, size
 from florets.reports.diagnostics import chance_level, divergence, refusals, too_few_models, worse_than_constant
-from florets.reports.folder import STOP, FolderLock, WriteFailed, private
+from florets.reports.folder import STOP, FolderLock, WriteFailed, private, write_whole
 from florets.reports.summary import RoundLine, RunSummary, reaches
 from florets.server_app.build import build_checked, build_task, refused
 from florets.server_app.checkpoint import Checkpoint, CheckpointError, Checkpointing, Checkpoints
@@ -33,6 +35,7 @@ from florets.server_app.tracker import Tracker
 from florets.server_app.tracking import Tracking, make_trackers, serving
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.models import Models
+from florets.strategies.base.privacy import LEDGER, Budget, read_budget
 from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
 from florets.strategies.base.strategy import NOTHING, Earlier, Strategy
 from florets.strategies.registry import find_strategy
@@ -123,12 +126,15 @@ def _run(
         done_rounds = checkpoint.server_round if checkpoint is not None else 0
         parent = read_parent(folder) if checkpoint is not None else None
         first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
+        budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
         recorder = _open_folder(config, folder, total, done_rounds, lock, earlier.buffer)
     if config.task.partition == OWN:
         # It may be there already, and be open to others.
         recorder.folder.chmod(0o700)
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
+        if (guard := strategy.protect(config.num_rounds, budget)) is not None:
+            guard.save = partial(save_budget, recorder.folder / LEDGER)
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
@@ -147,6 +153,22 @@ def _run(
             )
             tracking.summary = run.finish()
         return tracking.summary
+
+
+def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | None:
+    """Return what an interrupted run has spent; None where it has released nothing."""
+    path = folder / LEDGER
+    if not config.privacy.has_noise or not (done_rounds or path.exists()):
+        return None
+    try:
+        return read_budget(path)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def save_budget(path: Path, budget: Budget) -> None:
+    """Write what a run has spent into its folder."""
+    write_whole(path, json.dumps(asdict(budget)) + "\n")
 
 
 def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:
@@ -286,7 +308,11 @@ class _Run:
         save_clusters(recorder.folder, strategy, self._task)
         save_own_models(recorder.folder, strategy, final)
         losses = None
-        if config.loss_matrix:
+        if strategy.privacy is not None and strategy.privacy.ended:
+            recorder.warn(strategy.privacy.ended)
+        if config.loss_matrix and strategy.privacy is not None and strategy.privacy.is_local:
+            recorder.note("no loss matrix: with privacy.kind=local clients send no losses without noise")
+        elif config.loss_matrix:
             serial = config.engine == "local" and not self._by_flower
             losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
         if words := self._patience.words(len(recorder.lines)):

@@ -15,7 +15,7 @@ from rich.table import Column
 from rich.text import Text
 
 from florets.reports.console import log, say
-from florets.reports.summary import RoundLine, ari_words, unplaced_words
+from florets.reports.summary import RoundLine, ari_words, privacy_words, unplaced_words
 from florets.strategies.base.report import EVIDENCE
 from florets.task.log_lines import is_json
 
@@ -42,6 +42,7 @@ def describe(line: RoundLine) -> str:
     lost = [f"{replies[kind]} {kind}" for kind in ("error", "missing", "invalid") if replies.get(kind)]
     if lost:
         words.append(f"replies lost: {', '.join(lost)}")
+    words += privacy_words(line)
     if evidence := line.get("details", {}).get(EVIDENCE):
         words.append(evidence["text"])
     return "  ".join(words)

@@ -1,6 +1,7 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -19,6 +20,77 @@ Wire = Literal["float32", "float16", "int8"]
 PersonalName = Literal["none", "ditto", "fedala", "fedproto", "intercept"]
 Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
+
+
+PrivacyKind = Literal["none", "central", "local"]
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Differential privacy at client level: what is released hardly depends on whether one client has any data."""
+
+    kind: PrivacyKind = setting(
+        "none",
+        "noise on all that depends on a client's data: the server adds it to sums over clients (central), or each "
+        "client to what it sends (local)",
+    )
+    epsilon: float | Literal["inf"] | None = setting(
+        None,
+        "largest epsilon of the whole run, which ends before it would pass it; inf: no noise",
+        above=0,
+    )
+    delta: float | None = setting(None, "delta; null: 1 / (10 num_clients)", above=0, below=1)
+    clip: float | None = setting(
+        None, "largest norm of a client's update, to which it is shortened; null: 1, without noise no bound", above=0
+    )
+    loss_clip: float = setting(
+        5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
+    )
+    grouping: float = setting(
+        0.2, "fraction of the budget (of the sum of squared noise levels) that is spent on grouping", above=0, below=1
+    )
+    min_group: int = setting(
+        3, "clients that a group needs for its own model; smaller ones take the others' mean", least=1
+    )
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether there is a guarantee."""
+        return self.kind != "none" and isinstance(self.epsilon, float)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether clients add the noise."""
+        return self.kind == "local" and self.has_noise
+
+    @property
+    def bound(self) -> float:
+        """Largest norm of an update; infinite: none."""
+        if self.clip is None:
+            return 1.0 if self.has_noise else math.inf
+        return self.clip
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What of one client's data an algorithm releases with noise besides an update in each round.
+
+    Attributes
+    ----------
+    before
+        Releases for grouping in all, until groups are fixed.
+    each
+        Releases for grouping in each round.
+    hidden
+        The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
+    handlers
+        Client handlers whose answers hold nothing else.
+    """
+
+    before: int = 0
+    each: int = 0
+    hidden: bool = False
+    handlers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +142,7 @@ class RunKeys:
         "once groups are fixed, clients mask their updates so that the server learns the sum of each group's alone "
         "(docs/privacy.md); groups of less than 3 are not trained then",
     )
+    privacy: Privacy = setting(Privacy(), "differential privacy at client level")
     loss_data: LossData | None = setting(
         None,
         "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",
@@ -218,6 +291,14 @@ class Settings:
         """Return why groups never stay as they are, which `secure_aggregation` needs; None: they do at some time."""
         return None if self.freezes else "may change groups, or uses clients' models, in every round"
 
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""
+        return None
+
+    def uncovered(self, run: RunKeys) -> list[str]:
+        """Return one line for each of these settings that `privacy.kind` does not cover."""
+        return []
+
     @property
     def start(self) -> Start:
         """How the first models are made: as `init` says, where that is a key; "true": the task's true models."""
@@ -258,7 +339,7 @@ class Weighted(ManyModels):
     )
 
 
-def idle(settings: Settings, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:
+def idle(settings: Any, names: Sequence[str], needed: str, prefix: str = "strategy.") -> list[str]:
     """Return one line for each of the keys that has another value than its default although it has no effect.
 
     `needed` is what they have an effect with, e.g. "k=auto".
@@ -302,3 +383,47 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
         name = type(settings).__name__.removesuffix("Settings")
         raise ValueError(f"loss_batch={given}: {name} cannot follow it; losses that it takes are on all samples")
     return given
+
+
+COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle")
+"""Strategies that `privacy.kind` covers."""
+
+
+def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
+    """Return one line for each key that `privacy.*` does not cover, or that has no effect on it."""
+    privacy, name = run.privacy, type(settings).__name__.removesuffix("Settings")
+    if privacy.kind == "none":
+        return idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
+    kind = f"privacy.kind={privacy.kind}"
+    if settings.releases(privacy.kind) is None:
+        return [
+            f"{kind}: what clients of {name} send is not covered by its noise; use one of {', '.join(COVERED)}, or "
+            "privacy.kind=none."
+        ]
+    problems = list(settings.uncovered(run))
+    if privacy.epsilon is None:
+        problems.append(f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee.")
+    if privacy.delta is None and run.num_clients is None and privacy.has_noise:
+        problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
+    refused = {
+        "robust": run.robust if privacy.kind == "central" else "none",
+        "personal": run.personal,
+        "first_round": run.first_round if run.first_round in ("update", "farthest") else None,
+        "k": run.k if run.k == "auto" else None,
+        "statistics": run.statistics and privacy.kind == "local",
+        "fine_tune_epochs": run.fine_tune_epochs if privacy.kind == "local" else 0,
+    }
+    why = {
+        "robust": "the noise is made for sums, and a robust rule takes none",
+        "personal": "what clients keep of their own is not noised",
+        "first_round": "single clients' updates decide on groups or models",
+        "k": "the number of groups is chosen from what has no noise; give an integer",
+        "statistics": "sums of tests are not noised",
+        "fine_tune_epochs": "tests are not noised",
+    }
+    problems += [
+        f"{key}={str(value).lower()}: not covered by {kind}: {why[key]}; leave it out."
+        for key, value in refused.items()
+        if value not in (None, "none", False, 0)
+    ]
+    return problems

@@ -8,6 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.own_nodes import own_nodes, stated
@@ -19,14 +22,19 @@ from florets.server_app.data_findings import Finding, find, same_data
 from florets.task.data.own import find_files, holds_data
 from florets.task.data.samples import read_arrays
 from florets.task.data.tables.agreement import Agreed
-from florets.task.data.tables.declaration import site_file, unread_files
+from florets.task.data.tables.declaration import Declaration, site_file, unread_files
 from florets.task.data.tables.description import ColumnSummary, Description
+from florets.task.data.tables.names import NODE_FILE_WORDS, as_numbers, listed, toml_key
+from florets.task.data.tables.site_table import read_once
+from florets.task.wire import kinds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_SITES = 60
 _MOST_COLUMNS = 200
+_REPEATS, _FEWEST_OTHERS = 3, 5
+"""Records that have a code for a missing value, and different other values of its column, at least."""
 
 _PAGE = """{% extends "page" %}
 {% block css %}
@@ -151,8 +159,16 @@ class Check(Paged):
     def text(self) -> str:
         """The findings and what the clients have in common, as the command prints them."""
         texts = [f"{one.level:7s} {one}" for one in self._findings]
-        texts += [] if self._agreed is None else lines(self._sites, self._agreed)
-        return "\n".join([*texts, f"{self._counts('error', 'warning')}. Page: {self.page}"])
+        out = () if self._agreed is None else self._agreed.left_out
+        taking_part = {key: site for key, site in self._sites.items() if key not in out}
+        texts += [] if self._agreed is None else lines(taking_part, self._agreed)
+        return "\n".join([*texts, *self._not_taking_part, f"{self._counts('error', 'warning')}. Page: {self.page}"])
+
+    @property
+    def _not_taking_part(self) -> list[str]:
+        """The sites that have an error, in a line if there are some."""
+        names = list(dict.fromkeys(one.site for one in self._findings if one.level == "error" and one.site))
+        return [f"{counted(len(names), 'site')} cannot take part: {listed(names)}"] if names else []
 
     def save(self, title: str) -> None:
         """Write the page and the files."""
@@ -164,7 +180,6 @@ class Check(Paged):
         described = {key: json.loads(site.to_json()) for key, site in self._sites.items()}
         write_whole(self.folder / DESCRIPTION, json.dumps(described, ensure_ascii=False) + "\n")
         write_whole(self.folder / CHECK, json.dumps([asdict(one) for one in self._findings], indent=1) + "\n")
-        errors = self._number("error")
         unread = {one.site for one in self._findings if one.level == "error" and one.site}
         shown = dict(list(self._sites.items())[:_MOST_SITES])
         html = render(
@@ -172,7 +187,7 @@ class Check(Paged):
             name=f"Check: {title}",
             above=title,
             title=f"{counted(len({*self._sites, *unread}), 'site')}: "
-            + (f"{errors} cannot take part as they are" if errors else "all can take part"),
+            + ("all can take part" if self.is_usable else f"{len(unread) or 'they'} cannot take part as they are"),
             findings=self._findings,
             sites=_sites(shown, self._agreed),
             columns=_columns(shown) if any(site.columns for site in self._sites.values()) else [],
@@ -204,6 +219,49 @@ def _equal_archives(nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Desc
     return list(found.values())
 
 
+def _codes(
+    declared: Declaration, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]
+) -> list[Finding]:
+    """Return a warning for each column with codes for missing values, which only this machine looks for and names."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for node in nodes:
+        site = sites.get(key := str(node["client-id"]))
+        if site is None or site.target is None:
+            continue
+        parts = [read_once(path, declared).frame for path in find_files(Path(str(node["data-dir"]))).paths]
+        if kinds.ROWS_OF in node:
+            parts = [frame[frame[declared.owner] == node[kinds.ROWS_OF]] for frame in parts]
+        for name in [*(column.name for column in site.columns if column.kind == "numeric"), site.target.name]:
+            values = np.concatenate([as_numbers(frame[name]) for frame in parts])
+            if codes := _far_and_repeated(values):
+                cells = ", ".join(f'"{code:.0f}"' for code in codes)
+                found.setdefault((name, cells), {})[key] = int(np.isin(values, codes).sum())
+    return [
+        Finding(
+            "warning",
+            "",
+            f"{name!r} is {cells} in {sum(counts.values())} records of {listed(sorted(counts))}, far outside its "
+            "other values",
+            f"If that stands for a missing value, say so in {NODE_FILE_WORDS}: "
+            f"missing_in = {{{toml_key(name)} = [{cells}]}}.",
+        )
+        for (name, cells), counts in found.items()
+    ]
+
+
+def _far_and_repeated(values: NDArray[np.float64]) -> list[float]:
+    """Return up to three integers that repeat, further from all other values than these are from one another."""
+    different, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    for sign in (1, -1):
+        ordered, number = sign * different[::sign], counts[::sign]
+        for cut in range(1, min(4, len(ordered) - _FEWEST_OTHERS + 1)):
+            is_far = ordered[cut] - ordered[cut - 1] > ordered[-1] - ordered[cut]
+            codes = sign * ordered[:cut]
+            if is_far and number[:cut].min() >= _REPEATS and (codes == np.floor(codes)).all():
+                return [float(code) for code in codes]
+    return []
+
+
 def check(config: Config, data: Path, folder: Path) -> Check:
     """Describe each site's data in this process, and write the findings into a folder.
 
@@ -224,10 +282,10 @@ def check(config: Config, data: Path, folder: Path) -> Check:
         except ConfigError as error:
             failed[""] = str(error).removesuffix(".")
     findings = find(sites, agreed, failed)
-    more = same_data(_equal_archives(nodes, sites))
+    more = [*_codes(declaration_of(config), nodes, sites), *same_data(_equal_archives(nodes, sites))]
     if not is_one and data.is_dir():
         more += [
-            Finding("warning", "", f"{name} is not read", f"{remedy.capitalize()}.")
+            Finding("warning", "", f"{name} is not read", f"{remedy[:1].upper()}{remedy[1:]}.")
             for name, remedy in unread_files(data).items()
         ]
     errors = [one for one in findings if one.level == "error"]

@@ -109,8 +109,10 @@ def is_foreseen(error: Exception) -> bool:
 
 def explain(error: Exception) -> str:
     """Return why a job failed, for a reader who has not seen the code."""
-    text = str(error).strip() or raised_in(error)
+    text = str(error).strip()
+    place = raised_in(error, in_own_code=bool(text))
     if is_foreseen(error):
-        return text
+        return text or place
     # Anything else was not foreseen: its type says more than its text, which may be a bare name.
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    said = f"{text} ({place})" if text and place else text or place
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

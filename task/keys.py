@@ -79,6 +79,8 @@ def convert(value: Any, kind: Any) -> Any:
                 continue
         raise Mismatch
     if get_origin(kind) is Literal:
+        # Hydra and YAML read the word as the number.
+        value = "inf" if value == math.inf else value
         if isinstance(value, str):
             # `AdamW` is adamw: names of classes are copied as their libraries write them.
             for word in (value, value.lower()):

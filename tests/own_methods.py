@@ -122,3 +122,19 @@ class FailingFedAvg(florets.strategies.FedAvg):
 
 class UnwrittenFedAvg(florets.strategies.FedAvg):
     method = Unwritten
+
+
+def broken(client: florets.Client) -> Any:
+    """Look up what nobody sent; client 1 returns no number."""
+    if client.key == "1":
+        return client.reply(client.train(), size=float("nan"))
+    return client.reply(client.train(), size=client.config["forgotten"])
+
+
+class Broken(florets.Method[Any, Any]):
+    handler = broken
+    numbers = ("size",)
+
+
+class BrokenFedAvg(florets.strategies.FedAvg):
+    method = Broken

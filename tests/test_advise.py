@@ -100,12 +100,16 @@ def test_what_goes_once_inputs_are_standardised_is_a_matter_of_scale_and_of_no_o
     assert said.answer.startswith(
         "5 sites that differ only in the scale of their inputs: one model for all, each site"
     )
-    assert "the difference is gone (p = 0.33)" in " ".join(said.reasons)
+    assert "no difference is detected (p = 0.33)" in " ".join(said.reasons)
     assert "all columns of e are 3 times" in " ".join(said.reasons)
     assert "rule than" not in said.short
     assert "task.table.standardise=site" in said.command
     # Columns that do not differ are no matter of scale: what chance has brought, chance may take away.
     assert not given(LONE, Evidence(after, described=True), **accuracies).is_scale
+    # Nor those of other sites than the one that is apart.
+    elsewhere = given(LONE, Evidence(after, reasons=(replace(unit, sites=("a",)),), described=True), **accuracies)
+    assert not elsewhere.is_scale
+    assert "own inputs, no difference is detected (p = 0.33)" in " ".join(words(elsewhere).reasons)
     worse = given(TWO, Evidence(after), fedavg=[0.8] * 5, discovery=[0.95] * 5, standardised=[0.7] * 5)
     assert worse.chosen == "discovery"
 

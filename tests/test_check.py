@@ -1,6 +1,7 @@
 """`florets check`: findings about sites' tables, each with its site and remedy, and none about clean ones."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,15 +96,31 @@ def test_what_is_not_read_and_what_is_there_twice_are_warnings(tmp_path: Path) -
     write(tmp_path / "sites", "copy", 0)
     (tmp_path / "sites" / "east.xlsx").write_bytes(b"PK")
     (tmp_path / "sites" / "west.csv").write_text("age,ill\n")
+    (tmp_path / "sites" / "north").symlink_to("Nowhere")
     (tmp_path / "sites" / "README.txt").write_text("Notes\n")
     code, findings = check(tmp_path)
     assert code == 0
     assert [f"{one['text']}. {one['remedy']}" for one in findings] == [
         "east.xlsx is not read. Save it as .csv.",
+        "north is not read. It is a link to Nowhere, which does not exist: correct or remove it.",
         "west.csv is not read. Move it into a folder of its own.",
         "'copy', 's0' have equal data. If one is a copy, remove it: it counts twice, and its records are tested on "
         "where they are trained on.",
     ]
+
+
+def test_codes_for_missing_values_are_named_with_their_sites_and_the_remedy_ends_the_warning(tmp_path: Path) -> None:
+    def coded(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**table, "age": np.where(np.arange(200) % 20 == 0, -999, table["age"])}
+
+    for seed in range(3):
+        write(tmp_path / "sites", f"s{seed}", seed, change=coded if seed else lambda table: table)
+    (finding,) = check(tmp_path)[1]
+    assert finding["text"] == "'age' is \"-999\" in 20 records of 's1', 's2', far outside its other values"
+    line = re.search(r"missing_in = .*(?=\.$)", finding["remedy"])
+    for name in ("s1", "s2"):
+        (tmp_path / "sites" / name / "node.toml").write_text(line[0] if line else "")
+    assert check(tmp_path) == (0, [])
 
 
 def test_equal_arrays_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, 
     ("error", "code", "message"),
     [
         (ConfigError(["task.data=x: no such data set"]), 2, "florets: task.data=x: no such data set\n"),
-        (KeyError("layer"), 1, "florets: the run failed: KeyError: 'layer' (--debug shows where)\n"),
+        (KeyError("layer"), 1, "florets: the run failed: KeyError: 'layer' (raised in run (test_command.py, line "),
         (ValueError(), 1, "florets: the run failed: ValueError: raised in run (test_command.py, line "),
         (KeyboardInterrupt(), 130, "florets: interrupted; no round was saved yet: start it again\n"),
     ],

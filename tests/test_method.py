@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import florets
-from florets.strategies.base.federation import FederationError
+from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.ditto.strategy import DittoClients
 from florets.studies.one_run import explain
 from florets.task.randomness import Purpose, generator
@@ -50,6 +50,30 @@ def test_an_error_that_is_every_clients_ends_the_run_at_once_and_says_where_it_w
     with pytest.raises(NotImplementedError) as found:
         play(f"strategy={HERE}:FailingFedAvg", "eval_every=1")
     assert re.fullmatch(r"NotImplementedError: raised in uses \(own_methods.py, line \d+\)", explain(found.value))
+
+
+def test_errors_of_an_authors_code_name_its_line_number_or_array() -> None:
+    with pytest.raises(FederationError) as found:
+        play(f"strategy={HERE}:BrokenFedAvg")
+    assert re.search(r"KeyError: .*forgotten.* \(raised in broken \(own_methods.py, line \d+\)\)", str(found.value))
+    assert "1 sent an invalid reply, for example client 1: what the handler returns as size is not" in str(
+        found.value
+    )
+    assert not isinstance(found.value, TrainingDiverged)
+    short = type("Short", (florets.Method,), {"start": lambda self, client, model: model[:3]})
+    with pytest.raises(
+        ValueError, match=r"Short.start: gives an array of shape \(3,\); a model is a vector of shape"
+    ):
+        run(type("InUse", (florets.strategies.FedAvg,), {"method": short}))
+
+
+def test_an_assignment_without_participants_is_shown() -> None:
+    class Misnamed(florets.strategies.FedAvg):
+        def plan(self, context: Any) -> Any:
+            return context.train_assigned({f"client {one.key}": 0 for one in context.participants})
+
+    with pytest.raises(FederationError, match=r"participants \('0', '1', '2'\) is among .* \('client 0', 'client 1'"):
+        run(Misnamed)
 
 
 def test_a_handler_follows_what_the_strategy_asks_of_local_training() -> None:

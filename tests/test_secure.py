@@ -28,6 +28,7 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.oracle.strategy import Oracle
+from florets.strategies.settings import Privacy
 from florets.task.wire import kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import decoded, encoded, mask, neighbours, scale_bits
@@ -88,7 +89,10 @@ def run(strategy: Any, grid: LocalGrid, k: int = 1, rounds: int = 1) -> np.ndarr
     return np.concatenate([array.ravel() for array in found.arrays.to_numpy_ndarrays()])
 
 
-@pytest.mark.parametrize("keys", [{}, {"averaging": "gradients"}])
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"averaging": "gradients"}, {"privacy": Privacy("central", "inf", clip=0.05), "num_clients": 10}],
+)
 def test_secure_sums_are_the_plain_ones_and_the_models_are(keys: dict[str, Any]) -> None:
     plain = run(FedAvg(**keys), Watched())
     secure = run(FedAvg(**keys, **SECURE), Watched(in_blocks=in_blocks))

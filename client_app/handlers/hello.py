@@ -39,6 +39,8 @@ def hello(client: Client) -> RecordDict:
         if nodes and task.spec.num_clusters and not task.is_own:
             cluster = task.cluster_of(partition_id(client.context))
     scaled = task.data.scaled if task.is_own else None
+    if kinds.PRIVACY in client.config:
+        examples, scaled = 1, None
     return pack(
         Introduction,
         key=client.key,

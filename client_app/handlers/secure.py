@@ -4,13 +4,15 @@ What one round's steps have in common (secret keys, others' shares) is kept in F
 when the sum is unmasked. Nothing of it has an effect on results: a client that loses it has dropped out of the round.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+import numpy.typing as npt
+from flwr.app import Array, ConfigRecord, RecordDict
 
 from florets.client_app.client import Client
+from florets.client_app.training import sends_gradient
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.flower import entries
@@ -34,6 +36,7 @@ from florets.task.wire.masking import (
     shares_of,
     unboxed,
 )
+from florets.task.wire.noise import within
 from florets.task.wire.records import config_record, view_array
 
 _STATE = "secure-"
@@ -176,12 +179,16 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
         now.seed_shares.append(seed)
         now.key_shares.append(key)
     reply = train(client)
-    arrays, metrics = reply[kinds.ARRAYS], entries(reply[kinds.METRICS])
-    values = [view_array(entries(arrays)[name]).ravel() for name in entries(client.arrays())]
-    weight = client.num_examples if wanted.get(kinds.WEIGHTING) == "examples" else 1
+    arrays, metrics = entries(reply[kinds.ARRAYS]), entries(reply[kinds.METRICS])
+    names = entries(client.arrays())
+    values = _flat(arrays, names)
+    if (bound := wanted.get(kinds.PRIVACY_CLIP)) is not None:
+        # The server's noise is for updates of this norm, and it cannot shorten what it does not see.
+        start = 0.0 if sends_gradient(client) else _flat(names, names)
+        values = start + within(values - start, float(bound))
+    weight = int(metrics[kinds.NUM_EXAMPLES]) if wanted.get(kinds.WEIGHTING) == "examples" else 1
     bits, limit = int(wanted[kinds.BITS]), float(wanted[kinds.LIMIT])
-    flat = np.concatenate(values).astype(np.float64)
-    total = encoded(flat, float(metrics[kinds.TRAIN_LOSS]), weight, bits, limit)
+    total = encoded(values, float(metrics[kinds.TRAIN_LOSS]), weight, bits, limit)
     total += mask(now.seed, total.size)
     own = private_key(now.secret)
     for peer in now.peers:
@@ -192,6 +199,10 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
             total -= common
     now.keep(client, "masked")
     return pack(Masked, masked=total)
+
+
+def _flat(arrays: Mapping[str, Array], names: Iterable[str]) -> npt.NDArray[np.float64]:
+    return np.concatenate([view_array(arrays[name]).ravel().astype(np.float64) for name in names])
 
 
 def unmask(client: Client) -> RecordDict:

@@ -13,6 +13,7 @@ from florets.strategies.base.evaluation import EvaluationSettings
 from florets.strategies.base.exchange import Meter, Patience, Read, Replies, Request, T, send, sort_replies
 from florets.strategies.base.federation import RoundFailed, TrainingDiverged
 from florets.strategies.base.models import Averaging, Models
+from florets.strategies.base.privacy import Guard
 from florets.strategies.base.report import MOST_NUMBERS, Client, Compared, Vectors, sketched
 from florets.strategies.core import FloatArray
 from florets.strategies.core.outliers import UPDATE_FACTOR, outlier_updates
@@ -141,6 +142,8 @@ class Round:
         What clients do in place of training and testing their group's model alone, a `PersonalMethod`; or None.
     narrowing
         How models are sent in 16 or 8 bits; None: as they are.
+    privacy
+        The run's privacy budget, with the noise that is paid from it; None: no noise.
     """
 
     server_round: int
@@ -160,6 +163,7 @@ class Round:
     client_handlers: tuple[str, ...] = ()
     personal: Any = None
     narrowing: Narrowing | None = None
+    privacy: Guard | None = None
 
     @property
     def patience(self) -> Patience:
@@ -197,7 +201,21 @@ class Round:
             client declares whether the last `rounds` are equal. 0: nothing is declared.
         kept
             Clients that have this round's models already (see `ask_losses`); they are told which of them to train.
+
+        Raises
+        ------
+        RoundFailed
+            If the assignment has clients, and none of the participants.
         """
+        if assignment and not any(client.key in assignment for client in self.participants):
+            given, there = (
+                ", ".join(map(repr, keys[:3]))
+                for keys in (list(assignment), [client.key for client in self.participants])
+            )
+            raise RoundFailed(
+                f"round {self.server_round}: none of its participants ({there}) is among the clients that are "
+                f"assigned a model ({given})"
+            )
         own: dict[str, dict[str, object]] = {}
         if histories is not None and rounds > 0:
             own = {key: {kinds.STABILITY_ROUNDS: rounds, kinds.HISTORY: list(histories[key])} for key in assignment}
@@ -273,7 +291,16 @@ class Round:
         if all_samples and kinds.LOSS_BATCH in self.config:
             settings[kinds.LOSS_BATCH] = 0
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
-        return self.ask(requests, lambda _, content: codec.read(Losses, content, K=models.count))
+        raised = 0.0
+        if self.privacy is not None:
+            self.privacy.charge_losses([client.key for client in clients])
+            raised = self.privacy.raised_by(models.count)
+
+        def read(_: str, content: RecordDict) -> Losses:
+            reply = codec.read(Losses, content, K=models.count)
+            return replace(reply, losses=reply.losses - raised) if raised else reply
+
+        return self.ask(requests, read)
 
     def ask_lowest(self, clients: Sequence[Client], among: Sequence[int] | None = None) -> dict[str, int]:
         """Ask clients, if any, for their losses of the round's models; return the lowest of each that answers.
@@ -304,6 +331,8 @@ class Round:
 
         `others` are further array records by name.
         """
+        if self.privacy is not None and self.privacy.has_noise:
+            self.privacy.check(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
         sent: dict[str, ArrayRecord] = {**(others or {})}

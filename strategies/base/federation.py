@@ -215,6 +215,8 @@ class Federation:
     known_at
         In a simulation whose groups change: what the server's own copy of the task says of a client in a round. None:
         what clients said when they introduced themselves holds throughout.
+    is_simulated
+        Whether all clients so far are a simulation's.
     """
 
     def __init__(
@@ -234,6 +236,7 @@ class Federation:
         self.handlers = list(handlers)
         self.clients: dict[str, Client] = {}
         self.known_at: Callable[[Client, int], Client] | None = None
+        self.is_simulated = True
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
@@ -324,6 +327,7 @@ class Federation:
         # All nodes of a simulation are told the same number, and a real one says 0. A single one that says another is
         # refused below.
         said = {hello.num_partitions for hello in hellos.values()}
+        self.is_simulated = self.is_simulated and 0 not in said
         if first and self.num_clients and said and not said & {0, self.num_clients}:
             raise WrongNodeCount(self.num_clients, max(said))
         self._sorted = None
@@ -411,13 +415,20 @@ class Federation:
             self._sorted = [client for _, client in sorted(self.clients.items()) if client.node_id in self._online]
         return list(self._sorted)
 
-    def sample(self, fraction: float, generator: np.random.Generator) -> list[Client]:
-        """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key."""
+    def sample(
+        self, fraction: float, generator: np.random.Generator, among: Callable[[Client], bool] | None = None
+    ) -> list[Client]:
+        """Draw floor(fraction * M) of the M online clients (at least one) without replacement, sorted by key.
+
+        Only those that `among` accepts are drawn, as far as there are so many.
+        """
         clients = self.online()
         if not clients:
             raise RoundFailed("no client is online")
         # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
         count = max(1, int(fraction * len(clients) + 1e-9))
+        if among is not None:
+            clients = [client for client in clients if among(client)]
         chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None
         return clients if chosen is None else [clients[index] for index in sorted(chosen)]
 

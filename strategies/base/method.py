@@ -255,10 +255,10 @@ class Method(PersonalMethod[S, K]):
             group = groups[client.key]
             row = self.models[group]
             start = self.start(client.key, row)
-            record = models.one(group) if start is row else self._record(start)
+            record = models.one(group) if start is row else self._record(start, "start")
             beside = self.sends(client.key, group)
             settings = {name: value for name, value in beside.items() if not hasattr(value, "dtype")}
-            others = {name: self._record(value) for name, value in beside.items() if name not in settings}
+            others = {name: self._record(value, "sends") for name, value in beside.items() if name not in settings}
             if taken := sorted({*_SENT_ANYHOW, *context.config}.intersection(beside)):
                 raise ValueError(
                     f"{type(self).__name__}.sends: messages already have {taken[0]!r}; take another name"
@@ -307,7 +307,7 @@ class Method(PersonalMethod[S, K]):
             if client.key in groups:
                 row = self.models[groups[client.key]]
                 own = self.uses(client.key, row)
-                tested[client.key] = models.one(groups[client.key]) if own is row else self._record(own)
+                tested[client.key] = models.one(groups[client.key]) if own is row else self._record(own, "uses")
         return context.test(tested)
 
     def own_models(self, models: Models, groups: Mapping[str, int]) -> dict[str, FloatArray]:
@@ -326,5 +326,10 @@ class Method(PersonalMethod[S, K]):
         # A hook that writes into a group's model would change it for everybody.
         self.models.flags.writeable = False
 
-    def _record(self, vector: Any) -> ArrayRecord:
+    def _record(self, vector: Any, hook: str) -> ArrayRecord:
+        if np.shape(vector) != (self.layout.size,):
+            raise ValueError(
+                f"{type(self).__name__}.{hook}: gives an array of shape {np.shape(vector)}; a model is a vector of "
+                f"shape ({self.layout.size},)"
+            )
         return array_record(self.layout.arrays(vector))

@@ -1,5 +1,6 @@
 """The K models of a round, rules for the first ones, and the averaging of clients' replies into the next."""
 
+import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,13 +11,14 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 
+from florets.strategies.base.privacy import Guard
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
 from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, kinds
+from florets.task.wire import Layout, bank, kinds, noise
 from florets.task.wire.records import PackedVector, add_scaled
 from florets.task.wire.replies import Update
 
@@ -177,6 +179,27 @@ class Updates(ScaledRows):
         return np.array([update.num_examples for _, update in self.updates], dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class _Clipped:
+    """Rows (P, R) whose changes from `start` (P, R) are at most `bound` long."""
+
+    rows: Rows
+    start: FloatArray
+    bound: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int, /) -> FloatArray:
+        return self.start[row] + noise.within(self.rows[row] - self.start[row], self.bound)
+
+
+def clipped_rows(rows: Rows, start: FloatArray, bound: float) -> Rows:
+    """Return rows (P, R) with changes from `start` (P, R) shortened to `bound`; themselves where none is longer."""
+    lengths = (float(np.linalg.norm(rows[row] - start[row])) for row in range(len(rows)))
+    return rows if math.isinf(bound) or all(one <= bound for one in lengths) else _Clipped(rows, start, bound)
+
+
 class Entries(NamedTuple):
     """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""
 
@@ -190,10 +213,11 @@ class Averaging(ABC):
     """One of the two averaging options. Shared layers are averaged over all participants, whatever their model.
 
     `robust` is a rule in place of each group's mean (`core.robust`). Of each client, `note` is handed the part of its
-    update that counted.
+    update that counted. With `privacy` means are of clipped changes, with noise.
     """
 
     robust: RobustRule | None = None
+    privacy: Guard | None = field(default=None, repr=False, compare=False)
     note: Callable[[str, float], None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -228,12 +252,40 @@ class Averaging(ABC):
         each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not know them.
         """
         layout, shared = models.layout, models.shared
+        if self.privacy is not None and not self.privacy.is_local:
+            if self.privacy.has_noise:
+                return self._noised_bank(self.privacy, models, vectors, assignment, keys)
+            vectors = clipped_rows(vectors, self._starts(models)[assignment], self.privacy.privacy.bound)
         if self.robust is not None:
             return self._robust_bank(self.robust, models, vectors, assignment, weights, keys)
         bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)
         if shared.any():
             of_all = Entries(models.bank[:1, shared], layout.integers[shared], layout.untrained[shared])
             bank[:, shared] = self._next(of_all, Columns(vectors, shared), assignment * 0, weights)
+        return bank
+
+    @abstractmethod
+    def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
+        """Return models (K, R) after a step by the means of what their clients returned, as changes of `_start`."""
+
+    def _starts(self, models: Models) -> FloatArray:
+        return self._start(Entries(models.bank, models.layout.integers, models.layout.untrained))
+
+    def _noised_bank(
+        self, privacy: Guard, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
+    ) -> FloatArray:
+        """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
+        names = keys or (vectors.keys if isinstance(vectors, Updates) else ())
+
+        def note(row: int, kept: float) -> None:
+            if self.note is not None and row < len(names):
+                self.note(names[row], kept)
+
+        everybody = getattr(self, "weighting", "") == "all_participants"
+        start = self._starts(models)
+        changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
+        bank = self._moved(models.bank, changes, members)
+        bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]
         return bank
 
     def _robust_bank(
@@ -276,6 +328,9 @@ class ModelAveraging(Averaging):
 
     weighting: Weighting = "examples"
 
+    def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
+        return np.where(members[:, np.newaxis], bank + changes, bank)
+
     @property
     def settings(self) -> dict[str, str | int]:
         """Ask for the trained model."""
@@ -314,6 +369,12 @@ class GradientAveraging(Averaging):
         """Ask for the gradient."""
         return {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: self.batch or 0}
 
+    @property
+    def _rate(self) -> float:
+        if self.learning_rate is None:
+            raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
+        return self.learning_rate
+
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging with its learning rate in a round: the clients', where it has none of its own."""
         training = Training.received(config)
@@ -324,6 +385,9 @@ class GradientAveraging(Averaging):
     def _start(self, part: Entries) -> FloatArray:
         return np.where(part.untrained, part.bank, 0.0)
 
+    def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
+        return apply_step(bank, changes, members, self._rate, self.optimizer)
+
     def _next(
         self,
         part: Entries,
@@ -332,11 +396,9 @@ class GradientAveraging(Averaging):
         weights: FloatArray,
         robust: Robust | None = None,
     ) -> FloatArray:
-        if self.learning_rate is None:
-            raise ValueError("this averaging has no learning rate: give it one, or take it from a round (`in_round`)")
         bank, integers, untrained = part
         gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape, robust)
-        stepped = apply_step(bank, gradient, members, self.learning_rate, self.optimizer)
+        stepped = apply_step(bank, gradient, members, self._rate, self.optimizer)
         if untrained.any():
             # Running statistics have no gradient: clients send their values, which are averaged as in option I.
             values = bank[:, untrained], Columns(vectors, untrained)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from florets.strategies.core.quarantine import Quarantine
+
 if TYPE_CHECKING:
     # They load Flower, which `florets --help` needs not.
     from florets.task.wire.evaluation import PartSums
@@ -23,11 +25,16 @@ FIRST_PHASE = "moment_descent"
 STABLE_FROM = "stable_from"
 """The detail of a round whose clustering is frozen from then on: the next round."""
 
+PRIVACY = "privacy"
+"""Detail of a run with `privacy.kind`: epsilon so far, delta, the epsilon that is not passed, and the kind."""
 ADVICE = "advice"
 """The detail that is shown to the user as a warning: what is wrong and what to do."""
 
 EVIDENCE = "discovery"
 """The detail of a round that looked for groups: the verdict, with `text` and `advice` in plain words."""
+
+QUARANTINE = "quarantine"
+"""The detail of a round in which clients are in quarantine: their keys."""
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -282,6 +289,8 @@ class State:
         What a personal method keeps for each client within the groups; None where the run has none.
     details
         What this algorithm alone reports of the current round; empty when it begins.
+    quarantine
+        Clients whose updates depart from their group's; None without a robust rule.
     """
 
     assignment: dict[str, int] = field(default_factory=dict)
@@ -291,6 +300,7 @@ class State:
     train_loss: float | None = None
     kept: Any = None
     details: dict[str, Any] = field(default_factory=dict)
+    quarantine: Quarantine | None = None
 
 
 T = TypeVar("T")

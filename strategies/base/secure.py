@@ -117,7 +117,8 @@ class Group:
 class SecureAggregation:
     """Plans masked training, and takes the masks off the groups' sums."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = LEAST) -> None:
+        self.least = max(LEAST, least)
         self.has_summed = False
         """Whether a round was masked."""
         self._said: set[str] = set()
@@ -144,7 +145,7 @@ class SecureAggregation:
         requests = self._masked_requests(context, groups, {request.key: request for request in plan.requests})
         if not requests:
             raise FederationError(
-                f"{_ON}: no group has {LEAST} clients that take part in round {context.server_round}, the least "
+                f"{_ON}: no group has {self.least} clients that take part in round {context.server_round}, the least "
                 "that a sum may have; let more clients take part, or leave it out"
             )
         self.has_summed = True
@@ -185,9 +186,11 @@ class SecureAggregation:
 
     def _suffices(self, model: int, keys: Sequence[str]) -> bool:
         """Say whether so many clients may be summed; log the first time that a group has too few."""
-        if len(keys) >= LEAST:
+        if len(keys) >= self.least:
             return True
-        text = f"model {model} stays as it is: {named(keys)} alone would be in its sum, which needs {LEAST} clients"
+        text = (
+            f"model {model} stays as it is: {named(keys)} alone would be in its sum, which needs {self.least} clients"
+        )
         if keys and text not in self._said:
             self._said.add(text)
             log.warning("%s: %s", _ON, text)
@@ -219,7 +222,11 @@ class SecureAggregation:
     ) -> list[Request]:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
-        uniform = getattr(context.averaging, "weighting", "examples") == "uniform"
+        guard = context.privacy
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.bound
+        weighting = getattr(context.averaging, "weighting", "examples")
+        # Noise is for sums in which every client counts alike.
+        uniform = weighting == "uniform" or (guard is not None and guard.has_noise)
         limit = _limit(context)
         examples = {client.key: client.num_examples for client in (*context.online, *context.participants)}
         for group in groups:
@@ -236,6 +243,7 @@ class SecureAggregation:
                     kinds.BITS: group.bits,
                     kinds.LIMIT: limit,
                     kinds.WEIGHTING: "uniform" if uniform else "examples",
+                    **({} if math.isinf(bound) else {kinds.PRIVACY_CLIP: bound}),
                 }
                 request = requests[group.keys[place]]
                 put(request.message.content, {kinds.MASKING: config_record(asked)})
@@ -256,7 +264,7 @@ class SecureAggregation:
             group.model: [place for place in sorted(group.boxes) if group.keys[place] in vectors] for group in groups
         }
         for group in groups:
-            if len(alive[group.model]) < LEAST:
+            if len(alive[group.model]) < self.least:
                 continue
             for place in alive[group.model]:
                 key, peers = group.keys[place], group.peers(place)
@@ -268,7 +276,7 @@ class SecureAggregation:
         updates: dict[str, Update] = {}
         for group in groups:
             members = [group.keys[place] for place in alive[group.model]]
-            total = _unmasked(group, alive[group.model], vectors, shares)
+            total = _unmasked(group, alive[group.model], vectors, shares) if len(members) >= self.least else None
             found = None if total is None else _mean(context, group, [clients[key] for key in members], total)
             if found is None:
                 reason = f"the sum of model {group.model} could not be unmasked"
@@ -290,8 +298,6 @@ def _unmasked(
     group: Group, alive: Sequence[int], vectors: Mapping[str, Masked], shares: Mapping[str, Revealed]
 ) -> Any:
     """Return the sum of a group's vectors without masks; None where too few shares came, or false ones."""
-    if len(alive) < LEAST:
-        return None
     given: dict[int, list[bytes]] = {place: [] for place in group.boxes}
     for place in alive:
         if (revealed := shares.get(group.keys[place])) is not None:

@@ -1,5 +1,6 @@
 """`Algorithm`: what an algorithm says about itself; `Strategy`: the Flower Strategy that runs it, round by round."""
 
+import math
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -25,7 +26,9 @@ from florets.strategies.base.federation import Federation, FederationError, Roun
 from florets.strategies.base.method import Method, PersonalMethod
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
-from florets.strategies.base.report import CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
+from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
+from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
+from florets.strategies.base.report import PRIVACY, CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
 from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
@@ -37,6 +40,7 @@ from florets.strategies.settings import (
     Settings,
     choice_of,
     loss_batch_of,
+    privacy_problems,
     start_with,
 )
 from florets.task.device import give_back_freed, seldom_collected
@@ -132,6 +136,11 @@ class Algorithm(ABC, Generic[S, M]):
             )
         if self.personal is not None:
             self.personal.check(models)
+        if models.layout.untrained.any() and getattr(self, "run", RunKeys()).privacy.has_noise:
+            raise ValueError(
+                "privacy.kind: the model keeps running statistics or counters of its inputs, to which no noise is "
+                "added; use one without batch normalisation"
+            )
 
     @property
     def assignment(self) -> dict[str, int]:
@@ -269,6 +278,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             *range_problems(chosen),
             *range_problems(self.run),
             *chosen.conflicts(),
+            *privacy_problems(chosen, self.run),
         ]:
             raise ValueError(" ".join(problems))
         run = self.run
@@ -295,10 +305,11 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
         if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
             raise ValueError(" ".join(lines))
-        self.secure = SecureAggregation() if run.secure_aggregation else None
+        self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
         self.federation = Federation(
             run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
         )
+        self.privacy: Guard | None = None
         self.last_round: int | None = None
         self.state: M = self.State()
         self._context: Round | None = None
@@ -306,6 +317,26 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
         self._untested: Untested[M] | None = None
+
+    def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
+        """Set up the run's privacy budget, or go on with an `earlier` one; None without `privacy.kind`.
+
+        Of clients of whom rounds sample a fraction, each takes part in that fraction of the rounds.
+        """
+        privacy = self.run.privacy
+        releases = self.settings.releases(privacy.kind)
+        if privacy.kind == "none" or releases is None:
+            return None
+        # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
+        visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
+        budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
+        self.privacy = Guard(privacy, releases, budget)
+        return self.privacy
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether the run has a privacy budget (`privacy.kind` and a finite `privacy.epsilon`)."""
+        return self.privacy is not None and self.privacy.has_noise
 
     @property
     def evaluations(self) -> dict[str, Evaluation]:
@@ -325,8 +356,17 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
         if self.last_round is None:
             refuse_wrapper(self)
+            if self.run.privacy.kind != "none":
+                raise ValueError(
+                    "privacy.kind: the noise depends on the number of rounds; call start of the strategy"
+                )
         self.open_round(server_round, arrays, config, grid)
+        if self.privacy is not None:
+            self.privacy.begin(self.context.participants, self.context.online)
         self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        # Under local privacy an exchange has a price, and a quarantine must not end the budget.
+        if self.phase == "stable" and self.privacy is None:
+            move_quarantined(self.state, self.context)
         plan = self._plan = self.plan(self.context)
         if not isinstance(plan, Plan):
             raise TypeError(f"{type(self).__name__}.plan() returned {plan!r}, and must return a Plan")
@@ -340,6 +380,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         )
         if self.secure is not None:
             plan = self._plan = self._in_secret(self.secure, plan)
+        if self.privacy is not None:
+            self.privacy.charge_training([request.key for request in plan.requests], self.assignment)
         return [request.message for request in plan.requests]
 
     def _in_secret(self, secure: SecureAggregation, plan: Plan[Update]) -> Plan[Update]:
@@ -366,14 +408,18 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self._context = Round(
             server_round=server_round,
             seed=self.seed,
-            config=with_loss_samples(config, self.loss_data, self.loss_batch),
+            config=with_loss_samples(self._noising(config), self.loss_data, self.loss_batch),
             grid=grid,
             online=self.federation.online(),
             participants=self.federation.sample(
-                self.settings.fraction_train, generator(self.seed, server_round, Purpose.PARTICIPATION)
+                self.settings.fraction_train,
+                generator(self.seed, server_round, Purpose.PARTICIPATION),
+                None if self.privacy is None else self.privacy.can_pay,
             ),
             models=models,
-            averaging=replace(self.averaging.in_round(config, server_round), note=self._meter.count_kept),
+            averaging=replace(
+                self.averaging.in_round(config, server_round), note=self._meter.count_kept, privacy=self.privacy
+            ),
             timeout=self.round_timeout,
             quorum=self.run.quorum,
             grace=self.run.grace,
@@ -382,7 +428,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             client_handlers=self.client_handlers,
             personal=self.personal,
             narrowing=narrowing,
+            privacy=self.privacy,
         )
+
+    def _noising(self, config: ConfigRecord) -> ConfigRecord:
+        """Return messages' settings with how clients noise what they send, where they do."""
+        own = {} if self.privacy is None else self.privacy.settings
+        return filled(config.copy(), own) if own else config
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -402,7 +454,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 # A round that members have revealed shares in is not tried again.
                 log.warning("round %d: no sum could be unmasked; all models stay as they are", server_round)
                 return context.models.record, None
-        updates = context.reject_outliers(updates)
+        if self.privacy is None or not self.privacy.has_noise:
+            # Clipped updates need none, and who is an outlier depends on the others' data.
+            updates = context.reject_outliers(updates)
         if self._plan.reveal is None:
             context.require(updates, "update")
         context.meter.count_training(updates.ok)
@@ -411,7 +465,10 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         with context.meter.part("aggregate"):
             self.assignment.update({key: update.model for key, update in shared})
             combine = self._plan.combine or self.average
-            models = context.models.replaced(combine(shared))
+            bank = combine(shared)
+            if self.privacy is not None:
+                bank = self.privacy.merged(bank, self.assignment)
+            models = context.models.replaced(bank)
             narrowing = None if context.narrowing is None else context.narrowing.fresh()
             self._context = replace(context, models=models, narrowing=narrowing)
         weights = [update.num_examples for _, update in updates.ok]
@@ -424,6 +481,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
         updates nor the models (`context.models`).
         """
+        updates = trusted_updates(self.state, self.context, updates)
         rows = Updates(updates)
         bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
         return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
@@ -434,6 +492,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         """Let the clients that have a model test it, every `eval_every` rounds and in the last one."""
         due = server_round % self.run.eval_every == 0 or server_round == self.last_round
         asked = self.context.participants if self.run.eval_clients == "participants" else self.federation.online()
+        if self.privacy is not None and self.privacy.is_local and not self.federation.is_simulated:
+            # Test scores have no noise: only of one's own simulation are they taken.
+            due = False
         self._tests = self.plan_evaluation(replace(self.context, config=config, testers=asked if due else []))
         return [request.message for request in self._tests.requests]
 
@@ -511,6 +572,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         train_config = train_config or ConfigRecord()
         evaluate_config = evaluate_config or train_config
         last = self.last_round = self.first_rounds + num_rounds
+        if self.privacy is None:
+            self.protect(num_rounds)
+        train_config, evaluate_config = self._noising(train_config), self._noising(evaluate_config)
         self.check(Models(initial_arrays, self.shared_layers, untrained_of(train_config)))
         result = Result(arrays=initial_arrays)
         _evaluate_on_server(result, earlier.rounds, evaluate_fn)
@@ -524,6 +588,17 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             # 1. Train: the strategy may ask clients first, inside configure_train.
             try:
                 arrays, train_metrics = self._train(grid, result.arrays, server_round, train_config)
+            except BudgetSpent as end:
+                if self.privacy is None or (self._context is None and not earlier.rounds):
+                    raise
+                self.privacy.ended = str(end)
+                log.warning("%s", end)
+                self._report_untested(grid, result, on_round)
+                if self._context is None:
+                    self.open_round(earlier.rounds, result.arrays, train_config, grid)
+                    self.close_round(earlier.rounds)
+                self._evaluate_at_end(grid, result, self.context.server_round, evaluate_config)
+                break
             except FederationError:
                 self._report_untested(grid, result, on_round, failed=True)
                 raise
@@ -662,7 +737,11 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             evaluations=dict(self.evaluations),
             confusions=dict(self.state.confusions),
             work=meter.work,
-            details=self.details(),
+            details={
+                **self.details(),
+                **quarantine_details(self.state, self.context),
+                **({} if self.privacy is None else {PRIVACY: self.privacy.details}),
+            },
             tries=meter.tries,
             rejected=dict(meter.rejected),
             clients=meter.clients,

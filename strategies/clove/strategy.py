@@ -8,6 +8,7 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.placement import Frozen
+from florets.strategies.base.privacy import Guard
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
@@ -20,12 +21,13 @@ from florets.strategies.core.cluster import (
     match_min_cost,
     match_overlap,
 )
-from florets.strategies.settings import Experiment, idle
-from florets.strategies.shared.loss_vectors import LossVectors, LossVectorSettings, LossVectorState
+from florets.strategies.core.noised_clusters import STEPS, nearest_centre, noised_centres
+from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
+from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire import is_stable
+from florets.task.wire import is_stable, noise
 from florets.task.wire.replies import Update
 
 
@@ -97,6 +99,29 @@ class CLoVESettings(LossVectorSettings):
                 f"strategy.watch={self.watch:g}: has an effect only with strategy.stop_when_stable=true; add that, "
                 "or leave it out."
             )
+        return problems
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name losses while groups are found: noised sums over clients, or each client's own."""
+        if kind == "central":
+            return Releases(before=STEPS * self.stability_rounds, hidden=True)
+        return Releases(before=self.stability_rounds)
+
+    def uncovered(self, run: RunKeys) -> list[str]:
+        """Refuse what compares losses without noise."""
+        problems, privacy = super().uncovered(run), f"privacy.kind={run.privacy.kind}"
+        for name, only in (
+            ("clustering", "kmeans"),
+            ("matching", "min_cost"),
+            ("watch", None),
+            ("memory", False),
+            ("square_root", False),
+            ("stop_when_stable", True),
+            ("reassign_unstable", False),
+        ):
+            value = getattr(self, name)
+            if value != only:
+                problems.append(f"strategy.{name}={str(value).lower()}: not covered by {privacy}; leave it out.")
         return problems
 
     def problems(self, run: Experiment) -> list[str]:
@@ -209,13 +234,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
             )
         found = self.embed(context)  # l. 5 to 8
         with context.meter.part("cluster"):
-            k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
-            clusters = self.cluster_losses(found.vectors, k, context.random(Purpose.CLUSTERING))  # l. 11
-            check_clusters(clusters, len(found.keys), f"{name}.cluster_losses")
-            previous = np.array([self.assignment.get(key, -1) for key in found.keys])
-            models = self.match(found.vectors[:, : context.models.count], clusters, previous)  # l. 12 and 13
-            check_match(models, clusters, context.models.count, f"{name}.match")
-            means, root = centroids(found.vectors, clusters), self.settings.square_root
+            clusters, models, means = self._clusters(found, context)
+            root = self.settings.square_root
         matched = {key: int(models[cluster]) for key, cluster in zip(found.keys, clusters, strict=True)}
         self.assignment.update(matched)
         state.clustered |= matched.keys()
@@ -223,14 +243,45 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         self._candidate = Frozen("losses", means, found.sent.models, models, square_root=root, limit=found.limit)
         return plan
 
+    def _clusters(self, found: Embedded, context: Round) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return the cluster of each loss vector (M,), the model of each cluster, and its centroid (l. 10 to 13)."""
+        if self.privacy is not None and self.has_noise and not self.privacy.is_local:
+            return self._noised_clusters(self.privacy, found, context)
+        k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
+        clusters = self.cluster_losses(found.vectors, k, context.random(Purpose.CLUSTERING))  # l. 11
+        check_clusters(clusters, len(found.keys), f"{name}.cluster_losses")
+        previous = np.array([self.assignment.get(key, -1) for key in found.keys])
+        models = self.match(found.vectors[:, : context.models.count], clusters, previous)  # l. 12 and 13
+        check_match(models, clusters, context.models.count, f"{name}.match")
+        return clusters, models, centroids(found.vectors, clusters)
+
+    def _noised_clusters(
+        self, privacy: Guard, found: Embedded, context: Round
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return clusters as `_clusters` does, of centres that are noised; each client's own is the nearest of them.
+
+        Deviation: k-means sees noised sums of clipped loss vectors, not the vectors.
+        """
+        count, bound = context.models.count, privacy.privacy.loss_clip
+        vectors = noise.centred(found.vectors, bound)
+
+        def noised(total: FloatArray, norm: float) -> FloatArray:
+            return privacy.noised_sum(found.keys, total, norm)
+
+        least = privacy.privacy.min_group
+        centres = noised_centres(vectors, count, noise.loss_norm(vectors.shape[1], bound), noised, least)
+        models = match_min_cost(centres[:, :count], np.arange(count))
+        return nearest_centre(vectors, centres), models, centres + bound / 2
+
     def train(self, context: Round, assignment: Mapping[str, int], kept: Container[str] = ()) -> Plan[Update]:
         """Let each client train its model; until clusters are frozen it declares whether it is stable (section 3)."""
         self._candidate = None
         self.assignment.update(assignment)
+        # With noise groups are fixed after a number of rounds: that a client is stable depends on its data.
         length, rounds = self.settings.stability_rounds, 0
         if self.state.frozen is None:
             self.state.histories.add(assignment, length)
-            rounds = length if self.settings.stop_when_stable else 0
+            rounds = length if self.settings.stop_when_stable and not self.has_noise else 0
         return context.train_assigned(assignment, histories=self.state.histories.entries, rounds=rounds, kept=kept)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
@@ -243,7 +294,14 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         participants = {client.key for client in self.context.participants}
         stable = {key for key, update in updates if update.stable}
         state.histories.heard(participants, {key for key, _ in updates})
-        if self._candidate is not None:
+        if self.has_noise:
+            first = 1 if self.first_round == "evaluate" else 2
+            if (
+                self._candidate is not None
+                and self.context.server_round >= first + self.settings.stability_rounds - 1
+            ):
+                state.frozen, state.settled = self._candidate, set(state.clustered)
+        elif self._candidate is not None:
             state.freeze_if_stable(self._candidate, self.assignment, stable, participants, self.settings)
 
     def cluster_losses(self, losses: FloatArray, k: int, rng: np.random.Generator) -> IntArray:

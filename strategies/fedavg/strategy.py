@@ -6,7 +6,7 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel
+from florets.strategies.settings import OneModel, PrivacyKind, Releases
 from florets.task.wire.replies import Update
 
 
@@ -15,6 +15,10 @@ class FedAvgSettings(OneModel):
     """One global model, the average of the clients' models."""
 
     freezes: ClassVar[bool] = True
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name an update in each round, all that clients send."""
+        return Releases()
 
 
 class FedAvg(Strategy[FedAvgSettings, State]):

@@ -7,7 +7,7 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import OneModel
+from florets.strategies.settings import OneModel, PrivacyKind, Releases
 from florets.task.keys import setting
 from florets.task.wire import kinds
 from florets.task.wire.replies import Update
@@ -22,6 +22,10 @@ class FedProxSettings(OneModel):
     freezes: ClassVar[bool] = True
     # A gradient is taken where the proximal term is zero.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name an update in each round, all that clients send."""
+        return Releases()
 
 
 class FedProx(Strategy[FedProxSettings, State]):

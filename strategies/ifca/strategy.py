@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.settings import PrivacyKind, Releases
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.task.wire.replies import Update
 
@@ -24,6 +25,10 @@ class IFCASettings(Restarted):
         "personal": ("none", "ditto", "fedala", "intercept"),
         "choose_k": ("folds",),
     }
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name updates, whose sums cover a choice that decides on no other's group; or losses too."""
+        return Releases(hidden=True) if kind == "central" else Releases(each=1)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, Start, Weighted
+from florets.strategies.settings import Experiment, PrivacyKind, Releases, Start, Weighted
 from florets.task.keys import setting
 from florets.task.wire.replies import Update
 
@@ -34,6 +34,12 @@ class OracleSettings(Weighted):
     def start(self) -> Start:
         """How the first models are made."""
         return "true" if self.mode == "true_start" else self.init
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name updates, as true clusters are the simulation's; from true models clients choose as in IFCA."""
+        if self.mode == "labels":
+            return Releases()
+        return Releases(hidden=True) if kind == "central" else Releases(each=1)
 
     def conflicts(self) -> list[str]:
         """Refuse another start than the true models."""

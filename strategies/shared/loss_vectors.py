@@ -215,7 +215,9 @@ class LossVectors(Restarts[S, M]):
         return self.without_outliers(replies, context)
 
     def without_outliers(self, replies: Replies[Losses], context: Round) -> Replies[Losses]:
-        """Return the replies of clients that can be clustered."""
+        """Return the replies of clients that can be clustered: with privacy of all, whose losses are then clipped."""
+        if self.has_noise:
+            return replies
         reports = [(key, reply.losses) for key, reply in replies.ok]
         for reason, keys in self.state.outliers.reject(reports, self.settings.outlier_loss).items():
             replies = context.reject(replies, keys, reason)
@@ -236,7 +238,9 @@ class LossVectors(Restarts[S, M]):
         known = self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
         keys = sorted(known)
         limit = float(self._root(np.array(self.state.outliers.limit(keys, limit))))
-        vectors = clipped(np.stack([known[key] for key in keys]), limit)
+        vectors = np.stack([known[key] for key in keys])
+        # With privacy they are clipped elsewhere, and noise may make them negative.
+        vectors = vectors if self.has_noise else clipped(vectors, limit)
         context.note_vectors("losses", keys, vectors)
         kept = {key for key, reply in replies.ok if reply.kept}
         return Embedded(sent, keys, vectors, limit, [key for key, _ in replies.ok], kept)

@@ -13,7 +13,7 @@ from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Algorithm, Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.outliers import LOSS_FACTOR
-from florets.strategies.settings import Experiment, Weighted, idle
+from florets.strategies.settings import Experiment, RunKeys, Weighted, idle
 from florets.strategies.shared.estimates import without_outliers
 from florets.strategies.shared.first_rounds import (
     draw_models,
@@ -70,6 +70,12 @@ class Restarted(Weighted):
                 "which; leave one of them out."
             )
         return problems
+
+    def uncovered(self, run: RunKeys) -> list[str]:
+        """Refuse a choice among starts, which is by losses without noise."""
+        if self.restarts == 1:
+            return []
+        return [f"strategy.restarts={self.restarts}: losses decide on the start, without noise; leave it out."]
 
 
 def shuffled(bank: FloatArray, layers: IntArray, rng: np.random.Generator) -> FloatArray:

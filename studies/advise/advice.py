@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -89,11 +90,21 @@ class Advice:
         return outcome.without(self.own_is_low)
 
     @property
+    def apart(self) -> tuple[str, ...]:
+        """Clients outside the largest group; all of them where there is one group only."""
+        groups = self.finding.groups
+        return tuple(sorted({*self.finding.lone, *chain(*(groups[1:] if len(groups) > 1 else groups))}))
+
+    @property
     def is_scale(self) -> bool:
-        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised."""
+        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised.
+
+        Where the columns are known, those of most clients that are apart must be what differs.
+        """
         after, described = self.evidence.standardised, self.evidence.described
         goes = after is not None and after.kind == "none" and self.finding.kind in ("groups", "lone", "all_differ")
-        return goes and (not described or any(one.kind in ("unit", "inputs") for one in self.evidence.reasons))
+        scaled = {key for one in self.evidence.reasons if one.kind in ("unit", "inputs") for key in one.sites}
+        return goes and (not described or 2 * len(scaled.intersection(self.apart)) > len(self.apart))
 
     @property
     def few(self) -> tuple[str, ...]:

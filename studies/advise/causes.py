@@ -28,6 +28,8 @@ _ALIKE = 0.15
 """Relative deviation up to which factors of different columns count as one."""
 _CROSS = 1.5
 """Loss of another group's model relative to that of the own, from which on the groups follow different rules."""
+_ROUNDING = 1e-9
+"""Spread relative to the mean below which a column has one value."""
 
 _MANY, _MOST = 3, 0.8
 """Numeric columns from which on one factor for all of them says something, and the fraction that must have it."""
@@ -165,7 +167,9 @@ def _shifts(frame: "pd.DataFrame", quantile: float, is_explained: bool = False) 
     within = within.where((frame["share"] > 0) & (frame["share"] < 1))
     frame = frame.assign(apart=within.groupby(frame["column"]).transform("min"))
     several = frame.groupby("column")["site"].transform("size") > 1
-    enough = (frame["count"] >= FEW_RECORDS) & (frame["variance"] > 0) & (frame["spread_variance"] > 0)
+    # Of one value in all records rounding leaves a variance.
+    spread = frame[["variance", "spread_variance"]].min(axis=1) ** 0.5
+    enough = (frame["count"] >= FEW_RECORDS) & (spread > _ROUNDING * frame["mean"].abs())
     frame = frame[several & enough]
     scale, ratio, distance = frame["spread_variance"] ** 0.5, frame["ratio"], frame["mean"] - frame["middle_mean"]
     error = np.sqrt(frame["variance"] / frame["count"] + frame["middle_variance"] / frame["middle_count"])

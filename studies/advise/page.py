@@ -97,7 +97,7 @@ records. No record.</p>
 <dl class="terms">
 {% for one in (form, second) if one %}<dt>{{ one.title }}</dt><dd>{{ one.meaning }}</dd>{% endfor %}
 <dt>constant answer</dt><dd>Always the most frequent class, or the mean of the target. A model must beat it.</dd>
-<dt>p</dt><dd>How often {{ words.site }}s without any difference would look as different as these. Groups are claimed
+<dt>p</dt><dd>How often {{ words.site }}s without groups send updates as different as these. Groups are claimed
 at 0.005 or less: by mistake once in 200 times.</dd>
 <dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
 <dt>intercept per {{ words.site }}</dt><dd>One model for all, and a constant per {{ words.site }} that is added to its

@@ -1,6 +1,5 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -154,6 +153,8 @@ class Words:
         finding = self.verdict[0]
         if self.advice.is_scale:
             finding = f"{self.sites(self.advice.finding.num_clients)} that differ only in the scale of their inputs"
+            if any(reason.kind != "unit" for reason in self.advice.evidence.reasons):
+                finding = f"{finding.partition(' that ')[0]}, no groups once each standardises its own inputs"
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
         return f"{finding}: {self.method(self.advice.best.name)}."
@@ -268,6 +269,9 @@ class Words:
             yield f"Training diverged, even with the best method: {name}."
         else:
             figures = f"{named(best, self.measure)}; the constant answer reaches {value(constant, self.measure)}"
+            gain = advice.over_constant
+            if gain.mean > 0 and math.isfinite(gain.half):
+                figures += f". The difference may be chance ({amount(gain.mean, gain.half, self.measure, sign=True)})"
             yield f"On the test records the best method, {name}, reaches {figures}."
         if evidence.tried:
             yield f"Also tried, without success: {', '.join(evidence.tried)}."
@@ -304,8 +308,10 @@ class Words:
         finding = self.advice.finding
         if finding.kind == "none" and finding.p_value is not None:
             often = max(1, round(100 * finding.p_value))
-            who = self.site.capitalize()
-            yield f"{who}s without any difference would look as different as these in {often} of 100 cases."
+            yield (
+                f"The updates of {self.site}s without groups would look as different as these in {often} of 100 "
+                "cases."
+            )
         if finding.kind != "groups" or self.advice.is_scale:
             return
         if len(finding.groups) <= _MOST_GROUPS:
@@ -324,25 +330,23 @@ class Words:
         """Yield in which respects sites differ, one explanation for each: standardising first, then groups."""
         advice, after = self.advice, self.advice.evidence.standardised
         if advice.is_scale and after is not None:
-            # Those outside the largest group.
-            groups = advice.finding.groups
-            apart = (
-                sorted({*advice.finding.lone, *itertools.chain(*groups[1:])})
-                if len(groups) > 1
-                else list(itertools.chain(*groups))
-            )
             yield (
-                f"What sets {self.named(apart)} apart is the scale of the inputs: once each {self.site} "
-                f"standardises its own inputs the difference is gone ({p_words(after.p_value)}). Look for other "
+                f"What sets {self.named(advice.apart)} apart is the scale of the inputs: once each {self.site} "
+                f"standardises its own inputs no difference is detected ({p_words(after.p_value)}). Look for other "
                 "units or instruments, and declare them (scale in node.toml)."
             )
         for reason in advice.evidence.reasons:
             yield self._reason(reason)
             if reason.kind == "rule":
                 yield from self._swapped()
-        remains = not advice.is_scale and after is not None and after.p_value is not None
-        if remains and advice.finding.kind == "groups":
-            yield f"Standardising the inputs per {self.site} does not remove the groups."
+        if not advice.is_scale and after is not None and after.p_value is not None:
+            if after.kind == "none":
+                yield (
+                    f"Once each {self.site} standardises its own inputs, no difference is detected "
+                    f"({p_words(after.p_value)})."
+                )
+            elif advice.finding.kind == "groups":
+                yield f"Standardising the inputs per {self.site} does not remove the groups."
 
     def _reason(self, reason: Reason) -> str:
         """Return a reason in words: where, what, and by how much."""
@@ -360,7 +364,7 @@ class Words:
         if reason.kind == "inputs":
             # Where most depart they differ among one another: no column sets all of them apart from the rest.
             most = 2 * len(reason.sites) > self.advice.finding.num_clients
-            what = "each from all others" if most else f"from those of the other {self.site}s"
+            what = "from one another" if most else f"from those of the other {self.site}s"
             return f"Inputs: the distributions at {who} differ {what}, most of all in {columns}."
         shares = sorted(reason.shares.values())
         if reason.kind == "labels" and self.is_regression:

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, RecordDict
 from florets.task.wire import codec, kinds
 from florets.task.wire.codec import MAX_EXAMPLES, Flag, Form, Item, LossList, Model, Number, Tensor, Text, form_of
 from florets.task.wire.flower import entries
-from florets.task.wire.records import Layout, MalformedMessage, PackedVector, Vector, taken
+from florets.task.wire.records import Layout, MalformedMessage, NotFinite, PackedVector, Vector, taken
 
 Examples = Annotated[int, Number(integer=True, least=1, most=MAX_EXAMPLES)]
 
@@ -113,17 +113,28 @@ def read_answer(content: RecordDict, returns: Mapping[str, Sequence[int]], numbe
     return Answer(arrays, {name: found["number", name] for name in numbers}, found["num_examples"])
 
 
+@dataclass(frozen=True)
+class _OwnNumber(Number):
+    """A number of an author's handler: one that is not finite is the handler's fault, and no sign of divergence."""
+
+    def checked(self, name: str, value: Any, sizes: codec.Sizes) -> Any:
+        try:
+            return super().checked(name, value, sizes)
+        except NotFinite as error:
+            raise MalformedMessage(f"what the handler returns as {error}") from None
+
+
 @lru_cache(maxsize=64)
 def _update_form(returns: tuple[str, ...], numbers: tuple[str, ...]) -> Form:
     own = form_of(Update)
     items: dict[Any, Item] = {**own.items, **{("array", name): Model(record=name) for name in returns}}
-    return Form({**items, **{("number", name): Number(name) for name in numbers}}, own.optional)
+    return Form({**items, **{("number", name): _OwnNumber(name) for name in numbers}}, own.optional)
 
 
 @lru_cache(maxsize=64)
 def _answer_form(returns: tuple[tuple[str, tuple[int, ...]], ...], numbers: tuple[str, ...]) -> Form:
     items: dict[Any, Item] = {("array", name): Tensor(*shape, name=name) for name, shape in returns}
-    items |= {("number", name): Number(name) for name in numbers}
+    items |= {("number", name): _OwnNumber(name) for name in numbers}
     return Form({**items, "num_examples": form_of(Losses).items["num_examples"]})
 
 

@@ -297,6 +297,8 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         if wrong := [name for name in declared.named if name in nowhere and declared.named[name] == key]:
             raise ValueError(f"task.table.{key} names {listed(wrong)}, and no site has such a column; correct it.")
     target = _target_name(sites, left_out)
+    if not declared.target:
+        notes.append(f"the target is the last column, {target!r}, since none is named; for another, target=<column>")
     sites = {key: site for key, site in sites.items() if key not in left_out}
     columns, group, ids = _columns(declared, sites, left_out, notes, warnings)
     sites = {key: site for key, site in sites.items() if key not in left_out}

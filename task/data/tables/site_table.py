@@ -173,7 +173,7 @@ class SiteTable:
         # A run may ask for less to be sent, not for more.
         declared = replace(declared, min_count=max(declared.min_count, site_of(paths[0]).min_count))
         prepared = Preprocessing.of(values[PREPARED]) if values.get(PREPARED) else None
-        parts = [_read(path, declared) for path in paths]
+        parts = [read_once(path, declared) for path in paths]
         frames, notes = [part.frame for part in parts], parts[0].notes
         for path, frame in zip(paths[1:], frames[1:], strict=True):
             if set(frame.columns) != set(frames[0].columns):
@@ -295,7 +295,7 @@ def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:
     return codes
 
 
-def _read(path: Path, declared: Declaration) -> Table:
+def read_once(path: Path, declared: Declaration) -> Table:
     """Read a file, or return it as it was read last: a run describes its data, and then prepares them."""
     state = path.stat()
     return _kept(path, state.st_mtime_ns, state.st_size, _Key(declared, site_of(path)))

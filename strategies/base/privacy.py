@@ -1,0 +1,321 @@
+"""Differential privacy of a run at client level: what each client has spent, and the noise that it is spent on."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from florets.strategies.base.federation import FederationError, RoundFailed
+from florets.strategies.base.report import Client
+from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.accountant import epsilon_of, level_of
+from florets.strategies.core.rows import Rows
+from florets.strategies.settings import Privacy, Releases
+from florets.task.wire import kinds, noise
+
+SIZES = 0.1
+"""Fraction of a round's release that says how large groups are, where that is not known."""
+_ROUNDING = 1e-9
+_UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
+_KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
+
+
+class BudgetSpent(FederationError):
+    """Another round would take the run beyond `privacy.epsilon`."""
+
+
+@dataclass
+class Budget:
+    """What each client's data have been released for, in squared noise levels, which add up exactly.
+
+    Two federations are neighbours where one client's data are replaced by nothing: it then sends what it sends for an
+    update of 0. A release has level sensitivity / standard deviation; see `core.accountant`.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The guarantee that the run must not pass; infinite: no noise.
+    total
+        What a client can spend.
+    update, grouping
+        What one round's update, and one release for grouping, take of it.
+    spent
+        By client key.
+    """
+
+    epsilon: float
+    delta: float
+    total: float
+    update: float
+    grouping: float
+    spent: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
+        """Return the budget of clients that take part in `visits` rounds."""
+        delta = 1 / (10 * clients) if privacy.delta is None else privacy.delta
+        if not privacy.has_noise:
+            return cls(math.inf, delta, math.inf, 0.0, 0.0)
+        epsilon = float(privacy.epsilon or 0.0)
+        total, groupings = level_of(epsilon, delta) ** 2, releases.before + releases.each * visits
+        share = privacy.grouping if groupings else 0.0
+        return cls(
+            epsilon, delta, total, (1 - share) * total / visits, share * total / groupings if groupings else 0.0
+        )
+
+    def affords(self, key: str, cost: float) -> bool:
+        """Say whether a client can spend so much more."""
+        return self.spent.get(key, 0.0) + cost <= self.total * (1 + _ROUNDING)
+
+    @property
+    def reached(self) -> float:
+        """Epsilon of the client that has spent most; infinite without noise."""
+        if math.isinf(self.total):
+            return math.inf
+        most = max(self.spent.values(), default=0.0)
+        return min(epsilon_of(math.sqrt(most), self.delta), self.epsilon) if most else 0.0
+
+
+def multiplier(cost: float) -> float:
+    """Return the standard deviation of the noise, in sensitivities, of a release that costs so much; 0: none."""
+    return 1 / math.sqrt(cost) if cost else 0.0
+
+
+class Guard:
+    """Keeps a run within its privacy budget: all that depends on clients' data passes through it.
+
+    Attributes
+    ----------
+    save
+        Called with the budget before anything is released on it; None: nowhere.
+    ended
+        Why the budget ended the run; empty: it has not.
+    """
+
+    def __init__(self, privacy: Privacy, releases: Releases, budget: Budget) -> None:
+        self.privacy, self.releases, self.budget = privacy, releases, budget
+        self.save: Callable[[Budget], None] | None = None
+        self.ended = ""
+        self._asked: list[str] = []
+        self._groups: Mapping[str, int] = {}
+        self._online = 0
+        self._sizes: FloatArray = np.zeros(0)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether clients add the noise."""
+        return self.privacy.is_local
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether noise is added."""
+        return self.privacy.has_noise
+
+    @property
+    def settings(self) -> dict[str, str | float]:
+        """Message settings by which clients noise what they send; none where the server does."""
+        if not self.is_local:
+            return {}
+        return {
+            kinds.PRIVACY: "local",
+            kinds.PRIVACY_CLIP: self.privacy.bound,
+            kinds.PRIVACY_NOISE: multiplier(self.budget.update),
+            kinds.PRIVACY_LOSS_CLIP: self.privacy.loss_clip,
+            kinds.PRIVACY_LOSS_NOISE: multiplier(self.budget.grouping),
+        }
+
+    def can_pay(self, client: Client) -> bool:
+        """Say whether a client can take part in another round."""
+        return self.budget.affords(client.key, self.budget.update + self.releases.each * self.budget.grouping)
+
+    def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
+        """Hold a round's participants to the budget and to `min_group`.
+
+        Raises
+        ------
+        BudgetSpent
+            If too few clients can take part in another round.
+        RoundFailed
+            If there are too few clients for any release.
+        """
+        self._online = len(online)
+        if len(participants) >= self.privacy.min_group:
+            return
+        if all(map(self.can_pay, online)):
+            raise RoundFailed(
+                f"{len(participants)} clients take part, fewer than privacy.min_group={self.privacy.min_group}"
+            )
+        raise BudgetSpent(self._end_words())
+
+    def _end_words(self) -> str:
+        budget = self.budget
+        return (
+            f"privacy.epsilon={budget.epsilon:g}: {budget.reached:.4g} is spent (delta {budget.delta:.2g}), and "
+            "another round would pass it; the run ends with its models"
+        )
+
+    def check(self, kind: str, handler: object = None) -> None:
+        """Raise ValueError for a message whose answer would not be covered."""
+        if kind not in _KINDS and handler not in self.releases.handlers:
+            raise ValueError(f"{handler or kind}: {_UNCOVERED}; use privacy.kind=none")
+
+    def charge(self, keys: Sequence[str], cost: float) -> None:
+        """Let clients pay for a release, before it is made.
+
+        Raises
+        ------
+        BudgetSpent
+            If one of them cannot: then nothing is charged.
+        """
+        if not cost:
+            return
+        if not all(self.budget.affords(key, cost) for key in keys):
+            raise BudgetSpent(self._end_words())
+        spent = self.budget.spent
+        spent.update({key: spent.get(key, 0.0) + cost for key in keys})
+        if self.save is not None:
+            self.save(self.budget)
+
+    def charge_losses(self, keys: Sequence[str]) -> None:
+        """Let clients pay for the losses that they are asked for; where the server adds the noise, later."""
+        self.charge(keys, self.budget.grouping if self.is_local else 0.0)
+
+    def raised_by(self, num_models: int) -> float:
+        """Return by how much clients that noise their losses raise them."""
+        if not self.is_local:
+            return 0.0
+        return noise.raised_by(num_models, self.privacy.loss_clip, multiplier(self.budget.grouping))
+
+    def charge_training(self, keys: Sequence[str], groups: Mapping[str, int]) -> None:
+        """Let clients pay for the updates that they are asked for; `groups` are theirs, where they are known."""
+        self._asked, self._groups = list(keys), dict(groups)
+        self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
+
+    def noised_rows(self, keys: Sequence[str], rows: Sequence[FloatArray], bound: float) -> list[FloatArray]:
+        """Return clients' arrays, each clipped to a norm and with noise of its own: a release for grouping.
+
+        What is made of them is covered. Where clients add the noise they have done so already, and have paid.
+        """
+        if self.is_local:
+            return list(rows)
+        self.charge(keys, self.budget.grouping)
+        deviation = multiplier(self.budget.grouping) * bound
+        return [noise.within(row, bound) + noise.gaussian(row.shape, deviation) for row in rows]
+
+    def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float) -> FloatArray:
+        """Return a sum over clients, of whom each adds an array of at most this norm, with noise: a release."""
+        self.charge(keys, self.budget.grouping)
+        return total + noise.gaussian(total.shape, multiplier(self.budget.grouping) * norm)
+
+    def changes(
+        self,
+        vectors: Rows,
+        assignment: IntArray,
+        start: FloatArray,
+        shared: BoolArray,
+        everybody: bool,
+        note: Callable[[int, float], None],
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return the mean change (K, R) of each model's clients, with noise, and which models have one (K,).
+
+        Every client counts alike. A mean is over those that were asked and not over those that replied, or over all
+        participants where `everybody` says so. Where the sizes of groups are hidden, they are noised too.
+
+        Parameters
+        ----------
+        vectors, assignment
+            What clients returned (P, R), and the model of each (P,).
+        start
+            What that is a change of, (K, R).
+        shared
+            Entries that are averaged over all, (R,).
+        note
+            Told which part of each row counted.
+        """
+        count = len(start)
+        sums = np.zeros(start.shape)
+        for row, model in enumerate(assignment.tolist()):
+            change = vectors[row] - start[model]
+            kept = noise.within(change, self.privacy.bound)
+            sums[model] += kept
+            note(row, 1.0 if kept is change else self.privacy.bound / max(float(np.linalg.norm(change)), 1e-300))
+        hidden = self.releases.hidden and count > 1
+        part = 1 - SIZES if hidden else 1.0
+        z = multiplier(self.budget.update)
+        sums += noise.gaussian(sums.shape, z * self.privacy.bound / math.sqrt(part))
+        asked = float(len(self._asked))
+        if hidden:
+            self._sizes = shrunk_sizes(np.bincount(assignment, minlength=count), z / math.sqrt(SIZES), asked)
+        else:
+            known = [self._groups.get(key, 0) if count > 1 else 0 for key in self._asked]
+            self._sizes = np.bincount(known, minlength=count).astype(np.float64)
+        divisor = np.full(count, asked) if everybody else np.maximum(self._sizes, 1.0)
+        means = sums / divisor[:, np.newaxis]
+        means[:, shared] = sums[:, shared].sum(axis=0) / asked
+        members = self._sizes > 0
+        means[np.ix_(~members, ~shared)] = 0.0
+        return means, members
+
+    def merged(self, bank: FloatArray, assignment: Mapping[str, int]) -> FloatArray:
+        """Return the bank (K, R) in which groups of fewer than `min_group` clients have the others' mean model."""
+        count = len(bank)
+        if self.releases.hidden and self.has_noise:
+            sizes = self._sizes * max(self._online, len(self._asked)) / max(len(self._asked), 1)
+        else:
+            known = [model for model in assignment.values() if model < count]
+            sizes = np.bincount(known, minlength=count).astype(np.float64)
+        small = (sizes > 0) & (sizes < self.privacy.min_group)
+        if count == 1 or not small.any():
+            return bank
+        weights = np.where(small, 0.0, sizes) if not small[sizes > 0].all() else sizes
+        bank = bank.copy()
+        bank[small] = weights @ bank / weights.sum()
+        return bank
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What is reported of each round."""
+        if not self.has_noise:
+            return {"epsilon": None, "delta": None, "target": None, "kind": self.privacy.kind}
+        return {
+            "epsilon": self.budget.reached,
+            "delta": self.budget.delta,
+            "target": self.budget.epsilon,
+            "kind": self.privacy.kind,
+        }
+
+
+def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray:
+    """Return sizes of groups (K,) from counts with noise, drawn to equal sizes as far as noise hides them; least 1.
+
+    `total` is what they sum to.
+    """
+    if deviation == 0:
+        return counts.astype(np.float64)
+    even = total / len(counts)
+    noised = counts + noise.gaussian(len(counts), deviation)
+    found = noised - noised.mean()
+    prior = (even / 2) ** 2
+    return np.clip(even + found * prior / (prior + deviation**2), 1.0, total)
+
+
+LEDGER = "privacy.json"
+"""What has been spent, in a run's folder: written before each release."""
+
+
+def read_budget(path: Path) -> Budget:
+    """Return a run's budget as it was last saved; ValueError where it cannot be known."""
+    try:
+        found = Budget(**json.loads(path.read_text(encoding="utf-8")))
+        if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):
+            raise ValueError("spent")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path}: cannot be read ({error}), so that it is not known what the run has spent of privacy.epsilon; "
+            "start it anew"
+        ) from None
+    return found

@@ -1,0 +1,58 @@
+"""Clipping and Gaussian noise: what keeps a sum, or what one client sends, from saying much about that client."""
+
+import secrets
+
+import numpy as np
+import numpy.typing as npt
+
+from florets.task.wire import kinds
+
+Vector = npt.NDArray[np.float64]
+
+ANSWERED = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES}) | kinds.SECURE
+"""Messages that a client of a run with local noise answers; in a simulation it is also tested."""
+_SHIFT = 8.0
+"""Standard deviations by which noised losses are raised: losses that are sent are not negative."""
+
+
+def fresh() -> np.random.Generator:
+    """Return a generator seeded by the operating system: who knows the run's seed must not know its noise."""
+    return np.random.default_rng(secrets.randbits(256))
+
+
+def gaussian(shape: int | tuple[int, ...], deviation: float) -> Vector:
+    """Return fresh Gaussian noise."""
+    return fresh().normal(0.0, deviation, shape) if deviation > 0 else np.zeros(shape)
+
+
+def within(vector: npt.NDArray[np.floating], bound: float) -> Vector:
+    """Return a vector shortened to a Euclidean norm of at most `bound`; 0 where it is not finite."""
+    values = np.asarray(vector, dtype=np.float64)
+    norm = float(np.linalg.norm(values))
+    if not np.isfinite(norm):
+        return np.zeros(values.shape)
+    return values if norm <= bound else values * (bound / norm)
+
+
+def centred(losses: npt.NDArray[np.floating], bound: float) -> Vector:
+    """Return losses (..., K) clipped to [0, bound], less bound / 2: of a norm of at most `loss_norm`."""
+    # A NaN, of which no comparison holds, is the worst loss.
+    kept = np.where(np.asarray(losses) < bound, np.maximum(losses, 0.0), bound)
+    return np.asarray(kept - bound / 2, dtype=np.float64)
+
+
+def loss_norm(count: int, bound: float) -> float:
+    """Return the largest norm of a `centred` vector of so many losses."""
+    return bound / 2 * float(np.sqrt(count))
+
+
+def noised_losses(losses: Vector, bound: float, multiplier: float) -> Vector:
+    """Return a client's losses (K,) with its own noise, raised by `raised_by`."""
+    deviation = multiplier * loss_norm(len(losses), bound)
+    noised = centred(losses, bound) + bound / 2 + gaussian(len(losses), deviation)
+    return np.maximum(noised + raised_by(len(losses), bound, multiplier), 0.0)
+
+
+def raised_by(count: int, bound: float, multiplier: float) -> float:
+    """Return by how much noised losses are raised, which says nothing of them."""
+    return _SHIFT * multiplier * loss_norm(count, bound)
