@@ -176,7 +176,7 @@ def answered(
         return handle(client_of(message, context))
     begun, answer, reason, sent = time.perf_counter(), node_log.ANSWERED, "", dict[str, Left]()
     config = config_of(message.content)
-    name = message_name(message.metadata.message_type, config)
+    name = message_name(message.metadata.message_type, message.content)
     try:
         content = _allowed(handle, name, message, context, log)
         sent = left(name, config, content)

@@ -41,7 +41,9 @@ def test_a_run_gives_its_golden_results(name: str) -> None:
 
     def watched(message: Message, context: Context) -> Message:
         reply, config = app(message, context), message.content[kinds.CONFIG]
-        sent.update(leaving.left(leaving.message_name(message.metadata.message_type, config), config, reply.content))
+        sent.update(
+            leaving.left(leaving.message_name(message.metadata.message_type, message.content), config, reply.content)
+        )
         return reply
 
     def grid_of(config: Config, task: Task) -> LocalGrid:

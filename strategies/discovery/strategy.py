@@ -45,6 +45,11 @@ class Discovery(Waiting):
     Settings = DiscoverySettings
     State = DiscoveryState
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is decided who belongs together, if anybody does."""
+        return self.state.decided
+
     def plan(self, context: Round) -> Plan[Update]:
         """Look for groups while there are none; then let every participant train its group's model."""
         state, models = self.state, context.models

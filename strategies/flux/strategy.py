@@ -55,6 +55,7 @@ class FLUXSettings(Settings):
         None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
     )
 
+    freezes: ClassVar[bool] = True
     compares: ClassVar[Compared] = "clients"
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -26,6 +26,8 @@ from florets.task.wire.leaving import CENTRES, MODELS
 @dataclass(frozen=True)
 class KFEDSettings(ManyModels):
     """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
+
+    freezes: ClassVar[bool] = True
 
     local_clusters: int = setting(1, "k', centres that a client finds in its data; 1: their mean", least=1)
     local_method: Literal["kmeans", "awasthi_sheffet"] = setting(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -23,6 +23,8 @@ from florets.task.wire.leaving import PRINCIPAL_VECTORS as PRINCIPAL
 @dataclass(frozen=True)
 class PACFLSettings(TreeSettings):
     """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each."""
+
+    freezes: ClassVar[bool] = True
 
     vectors: int = setting(3, "p, principal vectors that a client sends of each class, or of all its data", least=1)
     vectors_of: Literal["class", "client"] = setting(

@@ -15,11 +15,13 @@ EVALUATIONS, STATISTICS, LABELS, CLASS_SHARES = "evaluations", "statistics", "la
 FOLDS, PROTOTYPES, PRINCIPAL_VECTORS, MOMENTS, CENTRES = (
     *("folds", "prototypes", "principal-vectors", "moments", "centres"),
 )
+MASKED = "masked-models"
+"""Models of which the server learns the sum alone (`secure_aggregation=true`)."""
 OWN = "own"
 """All but the model that a handler of an author's own returns."""
 NAMES = (
     *(MODELS, GRADIENTS, LOSS_VECTORS, CHOICES, EVALUATIONS, STATISTICS, LABELS, CLASS_SHARES, FOLDS, PROTOTYPES),
-    *(PRINCIPAL_VECTORS, MOMENTS, CENTRES, OWN),
+    *(PRINCIPAL_VECTORS, MOMENTS, CENTRES, MASKED, OWN),
 )
 """What an owner may forbid."""
 FACTS = "facts"
@@ -47,6 +49,8 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     kinds.DESCRIBE: {kinds.DESCRIPTION: STATISTICS},
     kinds.LOSSES: {"losses": LOSS_VECTORS},
     kinds.TRAIN: {**_MODEL, kinds.STEP_LOSSES: LOSS_VECTORS},
+    f"{kinds.TRAIN}.{kinds.MASKED}": {kinds.ARRAYS: MASKED},
+    **{kind: {"keys": FACTS, "boxes": FACTS, "shares": FACTS} for kind in kinds.SECURE},
     kinds.TRAIN_SELECT: {**_MODEL, kinds.CHOSEN_MODEL: CHOICES, "losses": LOSS_VECTORS},
     kinds.TRAIN_ESTIMATE: _MODEL,
     kinds.EVALUATE: _TESTS,
@@ -80,11 +84,11 @@ _ON_REQUEST = frozenset({kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.
 """Entries that a message need not ask for, or that the node may leave out of its answer."""
 
 
-def message_name(kind: str, config: Mapping[str, Any]) -> str:
+def message_name(kind: str, content: RecordDict) -> str:
     """Return a message's name: its kind, `<algorithm>.<function>` of a built-in handler, or an import path."""
     if kind.partition(".")[2] != kinds.CUSTOM:
-        return kind
-    path = str(config.get(kinds.HANDLER, ""))
+        return f"{kind}.{kinds.MASKED}" if kinds.MASKING in content else kind
+    path = str(entries(entries(content)[kinds.CONFIG]).get(kinds.HANDLER, ""))
     if not kinds.is_built_in(path):
         return path
     module, _, function = path.partition(":")
