@@ -5,6 +5,7 @@ import faulthandler
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from types import FunctionType
 
@@ -16,7 +17,6 @@ from flwr.clientapp.typing import Mod
 from florets.client_app.caps import Limits
 from florets.client_app.client import (
     Client,
-    client_of,
     consent_of,
     has_process_of_its_own,
     is_simulated,
@@ -29,6 +29,7 @@ from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
 from florets.client_app.handlers.secure import keys, masked, refuse_clear, shares, unmask
 from florets.client_app.parcels import opened
+from florets.client_app.policy import answered
 from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
@@ -161,22 +162,29 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
     """Return a handler as Flower calls it; its reply tells what it cost."""
 
     def answer(message: Message, context: Context) -> Message:
-        start = perf_counter()
-        with counted() as effort, own_texts_alone(context):
-            client, kind = client_of(message, context), message.metadata.message_type
+        start, kind = perf_counter(), message.metadata.message_type
+        is_masked, prepared = kind == kinds.TRAIN and kinds.MASKING in message.content, 0.0
+
+        def reply(client: Client) -> RecordDict:
+            nonlocal prepared
+            prepared = client.prepared.seconds
             if kinds.PRIVACY in client.config:
                 _refuse_uncovered(client, kind)
             refuse_clear(client, kind)
-            if kind == kinds.TRAIN and kinds.MASKING in client.content:
-                # Without what it cost: passes through the data tell how many there are.
-                return reply_message(masked(client, handle), message)
+            if is_masked:
+                return masked(client, handle)
             content = handle(client)
             if kinds.WIRE in client.config:
                 content = _narrowed(client, kind, content)
-        seconds = perf_counter() - start + client.prepared.seconds
-        # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
-        cost = Work(seconds, effort.gradients, effort.losses)
-        put(content, {kinds.WORK: config_record(vars(cost))})
+            return content
+
+        with counted() as effort, own_texts_alone(context):
+            content = answered(reply, message, context, partial(_is_written_here, context=context))
+        if not is_masked:
+            # Of a masked one passes through the data would tell how many there are.
+            cost = Work(perf_counter() - start + prepared, effort.gradients, effort.losses)
+            # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
+            put(content, {kinds.WORK: config_record(vars(cost))})
         return reply_message(content, message)
 
     return answer

@@ -14,10 +14,13 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.server import LegacyContext
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
+from flwr.supercore.fab import Fab
 from flwr.supercore.object_ref import load_app, validate
+from flwr.supernode import start_client_internal
 
 __all__ = [
     "DefaultWorkflow",
+    "Fab",
     "LegacyContext",
     "RecordDictProto",
     "SecAggPlusWorkflow",
@@ -30,6 +33,7 @@ __all__ = [
     "recorddict_from_proto",
     "recorddict_to_proto",
     "secaggplus_mod",
+    "start_client_internal",
     "validate",
 ]
 

@@ -49,6 +49,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
+from florets.task.wire.leaving import GRADIENTS, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -89,6 +90,9 @@ class Algorithm(ABC, Generic[S, M]):
 
     In a class that was made they are import paths, its method's handler among them; see docs/extending.md.
     """
+    leaving: ClassVar[tuple[str, ...]] = (MODELS,)
+    """Names of what every run makes leave the clients (`florets.task.wire.leaving`): a node that never sends one of
+    them takes no part."""
     method: ClassVar[type[Method[Any, Any]] | None] = None
     """How clients train within their groups; None: local training as the run has it."""
 
@@ -307,7 +311,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
         self.federation = Federation(
-            run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
+            *(run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers),
+            self.all_leaving(),
         )
         self.privacy: Guard | None = None
         self.last_round: int | None = None
@@ -317,6 +322,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
         self._untested: Untested[M] | None = None
+
+    def all_leaving(self) -> frozenset[str]:
+        """Return the names of what every run makes leave the clients, in the form in which this one averages."""
+        names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
+        if isinstance(self.averaging, GradientAveraging):
+            names = {GRADIENTS if name == MODELS else name for name in names}
+        return frozenset(names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
         """Set up the run's privacy budget, or go on with an `earlier` one; None without `privacy.kind`.

@@ -13,6 +13,7 @@ from florets.strategies.discovery.settings import DiscoverySettings, DiscoverySt
 from florets.strategies.discovery.waiting import REGRESSION, Waiting
 from florets.strategies.shared.first_rounds import group_models
 from florets.strategies.shared.fold_round import Evidence, FoldRound, Found
+from florets.task.wire.leaving import FOLDS, MODELS
 from florets.task.wire.replies import Update
 
 
@@ -40,6 +41,7 @@ class Discovery(Waiting):
     Source: `strategies.core.folds` has the method and its theory.
     """
 
+    leaving = (MODELS, FOLDS)
     Settings = DiscoverySettings
     State = DiscoveryState
 

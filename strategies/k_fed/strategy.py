@@ -20,6 +20,7 @@ from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
+from florets.task.wire.leaving import CENTRES, MODELS
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
     default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
     """
 
+    leaving = (MODELS, CENTRES)
     Settings = KFEDSettings
     State = FixedGroups
 

@@ -16,6 +16,8 @@ from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVector
 from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.leaving import MODELS
+from florets.task.wire.leaving import PRINCIPAL_VECTORS as PRINCIPAL
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class PACFL(LinkedClusters[PACFLSettings]):
     client alone; who has a model keeps it when later clients change the tree.
     """
 
+    leaving = (MODELS, PRINCIPAL)
     Settings = PACFLSettings
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[PrincipalVectors]:
