@@ -25,8 +25,17 @@ from florets.deploy import credentials
 from florets.reports.folder import whole_folder
 from florets.task.consent import ALLOW
 from florets.task.keys import Mismatch, convert, describe
-from florets.task.node_config import ALL_CAPS, DATA_DIR
+from florets.task.node_config import (
+    ALL_CAPS,
+    ANSWERS,
+    DATA_DIR,
+    LEAST_RECORDS,
+    LOG_FOLDER,
+    MOST_EPSILON,
+    MOST_MESSAGES,
+)
 from florets.task.wire import kinds
+from florets.task.wire.leaving import named
 
 HOME = Path("/srv/florets")
 """Folder of a kit on its machine."""
@@ -41,6 +50,14 @@ _SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": 
 _NODE_KEYS: Mapping[str, Any] = {
     **{"name": str, "port": int, DATA_DIR: str, "log": str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
     **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool, kinds.CLIENTS_IN_FOLDERS: bool},
+    **{
+        kinds.NEVER_SEND: str,
+        ANSWERS: str,
+        LOG_FOLDER: str,
+        LEAST_RECORDS: int,
+        MOST_MESSAGES: int,
+        MOST_EPSILON: float,
+    },
     **{cap.key: int for cap in ALL_CAPS},
 }
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
@@ -211,8 +228,14 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         elif (HOME / name).is_relative_to(data):
             problems.append(f"{place}{DATA_DIR}={data}: must not hold the node's key ({HOME / name}).")
         problems += [
-            f"{place}{cap.key}={node[cap.key]}: must be above 0." for cap in ALL_CAPS if node.get(cap.key, 1) <= 0
+            f"{place}{key}={node[key]}: must be above 0."
+            for key in (LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON, *(cap.key for cap in ALL_CAPS))
+            if node.get(key, 1) <= 0
         ]
+        try:
+            named(node.get(kinds.NEVER_SEND, ""))
+        except ValueError as error:
+            problems.append(f"{place}{error}.")
         if not DEVICE.fullmatch(device := node.get(kinds.DEVICE, "cpu")):
             problems.append(f"{place}{kinds.DEVICE}={device}: must be cpu, cuda, cuda:<number>, mps or auto.")
         if (log := node.get("log", "text")) not in ("text", "json"):

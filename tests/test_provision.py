@@ -239,7 +239,7 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
     programs = tmp_path / "programs"
     programs.mkdir()
     started = {}
-    for name, program in (("north", "flower-supernode"), ("server", "flower-superlink")):
+    for name, program in (("north", "florets"), ("server", "flower-superlink")):
         (programs / program).write_text('#!/bin/sh\npwd; umask; echo "$FLWR_HOME"; echo "$@"\n')
         (programs / program).chmod(0o755)
         kit = tmp_path / name
@@ -257,8 +257,9 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         assert (service["command"], service["read_only"], service["user"]) == ([start], True, "10001:10001")
         assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
     assert started == {
-        "north": "--superlink fl.example.org:8000 --root-certificates ca.crt --auth-supernode-private-key node.key "
-        "--node-config node.toml --port 9094 --health-server-address 127.0.0.1:9095",
+        "north": "node start approved=approved.json --superlink fl.example.org:8000 --root-certificates ca.crt "
+        "--auth-supernode-private-key node.key --node-config node.toml --port 9094 "
+        "--health-server-address 127.0.0.1:9095",
         "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
         "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
     }
