@@ -166,6 +166,9 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         seconds = perf_counter() - start + client.prepared.seconds
         # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
         cost = Work(seconds, effort.gradients, effort.losses)
+        if kinds.PRIVACY in client.config:
+            # Passes and time say how many examples there are.
+            cost = Work()
         put(content, {kinds.WORK: config_record(vars(cost))})
         return reply_message(content, message)
 

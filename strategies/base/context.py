@@ -328,7 +328,7 @@ class Round:
 
         `others` are further array records by name.
         """
-        if self.privacy is not None and self.privacy.has_noise:
+        if self.privacy is not None:
             self.privacy.check(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}
