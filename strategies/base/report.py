@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from florets.strategies.core.quarantine import Quarantine
+
 if TYPE_CHECKING:
     # They load Flower, which `florets --help` needs not.
     from florets.task.wire.evaluation import PartSums
@@ -30,6 +32,9 @@ ADVICE = "advice"
 
 EVIDENCE = "discovery"
 """The detail of a round that looked for groups: the verdict, with `text` and `advice` in plain words."""
+
+QUARANTINE = "quarantine"
+"""The detail of a round in which clients are in quarantine: their keys."""
 
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
@@ -284,6 +289,8 @@ class State:
         What a personal method keeps for each client within the groups; None where the run has none.
     details
         What this algorithm alone reports of the current round; empty when it begins.
+    quarantine
+        Clients whose updates depart from their group's; None without a robust rule.
     """
 
     assignment: dict[str, int] = field(default_factory=dict)
@@ -293,6 +300,7 @@ class State:
     train_loss: float | None = None
     kept: Any = None
     details: dict[str, Any] = field(default_factory=dict)
+    quarantine: Quarantine | None = None
 
 
 T = TypeVar("T")

@@ -92,9 +92,9 @@ class RobustRule:
             kept = np.ones(count) if limit is None else clip_factors(lengths, limit)
             return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
         if self.name in ("trimmed_mean", "median"):
-            cut = (count - 1) // 2 if self.name == "median" else _hostile(count, self.hostile)
+            cut = (count - 1) // 2 if self.name == "median" else most_hostile(count, self.hostile)
             return trimmed(rows, members, len(start), cut)
-        most = _hostile(count, self.hostile)
+        most = most_hostile(count, self.hostile)
         gram = gram_of(rows, members, start, most + 1)
         if self.name == "multi_krum":
             kept = multi_krum(distances_of(gram), most).astype(np.float64)
@@ -230,7 +230,8 @@ def geometric_median(gram: FloatArray, weights: FloatArray) -> FloatArray:
     return shares
 
 
-def _hostile(count: int, fraction: float) -> int:
+def most_hostile(count: int, fraction: float) -> int:
+    """Return how many of `count` may be hostile, always less than half."""
     # The small constant keeps products such as 0.2 * 5 from gaining one by rounding.
     return min(int(np.ceil(fraction * count - 1e-9)), (count - 1) // 2)
 

@@ -160,6 +160,17 @@ def payload_bytes(content: RecordDict) -> int:
     return total
 
 
+def payload_of(*values: object) -> tuple[int, int]:
+    """Return how many numbers, texts and packed sums entries of a message hold, and their bytes."""
+    count = size = 0
+    for value in values:
+        if isinstance(value, Array):
+            count, size = count + math.prod(value.shape), size + len(value.data)
+        else:
+            count, size = count + (len(value) if isinstance(value, list) else 1), size + _value_bytes(value)
+    return count, size
+
+
 def _value_bytes(value: object) -> int:
     if isinstance(value, list):
         # A record's lists hold values of one type.

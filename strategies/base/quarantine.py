@@ -1,0 +1,76 @@
+"""Quarantine in a run: whose updates count, what is reported of the others, and how they change their group."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from florets.strategies.base.context import Round
+from florets.strategies.base.exchange import log
+from florets.strategies.base.models import ModelAveraging, Updates
+from florets.strategies.base.report import ADVICE, QUARANTINE, Detail, State, named
+from florets.strategies.core.quarantine import ROUNDS, Quarantine
+from florets.strategies.core.robust import gram_of, most_hostile
+from florets.strategies.core.rows import Columns
+from florets.task.wire.replies import Update
+
+
+def trusted_updates(
+    state: State, context: Round, updates: Sequence[tuple[str, Update]]
+) -> Sequence[tuple[str, Update]]:
+    """Judge a round's updates, and return those of clients that are not in quarantine.
+
+    Only with a robust rule and several models: where one model is trained for all, clients of several groups disagree
+    by what they are.
+    """
+    rule, models = context.averaging.robust, context.models
+    if rule is None or models.count == 1:
+        return updates
+    quarantine = state.quarantine = state.quarantine or Quarantine()
+    rows, trained = Updates(updates), models.layout.trained
+    changed = rows if trained.all() else Columns(rows, trained)
+    quarantine.entered = []
+    for model in sorted(set(rows.models.tolist())):
+        members = np.flatnonzero(rows.models == model)
+        start = models.bank[model, trained]
+        start = start if isinstance(context.averaging, ModelAveraging) else np.zeros_like(start)
+        most = most_hostile(len(members), rule.hostile)
+        gram = gram_of(changed, members, start, most + 1)
+        new, back = quarantine.observe(model, [rows.keys[row] for row in members], gram, most)
+        quarantine.entered += new
+        if back:
+            log.info("client %s has left quarantine: %d updates running agree with its group's", named(back), ROUNDS)
+    if context.averaging.note is not None:
+        for key, _ in updates:
+            if key in quarantine.clients:
+                context.averaging.note(key, 0.0)
+    return [(key, update) for key, update in updates if key not in quarantine.clients]
+
+
+def move_quarantined(state: State, context: Round) -> None:
+    """Let clients in quarantine change their group where the groups are fixed: one whose data have changed may.
+
+    They are asked for their losses (one exchange) every `ROUNDS` rounds, and stay in quarantine until their updates
+    agree with the new group's.
+    """
+    if state.quarantine is None:
+        return
+    due = [client for client in context.participants if state.quarantine.is_due(client.key)]
+    for key, best in context.ask_lowest(due).items():
+        if best != state.assignment.get(key):
+            log.info("client %s, in quarantine, has changed to model %d", key, best)
+            state.assignment[key] = best
+
+
+def quarantine_details(state: State, context: Round) -> dict[str, Detail]:
+    """Return the clients in quarantine, and what a user should know of those who are new there."""
+    quarantine = state.quarantine
+    if quarantine is None or not quarantine.clients:
+        return {}
+    found: dict[str, Detail] = {QUARANTINE: {"clients": sorted(quarantine.clients)}}
+    if quarantine.entered:
+        found[ADVICE] = (
+            f"client {named(sorted(quarantine.entered))} is in quarantine from round {context.server_round} on: in "
+            f"{ROUNDS} rounds running its update departed from its group's. It is sent models and tested, and counts "
+            f"again once {ROUNDS} updates running agree; look at its data and its node"
+        )
+    return found

@@ -1,0 +1,137 @@
+"""Quarantine: a client whose updates depart from its group's round after round does not count until they agree."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.outliers import lower_median
+from florets.strategies.core.robust import LEAST_GROUP, geometric_median
+
+ROUNDS = 3
+"""Rounds running in which a client's update departs before it is in quarantine, and agrees before it counts again."""
+COMMON = 0.1
+"""Cosine that a group's members have with each other at least, where anything is said of one of them."""
+SPREADS = 4.0
+"""Robust standard deviations that a cosine lies below its group's median."""
+LONG = 3.0
+"""Length of an update in those of the median member, from which on noise departs as well as what is opposed."""
+
+UNKNOWN, AGREES, DEPARTS = 0, 1, -1
+
+
+def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
+    """Return the cosine (n,) of each member's change with the geometric median of the other trusted members'.
+
+    Changes count by their directions alone: size, scale and number of samples of a client play no part.
+
+    Parameters
+    ----------
+    gram : (n, n) float64
+        Inner products of the changes.
+    trusted : (n,) bool
+        Members by whom the others are judged, at least two.
+    """
+    lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(np.float64).tiny))
+    cosines = gram / np.outer(lengths, lengths)
+    shares = np.zeros(len(gram))
+    shares[trusted] = geometric_median(cosines[np.ix_(trusted, trusted)], np.ones(int(trusted.sum())))
+    along = cosines @ shares
+    # Without the member's own share.
+    squares = shares @ along - 2.0 * shares * along + shares**2
+    found: FloatArray = (along - shares) / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    return found
+
+
+def verdicts(gram: FloatArray, trusted: BoolArray) -> tuple[IntArray, FloatArray]:
+    """Return what one round says of each member of a group, (n,), and its `agreement` (n,).
+
+    With mu the median agreement of the trusted members and s its robust standard deviation, a member `DEPARTS` if its
+    agreement is `SPREADS` s below mu, and below - mu / 2; of a change `LONG` times the median one's, below mu / 4,
+    which noise is. It `AGREES` above mu / 4. Where members have little in common (mu below `COMMON`), as those of a
+    group that has been trained to its end, or whose labels differ, nothing is said.
+    """
+    unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
+    if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:
+        return unknown
+    cosines = agreement(gram, trusted)
+    middle = lower_median(cosines[trusted])
+    if middle < COMMON:
+        return unknown
+    spread = 1.4826 * float(np.median(np.abs(cosines[trusted] - middle)))
+    squares = np.diagonal(gram)
+    is_long = squares > LONG**2 * lower_median(squares[trusted])
+    far = (cosines < middle - SPREADS * spread) & (cosines < np.where(is_long, middle / 4, -middle / 2))
+    return np.where(far, DEPARTS, np.where(cosines >= middle / 4, AGREES, UNKNOWN)), cosines
+
+
+@dataclass
+class Record:
+    """`rounds` running in which a client's update departed in one group, or in quarantine agreed, `heard` there."""
+
+    model: int
+    rounds: int = 0
+    heard: int = 0
+
+    def count(self, model: int, is_one: bool) -> int:
+        """Take in one more round; return how many there are."""
+        before = self.rounds if self.model == model else 0
+        self.model, self.rounds = model, before + 1 if is_one else 0
+        return self.rounds
+
+
+@dataclass
+class Quarantine:
+    """Who is in quarantine, and who may soon be.
+
+    Attributes
+    ----------
+    suspects
+        Departures of clients that count.
+    clients
+        Agreements of those in quarantine.
+    entered
+        Those in quarantine since this round.
+    """
+
+    suspects: dict[str, Record] = field(default_factory=dict)
+    clients: dict[str, Record] = field(default_factory=dict)
+    entered: list[str] = field(default_factory=list)
+
+    def is_due(self, key: str) -> bool:
+        """Say whether a client is to be asked for its losses: every `ROUNDS` rounds of its own without agreement."""
+        record = self.clients.get(key)
+        return record is not None and record.rounds == 0 and record.heard % ROUNDS == 0
+
+    def observe(self, model: int, keys: Sequence[str], gram: FloatArray, most: int) -> tuple[list[str], list[str]]:
+        """Judge a round's members of one group; return who is in quarantine from now on, and who counts again.
+
+        Parameters
+        ----------
+        gram : (n, n) float64
+            Inner products of the changes of `keys`.
+        most
+            Members that may be in quarantine at a time: of more that depart, those that agree least.
+        """
+        trusted = np.array([key not in self.clients for key in keys])
+        found, cosines = verdicts(gram, trusted)
+        due, back = [], []
+        for row, key in enumerate(keys):
+            if key in self.clients:
+                self.clients[key].heard += 1
+            if found[row] == UNKNOWN:
+                continue
+            if key in self.clients:
+                if self.clients[key].count(model, found[row] == AGREES) >= ROUNDS:
+                    back.append(key)
+            elif self.suspects.setdefault(key, Record(model)).count(model, found[row] == DEPARTS) >= ROUNDS:
+                due.append((float(cosines[row]), key))
+        free = max(most - int((~trusted).sum()), 0)
+        new = sorted(key for _, key in sorted(due)[:free])
+        for key in new:
+            del self.suspects[key]
+            self.clients[key] = Record(model)
+        for key in back:
+            del self.clients[key]
+        return new, back
