@@ -126,15 +126,7 @@ class Guard:
         return self.budget.affords(client.key, self.budget.update + self.releases.each * self.budget.grouping)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """Hold a round's participants to the budget and to `min_group`.
-
-        Raises
-        ------
-        BudgetSpent
-            If too few clients can take part in another round.
-        RoundFailed
-            If there are too few clients for any release.
-        """
+        """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there."""
         self._online = len(online)
         if len(participants) >= self.privacy.min_group:
             return
@@ -157,13 +149,7 @@ class Guard:
             raise ValueError(f"{handler or kind}: {_UNCOVERED}; use privacy.kind=none")
 
     def charge(self, keys: Sequence[str], cost: float) -> None:
-        """Let clients pay for a release, before it is made.
-
-        Raises
-        ------
-        BudgetSpent
-            If one of them cannot: then nothing is charged.
-        """
+        """Let clients pay for a release, before it is made; BudgetSpent, and nobody pays, where one cannot."""
         if not all(self.budget.affords(key, cost) for key in keys):
             raise BudgetSpent(self._end_words())
         spent = self.budget.spent
