@@ -186,11 +186,19 @@ def answered(
         reason = str(error) if is_stated(error) else type(error).__name__
         raise
     finally:
-        server_round, size = config.get(kinds.SERVER_ROUND, 0), payload_bytes(message.content)
+        server_round = config.get(kinds.SERVER_ROUND, 0)
         line = Logged(
-            *(time.time(), context.run_id, server_round if isinstance(server_round, int) else 0, name),
-            *(client_key(context), os.environ.get(node_log.SERVER, ""), size, answer, reason),
-            *(time.perf_counter() - begun, sent),
+            time.time(),
+            context.run_id,
+            server_round if isinstance(server_round, int) else 0,
+            name,
+            client_key(context),
+            os.environ.get(node_log.SERVER, ""),
+            payload_bytes(message.content),
+            answer,
+            reason,
+            time.perf_counter() - begun,
+            sent,
         )
         _write(log, line)
 

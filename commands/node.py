@@ -206,9 +206,13 @@ def table(lines: Sequence[Logged], last: int, width: int) -> Iterator[str]:
         first, *more = textwrap.wrap(text, width - indent)
         yield from (f"{head}  {first}",) if indent > 4 else (head, f"{' ' * indent}{first}")
         yield from (f"{' ' * indent}{one}" for one in more)
-    for what, key in (("run", lambda line: str(line.run)), ("day", lambda line: _local(line).date().isoformat())):
+    keys: dict[str, Callable[[Logged], str]] = {
+        "run": lambda line: str(line.run),
+        "day": lambda line: _local(line).date().isoformat(),
+    }
+    for what, key in keys.items():
         yield ""
-        for name, some in groupby(sorted(lines, key=lambda line: (key(line), line.time)), key):
+        for name, some in groupby(sorted(lines, key=key), key):
             group = list(some)
             refused = sum(line.answer == node_log.REFUSED for line in group)
             text = f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"

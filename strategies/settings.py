@@ -75,12 +75,15 @@ class Releases:
         The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
     handlers
         Client handlers whose answers hold nothing else.
+    finds_k
+        The number of groups is found in these releases.
     """
 
     before: int = 0
     each: int = 0
     hidden: bool = False
     handlers: tuple[str, ...] = ()
+    finds_k: bool = False
 
 
 @dataclass(frozen=True)
@@ -375,7 +378,7 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     return given
 
 
-COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle")
+COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")
 """Strategies that `privacy.kind` covers."""
 
 
@@ -385,7 +388,8 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
     if privacy.kind == "none":
         return idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
     kind = f"privacy.kind={privacy.kind}"
-    if settings.releases(privacy.kind) is None:
+    releases = settings.releases(privacy.kind)
+    if releases is None:
         return [
             f"{kind}: what clients of {name} send is not covered by its noise; use one of {', '.join(COVERED)}, or "
             "privacy.kind=none."
@@ -404,7 +408,11 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
             start if start in ("update", "farthest") else None,
             "single clients' updates decide on groups",
         ),
-        ("k", run.k if run.k == "auto" else None, "losses without noise decide on the number; give an integer"),
+        (
+            "k",
+            run.k if run.k == "auto" and not releases.finds_k else None,
+            "losses without noise decide on the number; give an integer",
+        ),
         ("statistics", local and run.statistics, "sums of tests have no noise"),
         ("fine_tune_epochs", local and run.fine_tune_epochs, "tests have no noise"),
     ):

@@ -1,9 +1,11 @@
 """The policy and the log of a node: what leaves is named, forbidden, counted and written down."""
 
+import hashlib
 import importlib
 import json
 import re
 import stat
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,14 @@ import pytest
 
 from florets.client_app.client import session
 from florets.commands.main import main
+from florets.commands.node import table
 from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
-from florets.task.node_log import NodeLog
+from florets.task.node_log import Logged, NodeLog
 from florets.task.wire import kinds
 from florets.task.wire.codec import form_of
-from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN
+from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left
 from tests.test_caps import sent
 from tests.test_check import write
 
@@ -219,3 +222,48 @@ def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(
     )
     assert main([*keys, "min_clients=3"]) == 1
     assert "2 of 3 clients could start: client north cannot take part" in capsys.readouterr().err
+
+
+def bundle(path: Path, **files: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.py", text)
+    return path
+
+
+def test_a_bundle_is_approved_with_what_changed_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["node", "approve", str(bundle(tmp_path / "1.fab", a="1", b="1"))]) == 0
+    (tmp_path / "state/flwr/florets/refused").mkdir(parents=True)
+    content = bundle(tmp_path / "2.fab", a="2", c="1").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    (tmp_path / f"state/flwr/florets/refused/{digest}.fab").write_bytes(content)
+    capsys.readouterr()
+    assert main(["node", "approve", digest]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == ["added   c.py", "removed b.py", "changed a.py"]
+    approved = json.loads((tmp_path / "approved.json").read_text())
+    assert [sorted(one["files"]) for one in approved] == [["a.py", "b.py"], ["a.py", "c.py"]]
+    (tmp_path / "x.fab").write_text("no archive")
+    for wrong, text in {"x.fab": "is no bundle", "0" * 64: "No such file"}.items():
+        assert main(["node", "approve", wrong]) == 2
+        assert text in capsys.readouterr().err
+    (tmp_path / "approved.json").write_text("[1]")
+    assert main(["node", "approve", digest]) == 2
+    assert "is no list of approvals" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_log_is_a_table_that_fits(width: int) -> None:
+    left = {"models": Left(26, 104), FACTS: Left(3, 24)}
+    lines = [
+        Logged(1e9, 12345678, 1, "train", left=left),
+        Logged(1e9 + 9, 12345678, 1, "evaluate", answer="refused", reason="the owner does not let it. " * 5),
+    ]
+    shown = list(table(lines, 20, width))
+    assert max(map(len, shown)) <= width
+    text = " ".join(" ".join(shown).split())
+    assert "345678 1 train answered 0.0 models 26 (104 B), facts 3 (24 B)" in text
+    assert "run 12345678: 2 messages, 1 refused; models 26 (104 B), facts 3 (24 B)" in text
+    assert "day 2001-09-0" in text

@@ -70,7 +70,7 @@ def test_epsilon_of_many_releases_is_below_renyis_bound_and_near_the_loss_distri
     assert np.trapezoid(excess, grid) == pytest.approx(delta, rel=0.01)
     assert delta_of(0.0, 1.0) == 0.0
     with pytest.raises(ValueError, match="not planned"):
-        guard().noised_rows(["a"], [np.ones(3)], 1.0)
+        guard().noised_sum(["a"], np.ones(3), 1.0)
 
 
 def test_dp_accountings_distributions_agree_within_a_hundredth() -> None:
@@ -256,7 +256,7 @@ def test_an_infinite_epsilon_is_the_plain_run_to_the_bit(tmp_path: Path) -> None
         np.testing.assert_array_equal(models[1][name], values)
 
 
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg"])
+@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg", "discovery"])
 def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_it(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -293,7 +293,7 @@ class Round:
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         raised = 0.0
         if self.privacy is not None:
-            self.privacy.charge_losses([client.key for client in clients])
+            self.privacy.charge_grouping([client.key for client in clients])
             raised = self.privacy.raised_by(models.count)
 
         def read(_: str, content: RecordDict) -> Losses:

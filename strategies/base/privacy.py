@@ -157,8 +157,8 @@ class Guard:
         if self.save is not None:
             self.save(self.budget)
 
-    def charge_losses(self, keys: Sequence[str]) -> None:
-        """Let clients pay for the losses that they are asked for; where the server adds the noise, later."""
+    def charge_grouping(self, keys: Sequence[str]) -> None:
+        """Let clients pay for the losses or rows that they are asked for; where the server adds the noise, later."""
         if self.is_local:
             self.charge(keys, self.budget.grouping)
 
@@ -173,21 +173,14 @@ class Guard:
         self._asked, self._groups = list(keys), dict(groups)
         self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
 
-    def noised_rows(self, keys: Sequence[str], rows: Sequence[FloatArray], bound: float) -> list[FloatArray]:
-        """Return clients' arrays, each clipped to a norm and with noise of its own: a release for grouping.
+    def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
+        """Return a sum over clients, of whom each adds an array of at most this norm, with noise.
 
-        What is made of them is covered. Where clients add the noise they have done so already, and have paid.
+        It costs as much as `count` releases, and has the less noise.
         """
-        if self.is_local:
-            return list(rows)
-        self.charge(keys, self.budget.grouping)
-        deviation = multiplier(self.budget.grouping) * bound
-        return [noise.within(row, bound) + noise.gaussian(row.shape, deviation) for row in rows]
-
-    def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float) -> FloatArray:
-        """Return a sum over clients, of whom each adds an array of at most this norm, with noise: a release."""
-        self.charge(keys, self.budget.grouping)
-        return total + noise.gaussian(total.shape, multiplier(self.budget.grouping) * norm)
+        cost = count * self.budget.grouping
+        self.charge(keys, cost)
+        return total + noise.gaussian(total.shape, multiplier(cost) * norm)
 
     def changes(
         self,

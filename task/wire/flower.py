@@ -68,8 +68,9 @@ def guard_bundles(refuses: Callable[[bytes, int], str | None]) -> None:
     bundle when its first message comes, and stores it only then; the process that installs it gets it from there.
     """
     from flwr.app import Error
-    from flwr.supernode import start_client_internal as node
+    from flwr.supernode import start_client_internal
 
+    node: Any = start_client_internal
     pull, verify, error = node._pull_and_store_message, node._verify_fab, node.FAB_VERIFICATION_ERROR
     unsigned = {"none": "needed"}
     run = 0
