@@ -57,8 +57,9 @@ class Run:
             text = (self.folder / "summary.json").read_text(encoding="utf-8")
             self.summary = RunSummary.from_json(text)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            why = "no summary.json" if isinstance(error, FileNotFoundError) else f"summary.json: {error}"
             raise ConfigError(
-                f"{self.folder}: holds no finished run ({error}); give the folder that a run named as its results."
+                f"{self.folder}: holds no finished run ({why}); give the folder that a run named as its results."
             ) from None
 
     @cached_property

@@ -5,7 +5,9 @@ import faulthandler
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
+from types import FunctionType
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -15,7 +17,6 @@ from flwr.clientapp.typing import Mod
 from florets.client_app.caps import Limits
 from florets.client_app.client import (
     Client,
-    client_of,
     consent_of,
     has_process_of_its_own,
     is_simulated,
@@ -26,7 +27,9 @@ from florets.client_app.handlers.custom import custom
 from florets.client_app.handlers.estimate import estimate
 from florets.client_app.handlers.evaluate import evaluate
 from florets.client_app.handlers.hello import describe, hello
+from florets.client_app.handlers.secure import keys, masked, refuse_clear, shares, unmask
 from florets.client_app.parcels import opened
+from florets.client_app.policy import answered
 from florets.client_app.training import losses, train, train_select
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
@@ -132,6 +135,9 @@ _HANDLERS: dict[str, Callable[[Client], RecordDict]] = {
     kinds.TRAIN_ESTIMATE: estimate,
     kinds.EVALUATE: evaluate,
     kinds.LOSSES: losses,
+    kinds.SECURE_KEYS: keys,
+    kinds.SECURE_SHARES: shares,
+    kinds.SECURE_UNMASK: unmask,
     **{f"{category}.{kinds.CUSTOM}": custom for category in ("train", "evaluate", "query")},
 }
 """Handlers that every algorithm may ask for; those of a single algorithm are in its `client.py`, see `custom`."""
@@ -155,21 +161,55 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
     """Return a handler as Flower calls it; its reply tells what it cost."""
 
     def answer(message: Message, context: Context) -> Message:
-        start = perf_counter()
-        with counted() as effort, own_texts_alone(context):
-            client = client_of(message, context)
+        start, kind = perf_counter(), message.metadata.message_type
+        is_masked, prepared = kind == kinds.TRAIN and kinds.MASKING in message.content, 0.0
+
+        def reply(client: Client) -> RecordDict:
+            nonlocal prepared
+            prepared = client.prepared.seconds
             if kinds.PRIVACY in client.config:
-                _refuse_uncovered(client, message.metadata.message_type)
+                _refuse_uncovered(client, kind)
+            refuse_clear(client, kind)
+            if is_masked:
+                return masked(client, handle)
             content = handle(client)
             if kinds.WIRE in client.config:
-                content = _narrowed(client, message.metadata.message_type, content)
-        seconds = perf_counter() - start + client.prepared.seconds
-        # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
-        cost = Work(seconds, effort.gradients, effort.losses)
-        put(content, {kinds.WORK: config_record(vars(cost))})
+                content = _narrowed(client, kind, content)
+            return content
+
+        with counted() as effort, own_texts_alone(context):
+            content = answered(reply, message, context, partial(_is_written_here, context=context))
+        if not is_masked:
+            # Of a masked one passes through the data would tell how many there are.
+            cost = Work(perf_counter() - start + prepared, effort.gradients, effort.losses)
+            # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
+            put(content, {kinds.WORK: config_record(vars(cost))})
         return reply_message(content, message)
 
     return answer
+
+
+_PRIVACY = "privacy.kind=local or central"
+_INSTEAD = {
+    "LocalDpMod": _PRIVACY,
+    "fixedclipping_mod": _PRIVACY,
+    "adaptiveclipping_mod": _PRIVACY,
+    "secagg_mod": "secure_aggregation=true",
+    "secaggplus_mod": "secure_aggregation=true",
+}
+"""Mods of Flower that fit only its own strategies, and the key of a run that does the same here."""
+
+
+def refuse_mods(mods: Sequence[Mod]) -> None:
+    """Raise ValueError for a mod of Flower's that would protect nothing, or fail, among the messages sent here."""
+    for mod in mods:
+        own = mod if isinstance(mod, type | FunctionType) else type(mod)
+        if (instead := _INSTEAD.get(own.__name__)) and own.__module__.startswith("flwr."):
+            raise ValueError(
+                f"{own.__name__}: works only with a Flower strategy of one model, one message a round and Flower's "
+                f"own server side; here messages are of many kinds, and it would not protect them all. Leave it out, "
+                f"and run with {instead}"
+            )
 
 
 _ANSWERS = {kind: _answering(handle) for kind, handle in _HANDLERS.items()}
@@ -186,9 +226,15 @@ class FloretsApp(ClientApp):
     ----------
     mods
         Flower's modifiers, called around each handler, the first outermost.
+
+    Raises
+    ------
+    ValueError
+        If a mod is one of Flower's for differential privacy or secure aggregation; see `refuse_mods`.
     """
 
     def __init__(self, mods: Sequence[Mod] = ()) -> None:
+        refuse_mods(mods)
         super().__init__(mods=[within_deadline, *mods])
         self.is_bare = not mods
         """Whether a handler sees each message as it was sent, and its reply is sent as it is."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
+from florets.task.consent import Refused
 from florets.task.node_config import (
     ALL_CAPS,
     BATCH,
@@ -81,10 +82,10 @@ class Limits:
         return value
 
     def hold(self, cap: Cap, name: str, value: object) -> None:
-        """Raise ValueError for a number above the cap, infinite or NaN; what is no number is left to its reader."""
+        """Raise Refused for a number above the cap, infinite or NaN; what is no number is left to its reader."""
         if not isinstance(value, int | float) or value <= (most := self.most(cap)):
             return
-        raise ValueError(
+        raise Refused(
             f"{name}={value}: this node does at most {most:,} ({cap.what}); ask for less, or let its owner set "
             f"{cap.key} in the node config"
         )

@@ -34,6 +34,7 @@ from florets.task.node_config import (
     TASK,
     flag,
     folders_config,
+    forbids,
     shares_statistics,
 )
 from florets.task.partitions.own import OWN
@@ -46,6 +47,7 @@ from florets.task.training.settings import KEYS, Training
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
 from florets.task.wire.flower import entries
+from florets.task.wire.leaving import LABELS
 from florets.task.wire.narrow import whole
 from florets.task.wire.records import view_array
 
@@ -373,7 +375,7 @@ class Client:
 
     def __init__(self, message: Message, context: Context) -> None:
         self.content: RecordDict = message.content
-        self.config = _config_of(message.content)
+        self.config = config_of(message.content)
         self.context = context
         if has_owner(context):
             Limits(context.node_config).check_message(message.content, self.config)
@@ -393,7 +395,8 @@ class Client:
     @property
     def shares_confusion(self) -> bool:
         """Whether this node tells the server the counts of its test: as it says; else a simulated one does."""
-        return flag(self.context.node_config, kinds.SHARE_CONFUSION, self.is_simulated)
+        config = self.context.node_config
+        return flag(config, kinds.SHARE_CONFUSION, self.is_simulated) and not forbids(config, LABELS)
 
     @property
     def shares_statistics(self) -> bool:
@@ -531,7 +534,8 @@ class Client:
         return client_number(self.key) if number is None else int(self.number(kinds.CLIENT_NUMBER))
 
 
-def _config_of(content: RecordDict) -> Config:
+def config_of(content: RecordDict) -> Config:
+    """Return a message's settings; raise ValueError where it has none."""
     config = entries(content).get(kinds.CONFIG)
     if not isinstance(config, ConfigRecord):
         raise ValueError(f"the message has no {kinds.CONFIG!r}")

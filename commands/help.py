@@ -51,6 +51,8 @@ Usage
   florets extend run=<folder> data_dir=<new>    continue a run with new data
   florets provision <federation.yaml>           start-up kits for the server
                                                 and the nodes of a federation
+  florets node start|approve|log                on a node: start it, approve an
+                                                app's version, see what left
 
 Options
   -m, --multirun  sweep over keys that have several values, separated by commas

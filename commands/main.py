@@ -52,6 +52,7 @@ WORDS = (
     "extend",
     "leaderboard",
     "new",
+    "node",
     "plan",
     "predict",
     "provision",

@@ -42,8 +42,9 @@ def _short(problem: str) -> str:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that looks most like `name`, or None when nothing is close.
 
-    A name also counts as close when it is the last part of exactly one dotted key: `learning_rate` means
-    `train.learning_rate`. Of names in folders only those in the folder given are close, where there is one.
+    A name also counts as close without its `num_`, or when it is the last part of exactly one dotted key:
+    `learning_rate` means `train.learning_rate`. Of names in folders only those in the folder given are close, where
+    there is one.
     """
     names = list(known)
     folder, _, own = name.rpartition("/")
@@ -52,6 +53,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         # A folder's names are longer than a slip of one word shows: mnist may stand for mnist_n_way.
         found = difflib.get_close_matches(own, inside, n=1, cutoff=0.5)
         return inside[found[0]] if found else None
+    if f"num_{name}" in names:
+        return f"num_{name}"
     last_parts = [key for key in names if key.rpartition(".")[2] == name.rpartition(".")[2]]
     if last_parts:
         return last_parts[0] if len(last_parts) == 1 else None

@@ -473,8 +473,9 @@ def figures_address(value: int | str) -> tuple[str, int]:
 
 
 def _prometheus(value: int | str | None) -> Iterator[str]:
+    # The range of a port alone is the key's own.
     try:
-        if value is not None:
+        if isinstance(value, str):
             figures_address(value)
     except ValueError:
         yield f"prometheus={value}: must be a port from 1 to 65535, or <host>:<port>."

@@ -18,7 +18,7 @@ from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import DeploymentError, Federation, free_ports
 from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
-from florets.engines.flower_run import app_to_send
+from florets.engines.flower_run import FlowerRunError, app_to_send
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
 from florets.task.temporary import held_folder
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with held_folder("deploy") as folder:
             ari = demonstrate(folder, options.results_dir.absolute(), options.rounds)
-    except DeploymentError as error:
+    except (DeploymentError, FlowerRunError) as error:
         print(f"deploy-demo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -18,6 +18,7 @@ import yaml
 
 from florets.deploy.provision import SERVER, provision, read_plan
 from florets.engines import flower_processes
+from florets.engines.flower_run import FlowerRunError, answer_of
 
 HOST = "127.0.0.1"
 
@@ -143,34 +144,32 @@ class Federation:
 
         Raises
         ------
-        DeploymentError
+        FlowerRunError
             If Flower does not take it.
         """
         settings = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config.items())
-        done = self.flwr("run", str(app), "--run-config", settings, "--format", "json")
-        answer = _json(done.stdout)
-        if not answer.get("run-id"):
-            raise DeploymentError(f"Flower rejected the run: {(done.stdout + done.stderr).strip()[-2000:]}")
-        return str(answer["run-id"])
+        return str(self._answer("run", str(app), "--run-config", settings)["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
         """Return what Flower says of a run, such as "running" or "finished:completed", and the details.
 
         Raises
         ------
-        DeploymentError
+        FlowerRunError
             If it says nothing of it.
         """
-        done = self.flwr("ls", "--run-id", run_id, "--format", "json")
-        runs = _json(done.stdout).get("runs")
-        if not runs:
-            raise DeploymentError(f"`flwr ls` did not answer: {done.stdout}{done.stderr}")
-        return str(runs[0]["status"]), str(runs[0].get("status-details", ""))
+        (run,) = self._answer("ls", "--run-id", run_id)["runs"]
+        return str(run["status"]), str(run.get("status-details", ""))
 
     def online(self) -> int:
         """Return how many nodes the SuperLink has heard from lately."""
-        done = self.flwr("supernode", "list", "--format", "json")
-        return sum(node.get("status") == "online" for node in _json(done.stdout).get("nodes", []))
+        # One that has just started may not answer yet.
+        with contextlib.suppress(FlowerRunError):
+            return sum(node.get("status") == "online" for node in self._answer("supernode", "list")["nodes"])
+        return 0
+
+    def _answer(self, *arguments: str) -> dict[str, Any]:
+        return answer_of(self.flwr(*arguments, "--format", "json"))
 
     def _in_kit(self, script: str, *arguments: str, kit: str = SERVER) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -198,13 +197,3 @@ def free_ports() -> int:
             first.bind((HOST, port))
             second.bind((HOST, port + 1))
             return port
-
-
-def _json(text: str) -> dict[str, Any]:
-    """Return the object that Flower's command printed, an empty one if there is none."""
-    start = text.find("{")
-    try:
-        answer = json.loads(text[start:]) if start >= 0 else {}
-    except json.JSONDecodeError:
-        return {}
-    return answer if isinstance(answer, dict) else {}

@@ -25,8 +25,17 @@ from florets.deploy import credentials
 from florets.reports.folder import whole_folder
 from florets.task.consent import ALLOW
 from florets.task.keys import Mismatch, convert, describe
-from florets.task.node_config import ALL_CAPS, DATA_DIR
+from florets.task.node_config import (
+    ALL_CAPS,
+    ANSWERS,
+    DATA_DIR,
+    LEAST_RECORDS,
+    LOG_FOLDER,
+    MOST_EPSILON,
+    MOST_MESSAGES,
+)
 from florets.task.wire import kinds
+from florets.task.wire.leaving import named
 
 HOME = Path("/srv/florets")
 """Folder of a kit on its machine."""
@@ -37,10 +46,18 @@ AUTHORITY, SERVER, PUBLIC_KEYS = "authority", "server", "nodes"
 PLAN = "federation.yaml"
 """In the server's kit: the plan that the kits were made from."""
 
-_SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str}
+_SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str, "prometheus": int}
 _NODE_KEYS: Mapping[str, Any] = {
-    **{"name": str, "port": int, DATA_DIR: str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
+    **{"name": str, "port": int, DATA_DIR: str, "log": str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
     **{kinds.SHARE_STATISTICS: bool, kinds.SHARE_CONFUSION: bool, kinds.CLIENTS_IN_FOLDERS: bool},
+    **{
+        kinds.NEVER_SEND: str,
+        ANSWERS: str,
+        LOG_FOLDER: str,
+        LEAST_RECORDS: int,
+        MOST_MESSAGES: int,
+        MOST_EPSILON: float,
+    },
     **{cap.key: int for cap in ALL_CAPS},
 }
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
@@ -72,11 +89,14 @@ class Plan:
         Of the SuperLink. The next one is its health check's, on loopback; the same holds for each node's port.
     bind
         Address that the SuperLink listens on.
+    prometheus
+        Port on which runs serve their figures, which a container then publishes; 0: none.
     """
 
     addresses: Sequence[str]
     port: int = 8000
     bind: str = "0.0.0.0"
+    prometheus: int = 0
     sites: Sequence[Site] = field(default_factory=tuple)
 
     @property
@@ -87,7 +107,8 @@ class Plan:
 
     def to_yaml(self) -> bytes:
         """Return the text of a file that `read_plan` reads as this plan."""
-        server = {"addresses": list(self.addresses), "port": self.port, "bind": self.bind}
+        server = {key: getattr(self, key) for key in _SERVER_KEYS if key != "prometheus" or self.prometheus}
+        server["addresses"] = list(self.addresses)
         nodes = [{"name": site.name, "port": site.port, **site.config} for site in self.sites]
         return yaml.safe_dump({"server": server, "nodes": nodes}, sort_keys=False, allow_unicode=True).encode()
 
@@ -162,6 +183,8 @@ def _server_problems(server: Mapping[str, Any]) -> list[str]:
     ]
     if not _is_address(bind := server.get("bind", "0.0.0.0")):
         problems.append(f"server.bind={bind}: must be an IP address to listen on; 0.0.0.0 is all of the machine's.")
+    if not 0 < (port := server.get("prometheus", 1)) < 2**16:
+        problems.append(f"server.prometheus={port}: must be a port from 1 to 65535.")
     return problems + _port_problems(server, "server.")
 
 
@@ -205,10 +228,18 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         elif (HOME / name).is_relative_to(data):
             problems.append(f"{place}{DATA_DIR}={data}: must not hold the node's key ({HOME / name}).")
         problems += [
-            f"{place}{cap.key}={node[cap.key]}: must be above 0." for cap in ALL_CAPS if node.get(cap.key, 1) <= 0
+            f"{place}{key}={node[key]}: must be above 0."
+            for key in (LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON, *(cap.key for cap in ALL_CAPS))
+            if node.get(key, 1) <= 0
         ]
+        try:
+            named(node.get(kinds.NEVER_SEND, ""))
+        except ValueError as error:
+            problems.append(f"{place}{error}.")
         if not DEVICE.fullmatch(device := node.get(kinds.DEVICE, "cpu")):
             problems.append(f"{place}{kinds.DEVICE}={device}: must be cpu, cuda, cuda:<number>, mps or auto.")
+        if (log := node.get("log", "text")) not in ("text", "json"):
+            problems.append(f"{place}log={log}: must be text or json.")
         problems += _port_problems(node, place)
     return problems
 
@@ -271,7 +302,7 @@ def _replace_plan(file: Path, plan: Plan, known: Collection[str]) -> None:
 
 def _changes(before: Plan, plan: Plan, known: Collection[str]) -> Iterator[str]:
     """Yield the values that kits hold already and the plan has otherwise."""
-    for key in ("port", "bind"):
+    for key in ("port", "bind", "prometheus"):
         if (old := getattr(before, key)) != (new := getattr(plan, key)):
             yield (
                 f"server.{key}={new}: the kits that exist were made with {old}; restore it, or name a new folder "
@@ -353,14 +384,16 @@ class _Kits:
 
     def write_server(self, folder: Path) -> None:
         """Write the server's kit, without keys of nodes."""
-        values = {
+        values: dict[str, Any] = {
             "name": SERVER,
             "title": f"server of the federation at {self._values['address']}",
             "port": self._plan.port,
+            "prometheus": self._plan.prometheus,
             "node": {},
         }
         scripts = ("start.sh", "health.sh", "flwr.sh", "register.sh", "revoke.sh")
-        self._write(folder, {**values, "extra": "[server]"}, scripts, {"README.md": "server.README.md"})
+        values["extra"] = "[server,metrics]" if self._plan.prometheus else "[server]"
+        self._write(folder, values, scripts, {"README.md": "server.README.md"})
         (folder / PUBLIC_KEYS).mkdir(mode=0o700)
         credentials.make_server_certificate(self._authority, folder, self._plan.hosts)
 

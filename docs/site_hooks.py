@@ -87,6 +87,9 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
 
 def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
     """Turn a page as a repository's host shows it into one of the site."""
+    if page.file.src_uri == "papers/leaderboard.md":
+        # Its tables need the width.
+        page.meta["hide"] = ["toc"]
     parts = re.split(r"(?ms)^([ ]*```.*?^[ ]*```[ ]*$)", markdown)
     return "".join(_fence(part) if place % 2 else _prose(part, page, files) for place, part in enumerate(parts))
 

@@ -42,6 +42,24 @@ class FlowerRunError(RuntimeError):
     """Flower refused a command or did not finish the run; the text says why."""
 
 
+def answer_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """Return what a command of Flower's has answered in JSON.
+
+    Raises
+    ------
+    FlowerRunError
+        If it refuses, or answers something else; the text is Flower's own.
+    """
+    answer = None
+    with suppress(ValueError):
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
+    if isinstance(answer, dict) and "error-message" not in answer:
+        return answer
+    # It exits with 0 even so, and writes the reason where the answer would be.
+    said = str(answer["error-message"]) if isinstance(answer, dict) else done.stdout + done.stderr
+    raise FlowerRunError(said.strip()[-2000:] or "no answer")
+
+
 class Connection:
     """A SuperLink, by its name in Flower's configuration."""
 
@@ -59,22 +77,8 @@ class Connection:
         )
 
     def answer(self, *arguments: str) -> dict[str, Any]:
-        """Return what a command of Flower's answers in JSON.
-
-        Raises
-        ------
-        FlowerRunError
-            If it refuses, or answers something else; the text is Flower's own.
-        """
-        done = self.flwr(*arguments, "--format", "json", capture=True)
-        answer = None
-        with suppress(ValueError):
-            answer = json.loads(done.stdout[done.stdout.index("{") :])
-        if isinstance(answer, dict) and "error-message" not in answer:
-            return answer
-        # It exits with 0 even so, and writes the reason where the answer would be.
-        said = str(answer["error-message"]) if isinstance(answer, dict) else done.stdout + done.stderr
-        raise FlowerRunError(said.strip()[-2000:] or "no answer")
+        """Return what a command of Flower's answers in JSON, as `answer_of`."""
+        return answer_of(self.flwr(*arguments, "--format", "json", capture=True))
 
     def log_end(self) -> str:
         """Return the last lines of the SuperLink's log, where this machine has it."""

@@ -36,6 +36,11 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     root = Path(config.data_dir)
     if config.task.table.owner:
         return _owners(root, config)
+    if root.is_file():
+        raise ConfigError(
+            f"data_dir={root}: is a file; name the folder that holds a folder, or a table, for each client, or the "
+            "column that says whose each row is, owner=<column>."
+        )
     if not root.is_dir():
         raise ConfigError(
             f"data_dir={root}: there is no such folder; name the one that holds a folder, or a table, for each "
@@ -69,6 +74,11 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
     from florets.task.data.tables.read import read_table
 
     owner = config.task.table.owner
+    if root.is_dir() and len(sites := client_folders(root)) > 1:
+        raise ConfigError(
+            f"task.table.owner={owner}: is for one table of all clients, and data_dir={root} holds {len(sites)} "
+            "folders or tables, one for each client: leave owner out, or name the one table."
+        )
     try:
         path = find_files(root).paths[0]
         if not is_table(path):

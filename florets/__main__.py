@@ -7,7 +7,12 @@ from florets.conf.problems import ConfigError
 
 
 def main() -> int:
-    """Run the command, where the packages of a server are installed, and return its exit code."""
+    """Run the command, which but for `florets node` needs the packages of a server, and return its exit code."""
+    if sys.argv[1:2] == ["node"]:
+        # Needs nothing that a node does not have.
+        from florets.commands.node import command
+
+        return command(sys.argv[2:])
     try:
         require("server", "the command florets")
     except ConfigError as error:

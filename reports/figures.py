@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -19,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -28,15 +32,23 @@ from numpy.typing import ArrayLike, NDArray
 from florets.conf.problems import ConfigError
 from florets.reports.folder import whole_file
 
+log = logging.getLogger("florets")
+
 # Okabe and Ito's palette, in an order that keeps neighbours apart for every kind of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A00")
 MARKERS = "os^DvP*X"
 # Together with the colour, so that lines can be distinguished in grey.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)))
 INK, QUIET, GRID = "#1F2933", "#66727F", "#E4E8EC"
+_FALLBACKS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Source Han Sans SC"),
+    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Arial Unicode MS"),
+    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
+)
+"""Fonts of usual systems with Chinese, Japanese and Korean letters, which ours has not."""
 # Any: the type that matplotlib 3.11 asks for, a union of all its setting names, is not in older releases.
 _STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
+    "font.family": ["DejaVu Sans", *(name for name in _FALLBACKS if name in get_font_names())],
     "font.size": 10.5,
     "text.color": INK,
     "axes.edgecolor": "#9AA5B1",
@@ -90,17 +102,28 @@ class Picture(Figure):
 
     def _write(self, target: IO[bytes], suffix: str, dots: int, notes: dict[str, str]) -> None:
         metadata = _METADATA.get(suffix, {}) | (notes if suffix == ".png" else {})
-        with warnings.catch_warnings(), rc_context({"svg.hashsalt": "florets"}):
-            # A client may be called by letters that no font of ours has: they are drawn as boxes.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            # Long names in a small figure leave no room for its axes: it is drawn without that layout.
-            warnings.filterwarnings("ignore", message="constrained_layout not applied")
+        with warnings.catch_warnings(record=True) as found, rc_context({"svg.hashsalt": "florets"}):
+            warnings.simplefilter("always")
             self.savefig(target, dpi=dots, format=suffix.removeprefix("."), metadata=metadata or None)
+        for one in found:
+            if re.match("Glyph .* missing from", str(one.message)):
+                _say_boxes()
+            # Long names in a small figure leave no room for its axes: it is drawn without that layout.
+            elif not str(one.message).startswith("constrained_layout not applied"):
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
         self._write(buffer, ".png", 110, {})
         return buffer.getvalue()
+
+
+@cache
+def _say_boxes() -> None:
+    log.warning(
+        "pictures: no font of this machine has some letters of the names in them, which are drawn as boxes; install "
+        "one that has them, such as Noto Sans CJK"
+    )
 
 
 @contextmanager

@@ -137,6 +137,11 @@ class RunKeys:
     hostile: float = setting(
         0.2, "largest fraction of a group's clients that may be hostile (robust=trimmed_mean, multi_krum)", most=0.5
     )
+    secure_aggregation: bool = setting(
+        False,
+        "once groups are fixed, clients mask their updates so that the server learns the sum of each group's alone "
+        "(docs/privacy.md); groups of less than 3 are not trained then",
+    )
     privacy: Privacy = setting(Privacy(), "differential privacy at client level")
     loss_data: LossData | None = setting(
         None,
@@ -251,6 +256,8 @@ class Settings:
     key that is not named means nothing to it. Who names `loss_data` follows `loss_batch`, too."""
     adapts: ClassVar[bool] = False
     """Each client adapts the model to its own data before it uses it: what a run saves is the model before that."""
+    freezes: ClassVar[bool] = False
+    """Groups stay as they are from some round on, whose updates are averaged and used for nothing else."""
     compares: ClassVar[Compared] = ""
     """Whose pairs the server compares, a round's participants' or all clients': memory grows with their square."""
     starts: ClassVar[Start] = "different"
@@ -279,6 +286,10 @@ class Settings:
         `florets.prepare` with ``strategy=``, without which a ServerApp of one's own does not ask it.
         """
         return []
+
+    def open_groups(self) -> str | None:
+        """Return why groups never stay as they are, which `secure_aggregation` needs; None: they do at some time."""
+        return None if self.freezes else "may change groups, or uses clients' models, in every round"
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""

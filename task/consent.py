@@ -11,6 +11,10 @@ ALLOW = "allow"
 """Key of the node config: packages, or modules in them, whose functions a run may name here."""
 
 
+class Refused(ValueError):
+    """The owner of this node does not let it do what a run asks; the text names the rule and what can be changed."""
+
+
 @dataclass(frozen=True)
 class Consent:
     """What a run may name: the owner's packages, on one's own machine everything.
@@ -48,7 +52,7 @@ class Consent:
 
         Raises
         ------
-        ValueError
+        Refused
             If the path has another form, or its package is not allowed.
         """
         if ":" not in path:
@@ -56,13 +60,13 @@ class Consent:
         module = module_of(f"{key}={path!r}", path)
         if given.is_given(path) and self.packages is not None and module not in self.packages:
             # Whoever allows all of florets has not seen it: it is no code of an installed package.
-            raise ValueError(
+            raise Refused(
                 f"{key}={path}: is an object that was given in Python, which no node takes over the network; put it "
                 "into a module that the nodes have installed, and name it as package.module:name"
             )
         if self.allows(module):
             return
-        raise ValueError(
+        raise Refused(
             f"{key}={path}: this node does not allow that code; if you trust its package, add "
             f"{ALLOW}='{module.partition('.')[0]}' to the SuperNode's --node-config"
         )

@@ -10,6 +10,7 @@ from typing import Any
 from florets.task.consent import ALLOW
 from florets.task.data.tables.declaration import SITE_KEYS
 from florets.task.wire import kinds
+from florets.task.wire.leaving import STATISTICS, named
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,16 @@ DATA_DIR, CLIENT_ID = "data-dir", "client-id"
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
 LOG = "log"
 """Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
+ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", "max-messages-per-day"
+MOST_EPSILON = "max-epsilon"
+POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON)
+"""Keys of the owner's policy (`florets.client_app.policy`)."""
+LOG_FOLDER = "log-folder"
+"""Key of the node config: folder of the node's log of messages."""
 _FLAGS = (kinds.SHARE_CONFUSION, kinds.SHARE_STATISTICS, kinds.CLIENTS_IN_FOLDERS)
 NODE_KEYS = (
-    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG, *_FLAGS),
+    *(DATA_DIR, CLIENT_ID, ALLOW, kinds.DEVICE, kinds.CLUSTER, LOG, LOG_FOLDER, *_FLAGS),
+    *POLICY_KEYS,
     *(cap.key for cap in ALL_CAPS),
 )
 """What the owner of a node may write into its node config."""
@@ -73,7 +81,12 @@ def flag(node_config: Mapping[str, Any], key: str, default: bool = False) -> boo
 
 def shares_statistics(node_config: Mapping[str, Any]) -> bool:
     """Return whether a node sends sums of its tests and figures of its columns: unless its config says false."""
-    return flag(node_config, kinds.SHARE_STATISTICS, True)
+    return flag(node_config, kinds.SHARE_STATISTICS, True) and not forbids(node_config, STATISTICS)
+
+
+def forbids(node_config: Mapping[str, Any], what: str) -> bool:
+    """Return whether a node never sends what has this name, see `florets.task.wire.leaving`."""
+    return kinds.NEVER_SEND in node_config and what in named(node_config[kinds.NEVER_SEND])
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:

@@ -7,14 +7,23 @@ from flwr.cli.app_cmd.publish import _collect_file_paths, _validate_app_name, _v
 from flwr.cli.build import build_fab_from_disk, build_fab_from_files
 from flwr.cli.config_utils import load_and_validate
 from flwr.cli.utils import collect_files
+from flwr.client.mod import secaggplus_mod
 from flwr.common.config import get_project_config, parse_config_args
 from flwr.common.logger import log as flower_log
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
+from flwr.server import LegacyContext
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
+from flwr.supercore.fab import Fab
 from flwr.supercore.object_ref import load_app, validate
+from flwr.supernode import start_client_internal
 
 __all__ = [
+    "DefaultWorkflow",
+    "Fab",
+    "LegacyContext",
     "RecordDictProto",
+    "SecAggPlusWorkflow",
     "build_fab_from_disk",
     "flower_log",
     "get_project_config",
@@ -23,6 +32,8 @@ __all__ = [
     "publish_check",
     "recorddict_from_proto",
     "recorddict_to_proto",
+    "secaggplus_mod",
+    "start_client_internal",
     "validate",
 ]
 

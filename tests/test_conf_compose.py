@@ -81,6 +81,7 @@ def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
 WRONG = {
     ("k=5", "k=6"): "k: given twice with two values, k=5 and k=6; keep one.",
     ("sed=1",): "sed=1: there is no such key. Did you mean seed?",
+    ("rounds=1",): "rounds=1: there is no such key. Did you mean num_rounds?",
     ("learning_rate=0.1",): "learning_rate=0.1: there is no such key. Did you mean train.learning_rate?",
     ("+no_such_key=1",): "+no_such_key=1: keys are neither added, removed nor moved",
     ("strategy=cloves",): "strategy=cloves: no such strategy; there are clove, ifca, cfl_gp, two_phase, ",

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,8 @@ import numpy as np
 import pytest
 from results_examples import TRUTH, evaluations, report
 
-from florets.reports.figures import (
-    Line,
-    draw_line,
-    stacked,
-)
+from florets.reports import figures
+from florets.reports.figures import Line, draw_line, new_picture, stacked
 from florets.reports.run_figures import (
     end_of_phase_1,
     in_a_plane,
@@ -161,3 +159,16 @@ def test_features_are_drawn_where_their_principal_components_are_seen_obliquely(
     assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
     assert np.abs(in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
     assert in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
+
+
+def test_letters_that_no_font_has_are_said_once_and_warn_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "_say_boxes", cache(figures._say_boxes.__wrapped__))
+    with warnings.catch_warnings(), caplog.at_level("WARNING", "florets"):
+        warnings.simplefilter("error")
+        picture = new_picture(2, 1)
+        # A letter of no script, for private use.
+        picture.text(0, 0, "\ue123")
+        picture.save(tmp_path / "boxes")
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["pictures"]

@@ -1,10 +1,12 @@
 """Flower's parts that are not its public interface, as `task/wire/flower.py` and the tests take them."""
 
+import hashlib
 import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flwr
@@ -19,6 +21,7 @@ from florets.studies.one_run import is_foreseen
 from florets.task.wire import flower
 from florets.task.wire.flower import SUPPORTED, UnsupportedFlower, check_version
 from tests import flower_tools
+from tests.flower_tools import Fab, start_client_internal
 
 ROOT = Path(__file__).parents[1]
 MINOR = ".".join(flwr.__version__.split(".")[:2])
@@ -55,6 +58,9 @@ FOUND: dict[str, Callable[[], object]] = {
     "fields of NodeInfo": lambda: [
         field for field in ("node_id", "name", "public_key") if field in flower.NodeInfo.DESCRIPTOR.fields_by_name
     ],
+    "_pull_and_store_message()": lambda: parameters(start_client_internal._pull_and_store_message),
+    "_verify_fab()": lambda: [*parameters(start_client_internal._verify_fab), *names(Fab.__dataclass_fields__)],
+    "error of a bundle": lambda: [start_client_internal.FAB_VERIFICATION_ERROR.code],
     "error codes": lambda: [flower.CLIENT_APP_RAISED, flower.MESSAGE_UNAVAILABLE, flower.NODE_UNAVAILABLE],
     "build_fab_from_disk()": lambda: parameters(flower_tools.build_fab_from_disk),
     "load_app()": lambda: parameters(flower_tools.load_app),
@@ -86,6 +92,12 @@ _1_41: dict[str, object] = {
     "TaskIdentity": ["node_id", "run_id", "task_id"],
     "Run.create_empty()": ["run_id"],
     "fields of NodeInfo": ["node_id", "name", "public_key"],
+    "_pull_and_store_message()": [
+        *("state", "object_store", "node_config", "receive", "get_run", "get_fab", "pull_object"),
+        *("confirm_message_received", "trusted_entities"),
+    ],
+    "_verify_fab()": ["fab", "trusted_entities", "content", "hash_str", "verifications"],
+    "error of a bundle": [7],
     "error codes": [2, 3, 5],
     "build_fab_from_disk()": ["app"],
     "load_app()": ["module_attribute_str", "error_type", "project_dir"],
@@ -128,3 +140,37 @@ def test_nothing_else_imports_a_private_part_of_flower() -> None:
         if private and path.relative_to(ROOT).as_posix() not in ("task/wire/flower.py", "tests/flower_tools.py"):
             wrong[path.name] = private
     assert not wrong, "import it in task/wire/flower.py"
+
+
+@pytest.mark.parametrize("wanted", [None, {"key": "of a signer"}])
+def test_a_bundle_is_refused_before_flower_stores_it(wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies: list[str] = []
+    for name in ("_pull_and_store_message", "_verify_fab", "FAB_VERIFICATION_ERROR"):
+        monkeypatch.setattr(start_client_internal, name, getattr(start_client_internal, name))
+    monkeypatch.setattr(
+        start_client_internal, "_insert_message", lambda reply, *_: replies.append(reply.error.reason)
+    )
+    flower.guard_bundles(lambda content, run: None if content == b"good" else f"run {run} brings {content.decode()}")
+
+    def pulled(content: bytes, digest: str = "") -> bool:
+        """Return whether a bundle got as far as to have its configuration read."""
+        fab = Fab(digest or hashlib.sha256(content).hexdigest(), content, {"valid_license": "1"} if wanted else {})
+        state = SimpleNamespace(get_run=lambda _: None, get_node_id=lambda: 1)
+        try:
+            start_client_internal._pull_and_store_message(
+                state=state, object_store=None, node_config={}, receive=lambda: (message(), None),
+                get_run=lambda _: flower.empty_run(5), get_fab=lambda *_: fab, pull_object=None,
+                confirm_message_received=None, trusted_entities=wanted,
+            )  # fmt: skip
+        except Exception as error:  # it is no bundle
+            return "zip" in str(error)
+        return False
+
+    assert not pulled(b"bad")
+    assert not pulled(b"good", "0" * 64)
+    # A signature that is wanted is wanted as well.
+    assert pulled(b"good") == (wanted is None)
+    unsigned = [] if wanted is None else ["The FAB could not be verified."]
+    assert [re.sub(r"run \d+ ", "", reason) for reason in replies] == [
+        *("brings bad", "the bundle is another than its hash says"), *unsigned
+    ]  # fmt: skip

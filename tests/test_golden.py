@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message
 
+from florets.client_app.app import app
+from florets.conf.schema import Config
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.build import build_strategy
 from florets.strategies import STRATEGIES
+from florets.task.task import Task
+from florets.task.wire import kinds, leaving
 from tests.golden_runs import SETTINGS, TOLERANCE, Golden, differences, digest, environment, play, read, stored
 
 # At least one of each strategy, and of each way to compute something else; `make slow` has the others.
@@ -22,12 +29,30 @@ QUICK = {
     "mixed_regression-a-soft", "mixed_regression-a-one_shot",
 }  # fmt: skip
 
+OPTIONAL = {leaving.FACTS, leaving.EVALUATIONS, leaving.LABELS, leaving.LOSS_VECTORS, leaving.CLASS_SHARES}
+
 
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
 )
 def test_a_run_gives_its_golden_results(name: str) -> None:
-    lines = differences(read(name), play(name))
+    sent: set[str] = set()
+    declared: set[str] = set()
+
+    def watched(message: Message, context: Context) -> Message:
+        reply, config = app(message, context), message.content[kinds.CONFIG]
+        sent.update(
+            leaving.left(leaving.message_name(message.metadata.message_type, message.content), config, reply.content)
+        )
+        return reply
+
+    def grid_of(config: Config, task: Task) -> LocalGrid:
+        declared.update(build_strategy(config, task).federation.leaving)
+        return LocalGrid(watched, config.num_clients)
+
+    lines = differences(read(name), play(name, grid_of))
+    # What a run makes leave its clients is what its strategy says, and what depends on settings.
+    assert declared <= sent <= declared | OPTIONAL, "correct `leaving` of the strategy"
     # A deliberate change of results: python -m tests.golden_runs --write NAME ...
     assert not lines, "\n".join([f"golden run {name}:", *lines])
 

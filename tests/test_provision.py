@@ -39,11 +39,12 @@ server:
   addresses: ["https://fl.example.org", 10.0.0.500, "fe80::1%$(id)"]
   ports: 8000
   bind: everywhere
+  prometheus: 99999
 nodes:
   - {name: St. Mary/2, data-dir: data}
   - {name: north, data-dir: /srv/data, max-epoch: 3, max-steps: 0, device: 1}
   - {name: north, data-dir: /srv, port: 65535}
-  - {name: server, data-dir: /srv/../etc, device: tpu}
+  - {name: server, data-dir: /srv/../etc, device: tpu, log: xml}
 extra: 1
 """
 
@@ -57,6 +58,8 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
     for text in (
         "extra: unknown key",
         "server.addresses=https://fl.example.org: must be a host's name or an IP address, without https:// and port",
+        "server.prometheus=99999: must be a port from 1 to 65535",
+        "nodes[server].log=xml: must be text or json",
         "server.addresses=10.0.0.500: must be a host's name or an IP address",
         "server.addresses=fe80::1%$(id): must be a host's name or an IP address",
         "server.ports: unknown key. Did you mean port?",
@@ -75,7 +78,7 @@ def test_every_mistake_in_the_file_is_named_before_anything_is_written(tmp_path:
         "nodes[server].data-dir=/srv/../etc: must be the absolute path",
     ):
         assert text in said
-    assert len(refusal.value.problems) == 17
+    assert len(refusal.value.problems) == 19
     assert [path.name for path in tmp_path.iterdir()] == ["federation.yaml"]
 
 
@@ -236,7 +239,7 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
     programs = tmp_path / "programs"
     programs.mkdir()
     started = {}
-    for name, program in (("north", "flower-supernode"), ("server", "flower-superlink")):
+    for name, program in (("north", "florets"), ("server", "flower-superlink")):
         (programs / program).write_text('#!/bin/sh\npwd; umask; echo "$FLWR_HOME"; echo "$@"\n')
         (programs / program).chmod(0o755)
         kit = tmp_path / name
@@ -254,8 +257,9 @@ def test_systemd_and_compose_start_the_same_file_which_starts_flower(tmp_path: P
         assert (service["command"], service["read_only"], service["user"]) == ([start], True, "10001:10001")
         assert f"\nExecStart={start}\n" in (kit / "systemd" / f"florets-{name}.service").read_text()
     assert started == {
-        "north": "--superlink fl.example.org:8000 --root-certificates ca.crt --auth-supernode-private-key node.key "
-        "--node-config node.toml --port 9094 --health-server-address 127.0.0.1:9095",
+        "north": "node start approved=approved.json --superlink fl.example.org:8000 --root-certificates ca.crt "
+        "--auth-supernode-private-key node.key --node-config node.toml --port 9094 "
+        "--health-server-address 127.0.0.1:9095",
         "server": "--host 0.0.0.0 --port 8000 --database state/state.db --enable-supernode-auth --ssl-ca-certfile "
         "ca.crt --ssl-certfile server.pem --ssl-keyfile server.key --health-server-address 127.0.0.1:8001",
     }
@@ -321,10 +325,12 @@ def test_keys_are_registered_once_and_a_new_one_replaces_the_old(tmp_path: Path)
 
 
 def test_a_container_listens_everywhere_inside_and_publishes_the_servers_address(tmp_path: Path) -> None:
-    provision(plan("north", bind="10.0.0.5"), tmp_path)
+    provision(plan("north", bind="10.0.0.5", prometheus=9464), tmp_path)
     compose = yaml.safe_load((tmp_path / "server" / "compose.yaml").read_text())["services"]["server"]
     assert compose["environment"] == {"FLORETS_LISTEN": "0.0.0.0"}
-    assert compose["ports"] == [{"target": 8000, "published": "8000", "host_ip": "10.0.0.5"}]
+    ports = ({"target": port, "published": str(port), "host_ip": "10.0.0.5"} for port in (8000, 9464))
+    assert compose["ports"] == [*ports]
+    assert "florets[server,metrics]" in (tmp_path / "server" / "image" / "Dockerfile").read_text()
     start = (tmp_path / "server" / "start.sh").read_text()
     assert '--host "${FLORETS_LISTEN:-10.0.0.5}" --port 8000' in start
 

@@ -7,11 +7,12 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
-from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
+from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models, Updates
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import SKETCH, RobustName, RobustRule, bounded, distances_of, gram_of
-from florets.task.wire import bank
+from florets.task.wire import Layout, bank
 from florets.task.wire.records import array_record
+from florets.task.wire.replies import Update
 
 ALL: tuple[RobustName, ...] = ("clip", "trimmed_mean", "median", "geometric_median", "multi_krum")
 
@@ -99,3 +100,20 @@ def test_gradients_are_averaged_robustly() -> None:
     averaging = GradientAveraging(learning_rate=0.5, robust=RobustRule("median"))
     found = averaging.next_bank(models, gradients, np.zeros(3, dtype=np.int64), np.ones(3))
     np.testing.assert_allclose(found, [[-0.5, -1.0]])
+
+
+def test_updates_as_they_were_sent_give_what_their_vectors_give() -> None:
+    rng = np.random.default_rng(4)
+    start = array_record({"a": Array(np.ones((70, 60), np.float32)), "b": Array(np.ones(9, np.float32))})
+    layout = Layout.of(start)
+    rows = 1.0 + 0.1 * rng.normal(size=(100, layout.size)).astype(np.float32)
+    sent = [("", Update(0, layout.checked(layout.arrays(row.astype(np.float64))), 1, 0.0)) for row in rows]
+    members, theta = np.arange(100)[::-1], layout.flatten(start)
+    for name in ("clip", "trimmed_mean", "median"):
+        expected = RobustRule(name).average(rows.astype(np.float64), members, np.ones(100), theta)
+        found = RobustRule(name).average(Updates(sent), members, np.ones(100), theta)
+        np.testing.assert_allclose(found.value, expected.value, rtol=1e-5)
+        np.testing.assert_allclose(found.kept, expected.kept, atol=0.01)
+    exact = distances_of((rows[members] - theta) @ (rows[members] - theta).T)
+    off = ~np.eye(100, dtype=bool)
+    assert np.abs(distances_of(gram_of(Updates(sent), members, theta, 2))[off] / exact[off] - 1).max() < 0.1

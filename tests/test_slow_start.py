@@ -50,11 +50,11 @@ def test_a_node_whose_start_outlasts_flowers_claim_is_named_and_ends_the_run(
         overrides = "strategy=fedavg min_clients=2 num_rounds=1 quorum=1.0 round_tries=1 round_timeout=100"
         settings = {"experiment": "own_digits", "overrides": overrides, "results-dir": str(tmp_path / "results")}
         run = federation.run(PROJECT, settings)
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 600
         while "Sent successfully" not in federation.log(late):
             wait(deadline - time.monotonic(), "introduction")
         (federation.kits / late / "state" / "flwr" / "overloaded").touch()
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while not (state := federation.status(run))[0].startswith("finished"):
             wait(deadline - time.monotonic(), "end")
         told = federation.flwr("log", run, "--show").stdout

@@ -14,6 +14,7 @@ from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
+from florets.task.wire.leaving import named
 from florets.task.wire.replies import Introduction, rounded_magnitude
 
 
@@ -41,6 +42,7 @@ def hello(client: Client) -> RecordDict:
     scaled = task.data.scaled if task.is_own else None
     if kinds.PRIVACY in client.config:
         examples, scaled = 1, None
+    never = ",".join(sorted(named(client.context.node_config.get(kinds.NEVER_SEND, ""))))
     return pack(
         Introduction,
         key=client.key,
@@ -52,6 +54,7 @@ def hello(client: Client) -> RecordDict:
         num_partitions=nodes,
         root_mean_square=None if scaled is None else rounded_magnitude(_root_mean_square(client.data.x_train)),
         scaled=scaled,
+        never_send=never or None,
     )
 
 

@@ -263,10 +263,19 @@ class Watched:
         return RunState(self.folder, status, names, lines, total, age, reason or "", summary, waiting)
 
 
+_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def runs_below(folder: Path) -> list[Path]:
     """Return the folders of runs in a folder, or that folder itself, those that wrote last first."""
-    markers = [folder / MARKER] if (folder / MARKER).is_file() else [*folder.rglob(MARKER)]
-    return [marker.parent for marker in sorted(markers, key=lambda path: path.stat().st_mtime, reverse=True)]
+    found: dict[Path, float] = {}
+    # A folder may vanish meanwhile.
+    for place, folders, files in os.walk(folder):
+        folders[:] = [] if MARKER in files else [name for name in folders if not name.startswith(".")]
+        with contextlib.suppress(OSError):
+            if MARKER in files:
+                found[Path(place)] = os.stat(os.path.join(place, MARKER)).st_mtime
+    return sorted(found, key=found.__getitem__, reverse=True)
 
 
 def _lines(text: str) -> list[RoundLine]:
@@ -291,7 +300,7 @@ def _configuration(folder: Path) -> tuple[Names, int | None]:
 @lru_cache(maxsize=4)
 def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]:
     try:
-        values = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        values = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), _FAST)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return Names(), None
     if not isinstance(values, dict):

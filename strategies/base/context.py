@@ -96,6 +96,8 @@ class Plan(Generic[R]):
     keep
         Keeps what of the valid updates is the clients' own, and returns those of the models that they share; None:
         there is nothing of the kind.
+    reveal
+        How valid replies that are masked become updates, by further exchanges; None: they are updates.
     """
 
     requests: list[Request]
@@ -104,6 +106,7 @@ class Plan(Generic[R]):
     models: Models | None = None
     participants: Sequence[Client] | None = None
     keep: Callable[[Sequence[tuple[str, Update]]], Sequence[tuple[str, Update]]] | None = None
+    reveal: Callable[[Replies[Any]], Replies[Update]] | None = None
 
 
 OUTLIER = (

@@ -5,7 +5,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median_low
@@ -19,6 +19,7 @@ from florets.strategies.base.report import Client, named
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import INSTALLED, minor
+from florets.task.wire.leaving import refusal
 from florets.task.wire.records import new_message, record_dict
 from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
@@ -48,9 +49,16 @@ def client_of(node_id: int, hello: Introduction, registered_name: str, public_ke
 
 
 def problem_of(
-    client: Client, hello: Introduction, num_clients: int | None, fingerprint: str | None, handlers: Sequence[str]
+    client: Client,
+    hello: Introduction,
+    num_clients: int | None,
+    fingerprint: str | None,
+    handlers: Sequence[str],
+    leaving: Collection[str] = (),
 ) -> str | None:
     """Return why a client cannot take part, as far as its own introduction shows; see `Federation`."""
+    if hello.never_send and (problem := refusal(hello.never_send.split(","), leaving)):
+        return problem
     # A registered name has not been checked before.
     if problem := key_problem(client.key):
         return f"its name {client.key[:60]!r} {problem}"
@@ -209,6 +217,8 @@ class Federation:
         Hash of the code that clients must run; None accepts any.
     handlers
         Import paths of the strategy's own client handlers, which a client must allow and have.
+    leaving
+        Names of what every run of the strategy makes leave the clients.
 
     Attributes
     ----------
@@ -226,6 +236,7 @@ class Federation:
         fingerprint: str | None = None,
         min_clients: int | None = None,
         handlers: Sequence[str] = (),
+        leaving: Collection[str] = (),
     ) -> None:
         self.num_clients = num_clients
         self.min_clients = min_clients or num_clients or 1
@@ -233,7 +244,7 @@ class Federation:
         self._patient = num_clients is None and min_clients is not None
         self.start_timeout = start_timeout
         self.fingerprint = fingerprint
-        self.handlers = list(handlers)
+        self.handlers, self.leaving = list(handlers), leaving
         self.clients: dict[str, Client] = {}
         self.known_at: Callable[[Client, int], Client] | None = None
         self.is_simulated = True
@@ -335,7 +346,7 @@ class Federation:
         introduced = {
             node: client_of(node, hello, names.get(node, ""), keys.get(node, b"")) for node, hello in hellos.items()
         }
-        run = (self.num_clients, self.fingerprint, self.handlers)
+        run = (self.num_clients, self.fingerprint, self.handlers, self.leaving)
         refused = {node: why for node, hello in hellos.items() if (why := problem_of(introduced[node], hello, *run))}
         claimed = {node: client.num_examples for node, client in introduced.items() if node not in refused}
         known = [client.num_examples for client in self.clients.values()]

@@ -45,6 +45,8 @@ class PersonalMethod(ABC, Generic[S, K]):
     Kept: ClassVar[type[Any]]
     """Class of what is kept for each client, a part of the algorithm's state."""
     name: ClassVar[str]
+    leaving: ClassVar[tuple[str, ...]] = ()
+    """Names of what it makes leave the clients beside models, see `Algorithm.leaving`."""
     trains_groups: ClassVar[bool] = True
     """Whether the groups' models are trained. If not, groups must be found before the method begins."""
 

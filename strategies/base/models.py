@@ -3,10 +3,10 @@
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -19,7 +19,7 @@ from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, kinds, noise
-from florets.task.wire.records import PackedVector, add_scaled
+from florets.task.wire.records import PackedVector, add_scaled, columns
 from florets.task.wire.replies import Update
 
 
@@ -157,11 +157,20 @@ class Updates(ScaledRows):
         for row, factor in zip(rows, factors, strict=True):
             total += np.multiply(self[row], factor)
 
-    def block(self, rows: IntArray, begin: int, end: int) -> FloatArray:
+    def changes(self, rows: IntArray, start: FloatArray) -> Iterator[FloatArray]:
+        """See `ScaledRows`."""
+        narrow, change = start.astype(np.float32), np.empty(start.size, dtype=np.float32)
+        for row in rows:
+            values = self.updates[row][1].values
+            yield values.minus(narrow, change) if isinstance(values, PackedVector) else values - start  # type: ignore[misc]
+
+    def columns(self, rows: IntArray, count: int) -> Iterator[FloatArray]:
         """See `ScaledRows`."""
         values = [self.updates[row][1].values for row in rows]
-        pieces = [v.piece(begin, end) if isinstance(v, PackedVector) else v[begin:end] for v in values]
-        return np.stack(pieces)
+        if all(isinstance(value, PackedVector) for value in values):
+            return columns(cast(Sequence[PackedVector], values), count)
+        vectors = np.stack([self[int(row)] for row in rows], axis=1)
+        return (vectors[begin : begin + count] for begin in range(0, len(vectors), count))
 
     @property
     def keys(self) -> list[str]:

@@ -21,7 +21,7 @@ SIZES = 0.1
 """Fraction of a round's release that says how large groups are, where that is not known."""
 _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
-_KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE})
+_KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
 
 
 class BudgetSpent(FederationError):

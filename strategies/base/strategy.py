@@ -29,6 +29,7 @@ from florets.strategies.base.placement import Frozen
 from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
 from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
 from florets.strategies.base.report import PRIVACY, CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
+from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
     Averages,
@@ -48,6 +49,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
+from florets.task.wire.leaving import GRADIENTS, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -88,6 +90,9 @@ class Algorithm(ABC, Generic[S, M]):
 
     In a class that was made they are import paths, its method's handler among them; see docs/extending.md.
     """
+    leaving: ClassVar[tuple[str, ...]] = (MODELS,)
+    """Names of what every run makes leave the clients (`florets.task.wire.leaving`): a node that never sends one of
+    them takes no part."""
     method: ClassVar[type[Method[Any, Any]] | None] = None
     """How clients train within their groups; None: local training as the run has it."""
 
@@ -164,6 +169,14 @@ class Algorithm(ABC, Generic[S, M]):
     def estimate_cost(self, models: Models) -> CostEstimate | None:
         """Return what those rounds will cost with the clients that are online; None where there are none."""
         return None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether groups stay as they are, so that of this round's updates the server needs the sums alone.
+
+        Asked after `plan`, for secure aggregation; by default once the phase is "stable".
+        """
+        return self.phase == "stable"
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Learn from the round's valid updates, in addition to averaging them; by default nothing.
@@ -294,8 +307,12 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                     f"averaging=gradients: clients of {self.personal.name} send models; use averaging=models"
                 )
             self.personal.within(lambda: self.state, num_outputs, self.averaging.robust)
+        if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
+            raise ValueError(" ".join(lines))
+        self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
         self.federation = Federation(
-            run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers
+            *(run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers),
+            self.all_leaving(),
         )
         self.privacy: Guard | None = None
         self.last_round: int | None = None
@@ -305,6 +322,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self._tests: Plan[TestResult] | None = None
         self._meter: Meter | None = None
         self._untested: Untested[M] | None = None
+
+    def all_leaving(self) -> frozenset[str]:
+        """Return the names of what every run makes leave the clients, in the form in which this one averages."""
+        names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
+        if isinstance(self.averaging, GradientAveraging):
+            names = {GRADIENTS if name == MODELS else name for name in names}
+        return frozenset(names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
         """Set up the run's privacy budget, or go on with an `earlier` one; None without `privacy.kind`.
@@ -368,9 +392,20 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             models=plan.models or self.context.models,
             participants=self.context.participants if plan.participants is None else list(plan.participants),
         )
+        if self.secure is not None:
+            plan = self._plan = self._in_secret(self.secure, plan)
         if self.privacy is not None:
             self.privacy.charge_training([request.key for request in plan.requests], self.assignment)
         return [request.message for request in plan.requests]
+
+    def _in_secret(self, secure: SecureAggregation, plan: Plan[Update]) -> Plan[Update]:
+        """Return the plan with masked updates where groups are frozen; say so where they never were."""
+        if self.is_frozen and plan.requests:
+            plan = secure.plan(self.context, plan)
+            self.state.details = {**self.state.details, SUMMED: float(len(plan.requests))}
+        elif self.context.server_round == self.last_round and not secure.has_summed:
+            log.warning("secure_aggregation=true: groups were not fixed in any round: all updates came in clear")
+        return plan
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
         """Look who is there, sample this round's participants, and make its context."""
@@ -426,10 +461,18 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             raise RoundFailed(f"round {server_round}: none of its participants had anything to train")
         give_back_freed(context.models.layout.size * np.dtype(np.float32).itemsize * len(self._plan.requests))
         updates = context.triage(self._plan.requests, list(replies), self._plan.read)
+        if self._plan.reveal is not None:
+            context.require(updates, "masked update")
+            updates = self._plan.reveal(updates)
+            if not updates.ok:
+                # A round that members have revealed shares in is not tried again.
+                log.warning("round %d: no sum could be unmasked; all models stay as they are", server_round)
+                return context.models.record, None
         if self.privacy is None or not self.privacy.has_noise:
             # Clipped updates need none, and who is an outlier depends on the others' data.
             updates = context.reject_outliers(updates)
-        context.require(updates, "update")
+        if self._plan.reveal is None:
+            context.require(updates, "update")
         context.meter.count_training(updates.ok)
         shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
         self.after_training(shared)
@@ -489,6 +532,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         shared = f", shared layers {', '.join(self.shared_layers)}" if self.shared_layers else ""
         name, rate = type(self).__name__, self.settings.fraction_train
         log.info("%s: participation %g, %s%s", name, rate, self.averaging, shared)
+
+    def initialize_parameters(self, client_manager: object) -> None:
+        """Refuse to work for a workflow of Flower's old interface, which asks for this before anything else."""
+        raise ValueError(
+            f"{type(self).__name__} runs its own rounds, which Flower's workflows (DefaultWorkflow, "
+            "SecAggPlusWorkflow) do not reach: call its start, for secure aggregation with secure_aggregation=true"
+        )
 
     @seldom_collected()
     def start(
@@ -755,7 +805,8 @@ def refuse_wrapper(strategy: FlowerStrategy) -> None:
             wrapper, inner = type(caller).__name__, type(strategy).__name__
             raise ValueError(
                 f"{wrapper} around {inner}: a wrapper does not reach all that {inner} asks of its clients and keeps "
-                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. An "
-                "averaging of your own goes into the strategy's plan, see docs/extending.md."
+                f"of their replies, so it has no effect; call start of the {inner} itself, without {wrapper}. For "
+                "differential privacy run with privacy.kind=central or local. An averaging of your own goes into the "
+                "strategy's plan, see docs/extending.md."
             )
         frame = frame.f_back

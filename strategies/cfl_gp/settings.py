@@ -57,6 +57,11 @@ class CFLGPSettings(SharedLayers):
     }
     gradient_batch: ClassVar[Literal["full", "train"]] = "train"
 
+    def open_groups(self) -> str | None:
+        """Return why clustering never stops, where it does not."""
+        stops = self.stop_unchanged > 0 or self.cluster_rounds is not None
+        return None if stops else "clusters in every round with strategy.stop_unchanged=0"
+
     def conflicts(self) -> list[str]:
         """Refuse decimals where none are dropped."""
         needed = "strategy.quantise=round or truncate"

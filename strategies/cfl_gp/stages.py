@@ -13,6 +13,7 @@ from florets.strategies.cfl_gp.settings import CFLGPSettings, profile_entries
 from florets.strategies.core import IntArray
 from florets.strategies.shared.first_rounds import draw_models
 from florets.task.randomness import Purpose
+from florets.task.wire.leaving import GRADIENTS, MODELS
 
 
 @dataclass
@@ -47,6 +48,7 @@ class CFLGPState(State):
 class Stages(Strategy[CFLGPSettings, CFLGPState]):
     """What stands around the rounds that cluster."""
 
+    leaving = (MODELS, GRADIENTS)
     Settings = CFLGPSettings
     State = CFLGPState
 

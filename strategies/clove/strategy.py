@@ -139,6 +139,14 @@ class CLoVESettings(LossVectorSettings):
             )
         return problems
 
+    def open_groups(self) -> str | None:
+        """Return why clusters are never frozen for good, where they are not."""
+        if self.watch is not None:
+            return f"watches single losses and moves clients with strategy.watch={self.watch:g}"
+        if self.restarts > 1:
+            return f"begins anew with strategy.restarts={self.restarts}"
+        return None if self.stop_when_stable else "clusters in every round with strategy.stop_when_stable=false"
+
     finds_k: ClassVar[bool] = True
     follows: ClassVar[Mapping[str, Sequence[str]]] = {
         "averaging": ("models", "gradients"),

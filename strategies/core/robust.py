@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.outliers import lower_median
-from florets.strategies.core.rows import Rows, add_weighted, block_of
+from florets.strategies.core.rows import Rows, add_weighted, changes_of, columns_of
 
 RobustName = Literal["clip", "trimmed_mean", "median", "geometric_median", "multi_krum"]
 
@@ -20,8 +20,8 @@ LEAST_GROUP = 3
 """Members that a group needs for a majority: of two that differ it cannot be said which is hostile."""
 SKETCH = 4093
 """Entries that distances between long updates are taken on (a relative error of about 2 %)."""
-BLOCK = 1000
-"""Coordinates that are sorted together: their values stay in the cache."""
+BLOCK = 2**20
+"""Values that are sorted together, those of some coordinates: they stay in the cache."""
 SPARSE = 16
 """Of so many blocks of coordinates one is looked at, where a part of them is enough."""
 STEPS = 100
@@ -87,7 +87,7 @@ class RobustRule:
         weights = bounded(weights)
         count = len(members)
         if count < LEAST_GROUP or self.name == "clip":
-            lengths = np.array([_length(rows, int(row), start) for row in members])
+            lengths = lengths_of(rows, members, start)
             limit = lower_median(lengths) if count >= LEAST_GROUP else typical if count == 2 else None
             kept = np.ones(count) if limit is None else clip_factors(lengths, limit)
             return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
@@ -119,7 +119,11 @@ class Robust:
         self.kept = np.ones(len(assignment))
         groups = np.bincount(assignment) if len(assignment) else np.zeros(1)
         alone = len(assignment) < LEAST_GROUP or not (groups == LEAST_GROUP - 1).any()
-        self._typical = None if alone else lower_median(lengths_of(rows, assignment, bank))
+        lengths = np.zeros(len(assignment))
+        for model in () if alone else np.unique(assignment):
+            members = np.flatnonzero(assignment == model)
+            lengths[members] = lengths_of(rows, members, bank[model])
+        self._typical = None if alone else lower_median(lengths)
 
     def mean(self, members: IntArray, weights: FloatArray, start: FloatArray) -> FloatArray:
         """Return the average (R,) of a group's rows; see `RobustRule.average`."""
@@ -133,9 +137,9 @@ def bounded(weights: FloatArray) -> FloatArray:
     return np.minimum(weights, MOST_WEIGHT * lower_median(weights))
 
 
-def lengths_of(rows: Rows, assignment: IntArray, bank: FloatArray) -> FloatArray:
-    """Return the Euclidean length (P,) of each row's change from its model in `bank` (K, R)."""
-    return np.array([_length(rows, row, bank[model]) for row, model in enumerate(assignment)])
+def lengths_of(rows: Rows, members: IntArray, start: FloatArray) -> FloatArray:
+    """Return the Euclidean length (n,) of each member's change from `start` (R,)."""
+    return np.sqrt([float(np.dot(change, change)) for change in changes_of(rows, members, start)])
 
 
 def shortened(vectors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -156,15 +160,17 @@ def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
 
     What is kept of a member is the fraction of its coordinates that were not left out, of some blocks of them.
     """
-    count = len(members)
+    count, begin = len(members), 0
     mean, inside, looked = np.empty(size), np.zeros(count), 0
-    for begin in range(0, size, BLOCK):
-        block = np.ascontiguousarray(block_of(rows, members, begin, begin + BLOCK).T)
-        middle = np.sort(block, axis=1)[:, cut : count - cut]
-        mean[begin : begin + BLOCK] = middle.mean(axis=1, dtype=np.float64)
-        if begin % (SPARSE * BLOCK) == 0:
-            looked += len(block)
-            inside += ((block >= middle[:, :1]) & (block <= middle[:, -1:])).sum(axis=0)
+    for number, columns in enumerate(columns_of(rows, members, size, max(BLOCK // count, 1))):
+        unsorted = columns.copy() if number % SPARSE == 0 else columns[:0]
+        columns.sort(axis=1)
+        middle = columns[:, cut : count - cut]
+        mean[begin : begin + len(middle)] = middle.mean(axis=1)
+        begin += len(middle)
+        looked += len(unsorted)
+        if len(unsorted):
+            inside += ((unsorted >= middle[:, :1]) & (unsorted <= middle[:, -1:])).sum(axis=0)
     return Average(mean, inside / max(looked, 1))
 
 
@@ -174,21 +180,21 @@ def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> Floa
     The sketch is drawn anew from the updates of the first `salt` members, of which at least one must be benign: a
     client that knew the sketch could send a large change of which it shows nothing.
     """
-    if len(start) <= SKETCH:
+    size = len(start)
+    if size <= SKETCH:
         changes = np.stack([rows[int(row)] - start for row in members])
         return np.asarray(changes @ changes.T)
     digest = blake2b(digest_size=16)
-    for begin in range(0, len(start), SPARSE * SKETCH):
-        digest.update(block_of(rows, members[:salt], begin, begin + SPARSE).tobytes())
+    for change in changes_of(rows, members[:salt], start):
+        digest.update(change[::SKETCH].tobytes())
     rng = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
-    signs = (rng.integers(2, size=len(start)) * 2 - 1).astype(np.float32)
-    sketches, origin = np.zeros((len(members), SKETCH)), np.zeros(SKETCH)
-    for begin in range(0, len(start), SKETCH):
-        some = signs[begin : begin + SKETCH]
-        # Entries SKETCH apart share a place.
-        sketches[:, : len(some)] += block_of(rows, members, begin, begin + SKETCH) * some
-        origin[: len(some)] += start[begin : begin + SKETCH] * some
-    sketches -= origin
+    signs = rng.integers(2, size=size).astype(np.float32) * 2 - 1
+    # Entries SKETCH apart share a place.
+    whole = size - size % SKETCH
+    table, sketches = signs[:whole].reshape(-1, SKETCH), np.empty((len(members), SKETCH))
+    for sketch, change in zip(sketches, changes_of(rows, members, start), strict=True):
+        sketch[:] = np.einsum("ij,ij->j", change[:whole].reshape(-1, SKETCH), table)
+        sketch[: size - whole] += change[whole:] * signs[whole:]
     return np.asarray(sketches @ sketches.T)
 
 
@@ -234,11 +240,6 @@ def most_hostile(count: int, fraction: float) -> int:
     """Return how many of `count` may be hostile, always less than half."""
     # The small constant keeps products such as 0.2 * 5 from gaining one by rounding.
     return min(int(np.ceil(fraction * count - 1e-9)), (count - 1) // 2)
-
-
-def _length(rows: Rows, row: int, start: FloatArray) -> float:
-    change = rows[row] - start
-    return float(np.sqrt(change @ change))
 
 
 def _combined(rows: Rows, members: IntArray, shares: FloatArray, start: FloatArray) -> FloatArray:

@@ -1,6 +1,7 @@
 """Rows of a matrix that is never made as a whole: clients' updates, as averages read them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,8 +30,12 @@ class ScaledRows(Rows, ABC):
         """Add ``factor * self[row]`` of each of some rows, in their order, to `total` (R,) in place."""
 
     @abstractmethod
-    def block(self, rows: IntArray, begin: int, end: int) -> FloatArray:
-        """Return columns `begin` to `end` of some rows, in the precision in which they came."""
+    def changes(self, rows: IntArray, start: FloatArray) -> Iterator[FloatArray]:
+        """Yield ``self[row] - start`` of some rows, in the precision of the rows; the next one takes its place."""
+
+    @abstractmethod
+    def columns(self, rows: IntArray, count: int) -> Iterator[FloatArray]:
+        """Yield the columns of some rows, at most `count` at a time, as (count, n); else as `changes`."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,34 @@ class Columns:
         """Return one row's entries in these columns."""
         return self.rows[row][self.mask]
 
-    def block(self, rows: IntArray, begin: int, end: int) -> FloatArray:
-        """Return some of these columns of some rows."""
-        columns = np.flatnonzero(self.mask)[begin:end]
-        if not len(columns):
-            return np.zeros((len(rows), 0))
-        first = int(columns[0])
-        return block_of(self.rows, rows, first, int(columns[-1]) + 1)[:, columns - first]
+    def columns(self, rows: IntArray, count: int) -> Iterator[FloatArray]:
+        """Yield these columns of some rows, see `ScaledRows`."""
+        begin = 0
+        for found in columns_of(self.rows, rows, len(self.mask), count):
+            mine = self.mask[begin : begin + len(found)]
+            begin += len(found)
+            if mine.any():
+                yield found[mine]
 
 
-def block_of(rows: Rows, members: IntArray, begin: int, end: int) -> FloatArray:
-    """Return columns `begin` to `end` of some rows, in the precision in which they came."""
+def changes_of(rows: Rows, members: IntArray, start: FloatArray) -> Iterator[FloatArray]:
+    """Yield each member's change from `start` (R,), one after the other in the same place."""
+    if isinstance(rows, ScaledRows):
+        yield from rows.changes(members, start)
+    else:
+        yield from (rows[int(member)] - start for member in members)
+
+
+def columns_of(rows: Rows, members: IntArray, size: int, count: int) -> Iterator[FloatArray]:
+    """Yield the `size` columns of some rows, at most `count` at a time, as (count, n), all in the same place.
+
+    The caller may change them.
+    """
     if isinstance(rows, ScaledRows | Columns):
-        return rows.block(members, begin, end)
-    if isinstance(rows, np.ndarray):
-        return np.asarray(rows[members, begin:end])
-    return np.stack([rows[int(row)][begin:end] for row in members])
+        yield from rows.columns(members, count)
+        return
+    for begin in range(0, size, count):
+        yield np.stack([rows[int(member)][begin : begin + count] for member in members], axis=1)
 
 
 def add_weighted(rows: Rows, factors: FloatArray, members: IntArray, total: FloatArray) -> None:

@@ -67,6 +67,13 @@ class DiscoverySettings(SharedLayers):
     grows: ClassVar[bool] = True
     finds_k: ClassVar[bool] = True
 
+    def open_groups(self) -> str | None:
+        """Return why clients are asked for their folds again, where they are."""
+        for name in ("second_look", "rediscover_every"):
+            if value := getattr(self, name):
+                return f"asks clients for their folds again with strategy.{name}={value}"
+        return None
+
     def problems(self, run: Experiment) -> list[str]:
         """Refuse models of groups within groups where K is given: nothing is tested then."""
         return [] if run.k == "auto" else idle(self, ["subgroups"], "k=auto")

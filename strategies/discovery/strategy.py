@@ -13,6 +13,7 @@ from florets.strategies.discovery.settings import DiscoverySettings, DiscoverySt
 from florets.strategies.discovery.waiting import REGRESSION, Waiting
 from florets.strategies.shared.first_rounds import group_models
 from florets.strategies.shared.fold_round import Evidence, FoldRound, Found
+from florets.task.wire.leaving import FOLDS, MODELS
 from florets.task.wire.replies import Update
 
 
@@ -40,8 +41,14 @@ class Discovery(Waiting):
     Source: `strategies.core.folds` has the method and its theory.
     """
 
+    leaving = (MODELS, FOLDS)
     Settings = DiscoverySettings
     State = DiscoveryState
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is decided who belongs together, if anybody does."""
+        return self.state.decided
 
     def plan(self, context: Round) -> Plan[Update]:
         """Look for groups while there are none; then let every participant train its group's model."""

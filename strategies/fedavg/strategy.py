@@ -1,6 +1,7 @@
 """FedAvg: one model for everybody. What CLoVE and IFCA are with K = 1."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
@@ -12,6 +13,8 @@ from florets.task.wire.replies import Update
 @dataclass(frozen=True)
 class FedAvgSettings(OneModel):
     """One global model, the average of the clients' models."""
+
+    freezes: ClassVar[bool] = True
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name an update in each round, all that clients send."""
@@ -25,6 +28,7 @@ class FedAvg(Strategy[FedAvgSettings, State]):
     """
 
     Settings = FedAvgSettings
+    is_frozen = True
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train model 0."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
@@ -20,6 +20,8 @@ from florets.task.keys import setting
 @dataclass(frozen=True)
 class FedClustSettings(TreeSettings):
     """Clients train alone once and send the last layer; the server groups them by it, then FedAvg in each group."""
+
+    freezes: ClassVar[bool] = True
 
     layers: list[str] = setting([], "name prefixes of the layers that are sent and compared; none: the last one")
     estimate_epochs: int | None = setting(

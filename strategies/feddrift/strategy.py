@@ -17,6 +17,7 @@ from florets.strategies.core.cluster import finite_losses
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import without_outliers
 from florets.task.keys import setting
+from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 from florets.task.wire.replies import Update
 
 
@@ -144,6 +145,7 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
     model that a client has trained alone and leaves at once, because another fits it better, is dropped.
     """
 
+    leaving = (MODELS, LOSS_VECTORS)
     Settings = FedDriftSettings
     State = FedDriftState
 

@@ -16,6 +16,7 @@ from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, M
 from florets.strategies.settings import SharedLayers
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import CHOICES, MODELS
 from florets.task.wire.replies import Update
 
 
@@ -63,6 +64,7 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
     those that were not sampled.
     """
 
+    leaving = (MODELS, CHOICES)
     Settings = FedEMSettings
     State = FedEMState
 

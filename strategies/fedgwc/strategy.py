@@ -21,6 +21,7 @@ from florets.strategies.core.outliers import lower_median
 from florets.strategies.settings import Compared, Experiment, SharedLayers
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 from florets.task.wire.replies import TracedUpdate, Update
 
 MEAN_RATE = 0.05
@@ -342,6 +343,7 @@ class FedGWC(Strategy[FedGWCSettings, FedGWCState]):
     forgets faster than it learns.
     """
 
+    leaving = (MODELS, LOSS_VECTORS)
     Settings = FedGWCSettings
     State = FedGWCState
 

@@ -19,6 +19,7 @@ from florets.strategies.shared.prototypes import PrototypeSettings, feature_widt
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import LABELS, MODELS, MOMENTS, PROTOTYPES
 from florets.task.wire.replies import Update
 
 
@@ -114,6 +115,7 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
     prototype.
     """
 
+    leaving = (MODELS, PROTOTYPES, LABELS, MOMENTS)
     Settings = FedPACSettings
     State = FedPACState
 

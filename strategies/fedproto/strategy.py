@@ -17,6 +17,7 @@ from florets.strategies.shared.prototypes import PrototypeSettings, feature_widt
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import LABELS, MODELS, PROTOTYPES
 from florets.task.wire.replies import Update
 
 TRAIN_PROTOTYPES = "florets.strategies.fedproto.client:train_prototypes"
@@ -56,6 +57,7 @@ class FedProtoKept:
 class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
     """Each participant trains its own model, which starts from its group's, near its group's prototypes."""
 
+    leaving = (MODELS, PROTOTYPES, LABELS)
     Settings = FedProtoSettings
     Kept = FedProtoKept
     name = "fedproto"

@@ -19,6 +19,7 @@ class FedProxSettings(OneModel):
 
     proximal_mu: float = setting(0.01, "weight mu of the proximal term mu/2 |theta - theta_start|^2", least=0)
 
+    freezes: ClassVar[bool] = True
     # A gradient is taken where the proximal term is zero.
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
 
@@ -34,6 +35,7 @@ class FedProx(Strategy[FedProxSettings, State]):
     """
 
     Settings = FedProxSettings
+    is_frozen = True
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train model 0 with the proximal term."""

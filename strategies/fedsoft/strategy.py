@@ -19,6 +19,7 @@ from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import CHOICES, MODELS
 from florets.task.wire.replies import Update, read_update
 
 
@@ -143,6 +144,7 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
     `estimate_every` rounds old; with full participation that is the same.
     """
 
+    leaving = (MODELS, CHOICES)
     Settings = FedSoftSettings
     State = FedSoftState
 

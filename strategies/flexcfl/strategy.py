@@ -21,6 +21,8 @@ from florets.strategies.shared.estimates import ask_estimates
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec
+from florets.task.wire.leaving import LABELS as LABEL_COUNTS
+from florets.task.wire.leaving import MODELS
 from florets.task.wire.replies import Update
 
 
@@ -213,6 +215,7 @@ class FlexCFL(Strategy[FlexCFLSettings, FlexCFLState]):
     part, as in the released code.
     """
 
+    leaving = (MODELS, LABEL_COUNTS)
     Settings = FlexCFLSettings
     State = FlexCFLState
 

@@ -24,6 +24,7 @@ from florets.strategies.shared.linked_groups import problems_of_k
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import kinds
+from florets.task.wire.leaving import MODELS, MOMENTS
 from florets.task.wire.replies import Update
 
 _ROUND_KEYS = ("slope", "least_rounds", "latest")
@@ -54,6 +55,7 @@ class FLUXSettings(Settings):
         None, "epsilon of Laplace noise on each value of a descriptor; null: none", above=0
     )
 
+    freezes: ClassVar[bool] = True
     compares: ClassVar[Compared] = "clients"
     one_model: ClassVar[bool] = True
     """The groups say how many models there are; `k` is used with clustering=kmeans alone."""
@@ -180,6 +182,7 @@ class FLUX(Strategy[FLUXSettings, FLUXState]):
     which all take part. At least 8 dimensions. Who has a model keeps it.
     """
 
+    leaving = (MODELS, MOMENTS)
     Settings = FLUXSettings
     State = FLUXState
 

@@ -9,6 +9,7 @@ import numpy as np
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.settings import PrivacyKind, Releases
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
+from florets.task.wire.leaving import CHOICES, LOSS_VECTORS, MODELS
 from florets.task.wire.replies import Update
 
 
@@ -53,6 +54,7 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     Deviation: round 1 is `random` by default, as CLoVE's is.
     """
 
+    leaving = (MODELS, CHOICES, LOSS_VECTORS)
     Settings = IFCASettings
     State = IFCAState
 

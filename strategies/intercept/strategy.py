@@ -14,6 +14,7 @@ from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.wire import codec, kinds
 from florets.task.wire.evaluation import TestResult
+from florets.task.wire.leaving import STATISTICS
 from florets.task.wire.records import Entry
 from florets.task.wire.replies import Update
 
@@ -120,6 +121,7 @@ class InterceptClients(PersonalMethod[InterceptSettings, InterceptKept]):
     normal approximation of a client's likelihood, where there are classes.
     """
 
+    leaving = (STATISTICS,)
     Settings = InterceptSettings
     Kept = InterceptKept
     name = "intercept"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -20,11 +20,14 @@ from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
+from florets.task.wire.leaving import CENTRES, MODELS
 
 
 @dataclass(frozen=True)
 class KFEDSettings(ManyModels):
     """Clients cluster their own data, the server groups the centres once, then FedAvg in each group."""
+
+    freezes: ClassVar[bool] = True
 
     local_clusters: int = setting(1, "k', centres that a client finds in its data; 1: their mean", least=1)
     local_method: Literal["kmeans", "awasthi_sheffet"] = setting(
@@ -102,6 +105,7 @@ class KFED(FixedClusters[KFEDSettings, FixedGroups]):
     default clients run k-means++ with ten starts; ``local_method="awasthi_sheffet"`` is the paper's k-means.
     """
 
+    leaving = (MODELS, CENTRES)
     Settings = KFEDSettings
     State = FixedGroups
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from florets.task.randomness import Purpose
 @dataclass(frozen=True)
 class OneShotSettings(ManyModels):
     """Clients estimate models alone, k-means groups the estimates once, then FedAvg in each group."""
+
+    freezes: ClassVar[bool] = True
 
     estimate: Literal["train", "least_squares"] = setting(
         "train", "a client's estimate: local training, or the shortest least-squares solution (linear regressions)"

@@ -26,6 +26,10 @@ class OracleSettings(Weighted):
         "personal": ("none", "ditto", "fedala", "fedproto", "intercept"),
     }
 
+    def open_groups(self) -> str | None:
+        """Return why clients choose anew in every round, where they do."""
+        return None if self.mode == "labels" else "has clients choose anew with strategy.mode=true_start"
+
     @property
     def start(self) -> Start:
         """How the first models are made."""
@@ -71,6 +75,11 @@ class Oracle(Strategy[OracleSettings, State]):
     """
 
     Settings = OracleSettings
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether groups are the true ones."""
+        return self.settings.mode == "labels"
 
     def plan(self, context: Round) -> Plan[Update]:
         """Let every participant train the model of its true cluster, or the one that it chooses."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.app import RecordDict
@@ -16,11 +16,15 @@ from florets.strategies.pacfl.messages import PRINCIPAL_VECTORS, PrincipalVector
 from florets.strategies.shared.linked_groups import LinkedClusters, TreeSettings
 from florets.task.keys import setting
 from florets.task.wire import codec, kinds
+from florets.task.wire.leaving import MODELS
+from florets.task.wire.leaving import PRINCIPAL_VECTORS as PRINCIPAL
 
 
 @dataclass(frozen=True)
 class PACFLSettings(TreeSettings):
     """Clients send principal vectors of their inputs; the server groups them once by angles, then FedAvg in each."""
+
+    freezes: ClassVar[bool] = True
 
     vectors: int = setting(3, "p, principal vectors that a client sends of each class, or of all its data", least=1)
     vectors_of: Literal["class", "client"] = setting(
@@ -105,6 +109,7 @@ class PACFL(LinkedClusters[PACFLSettings]):
     client alone; who has a model keeps it when later clients change the tree.
     """
 
+    leaving = (MODELS, PRINCIPAL)
     Settings = PACFLSettings
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[PrincipalVectors]:

@@ -46,6 +46,11 @@ class GroupedOnce(Strategy[S, Once]):
     def admit(self, replies: Replies[Any], context: Round) -> Models:
         """Give clients a group by their descriptions, at least one; return the models, one for each group."""
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the groups are there."""
+        return self.state.is_formed
+
     def plan(self, context: Round) -> Plan[Update]:
         """Find the groups, or place later clients; then every participant trains its group's model.
 

@@ -17,6 +17,7 @@ from florets.strategies.core.outliers import clipped, equal_for_all_models, loss
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.strategies.shared.watch import WATCH, Watch
 from florets.task.keys import setting
+from florets.task.wire.leaving import LOSS_VECTORS, MODELS
 from florets.task.wire.replies import Losses, Update
 
 PATIENCE = 2
@@ -181,6 +182,8 @@ class Embedded(NamedTuple):
 
 class LossVectors(Restarts[S, M]):
     """A method that groups clients by their losses of K models: with probes, no outliers, watched when frozen."""
+
+    leaving = (MODELS, LOSS_VECTORS)
 
     def check(self, models: Models) -> None:
         """Raise ValueError where there are fewer models than clusters, or than clusters and probes."""

@@ -61,6 +61,10 @@ class OneGroup(Strategy[S, M]):
         super().__init__(*given, **named)
         self.clients = self.Method(self.settings).within(lambda: self.state, self.num_outputs, self.averaging.robust)
 
+    def all_leaving(self) -> frozenset[str]:
+        """Return the names with those of the method."""
+        return super().all_leaving() | frozenset(self.Method.leaving)
+
     def check(self, models: Models) -> None:
         """Raise ValueError where the method does not fit the first model."""
         super().check(models)

@@ -18,6 +18,7 @@ from florets.strategies.two_phase.moment_descent import DescentState, MomentDesc
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
+from florets.task.wire.leaving import CHOICES, MODELS, MOMENTS
 from florets.task.wire.replies import Update
 
 
@@ -152,6 +153,7 @@ class TwoPhase(Strategy[TwoPhaseSettings, TwoPhaseState]):
     clients refine instead.
     """
 
+    leaving = (MODELS, MOMENTS, CHOICES)
     Settings = TwoPhaseSettings
     State = TwoPhaseState
 

@@ -101,7 +101,7 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
         if unknown is not None:
             raise ValueError(
                 f"{path}: the target of sample {unknown} is none of the classes ({', '.join(classes)}): correct "
-                "the file, or task.data_options.classes."
+                "it, or task.data_options.classes."
             )
         return np.array([label_of[text] for text in texts], dtype=np.int64)
     try:
@@ -109,10 +109,8 @@ def targets(path: Path, values: NDArray[Any], classes: Sequence[str] | None, reg
     except ValueError:
         numbers = None
     if numbers is None:
-        raise ValueError(
-            f"{path}: the targets are not numbers: name the classes in task.data_options.classes, or correct the "
-            f"file."
-        )
+        remedy = "correct them" if regression else "name the classes in task.data_options.classes, or correct them"
+        raise ValueError(f"{path}: the targets are not numbers: {remedy}.")
     if regression:
         return numbers.astype(np.float32)
     # NaN fails the first test.

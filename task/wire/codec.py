@@ -142,6 +142,24 @@ class Text(Item):
         return value
 
 
+@dataclass(frozen=True)
+class Blobs(Item):
+    """A list of byte strings, of at most `most` bytes each; `length` is their number, or the name of it."""
+
+    length: str | int
+    most: int
+    name: str = ""
+    record: str = kinds.CONFIG
+
+    def checked(self, name: str, value: Any, sizes: Sizes) -> list[bytes]:
+        """Return the strings."""
+        if not isinstance(value, list) or not all(type(one) is bytes and len(one) <= self.most for one in value):
+            raise MalformedMessage(f"{name} are no byte strings of at most {self.most} bytes")
+        if (wanted := _misfit(self.length, len(value), sizes)) is not None:
+            raise MalformedMessage(f"{len(value)} {name} came, not {wanted}")
+        return value
+
+
 class Numbers(Item):
     """A list of numbers within a range; in two or more dimensions, which must be known, row after row."""
 

@@ -3,7 +3,9 @@
 `tests/test_flower_parts.py` compares each with the installed Flower; docs/extending.md says how to take the next.
 """
 
-from collections.abc import Mapping
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import flwr
@@ -56,6 +58,88 @@ _DATA = "_data"
 _EMPTY: dict[type, dict[str, Any]] = {
     kind: vars(kind()) for kind in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 }
+
+
+def guard_bundles(refuses: Callable[[bytes, int], str | None]) -> None:
+    """Let a SuperNode of this process run only bundles of which `refuses` returns None, before their code is run.
+
+    It is given a bundle and the run's id; its text is what the server gets in place of an answer. Signatures
+    (`--trusted-entities`) are wanted as well where the SuperNode was started with them. Flower verifies a run's
+    bundle when its first message comes, and stores it only then; the process that installs it gets it from there.
+    """
+    from flwr.app import Error
+    from flwr.supernode import start_client_internal
+
+    node: Any = start_client_internal
+    pull, verify, error = node._pull_and_store_message, node._verify_fab, node.FAB_VERIFICATION_ERROR
+    unsigned = {"none": "needed"}
+    run = 0
+
+    def guarded(**given: Any) -> Any:
+        get_fab: Callable[[str, int], Any] = given["get_fab"]
+        entities = given["trusted_entities"] or unsigned
+
+        def fetched(fab_hash: str, run_id: int) -> Any:
+            nonlocal run
+            run, fab = run_id, get_fab(fab_hash, run_id)
+            if entities is unsigned:
+                # Without it Flower refuses a bundle before it verifies any.
+                fab.verifications = {"valid_license": "none needed"}
+            return fab
+
+        return pull(**{**given, "get_fab": fetched, "trusted_entities": entities})
+
+    def verified(fab: Any, entities: dict[str, str]) -> bool:
+        # Flower installs a bundle under the hash that the server names.
+        is_itself = hashlib.sha256(fab.content).hexdigest() == fab.hash_str
+        reason = refuses(fab.content, run) if is_itself else "the bundle is another than its hash says"
+        node.FAB_VERIFICATION_ERROR = error if reason is None else Error(ErrorCode.INVALID_FAB, reason)
+        return reason is None and (entities is unsigned or verify(fab, entities))
+
+    node._pull_and_store_message, node._verify_fab = guarded, verified
+
+
+def run_supernode(arguments: Sequence[str]) -> None:
+    """Run Flower's SuperNode with these arguments in this process; it ends with the process."""
+    from flwr.supernode.cli import flower_supernode
+
+    sys.argv = ["flower-supernode", *arguments]
+    flower_supernode()
+
+
+def agreed_key(own: Any, public: Any) -> bytes:
+    """Return the key that a private and another's public key of one elliptic curve agree on (ECDH, HKDF)."""
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
+
+    return generate_shared_key(own, public)
+
+
+def encrypted(key: bytes, text: bytes) -> bytes:
+    """Return bytes encrypted and authenticated by such a key."""
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt
+
+    return encrypt(key, text)
+
+
+def decrypted(key: bytes, text: bytes) -> bytes:
+    """Return what was encrypted by a key; an error of the library where it was not."""
+    from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt
+
+    return decrypt(key, text)
+
+
+def shares_of(secret: bytes, needed: int, number: int) -> list[bytes]:
+    """Return Shamir's shares of a secret, of which `needed` restore it."""
+    from flwr.common.secure_aggregation.crypto.shamir import create_shares
+
+    return create_shares(secret, needed, number)
+
+
+def combined(shares: list[bytes]) -> bytes:
+    """Return the secret of enough shares."""
+    from flwr.common.secure_aggregation.crypto.shamir import combine_shares
+
+    return combine_shares(shares)
 
 
 def empty_run(run_id: int) -> Run:

@@ -14,6 +14,9 @@
 |                   | whether to send sums of the tests,    | these tests and of the training targets               |
 |                   | what to adapt the model by before: a  |                                                       |
 |                   | step, or own layers and their weights |                                                       |
+| `query.keys`      | number of the try                     | public keys for masks and shares                      |
+| `query.shares`    | members' public keys                  | encrypted shares of its secrets, for each member      |
+| `query.unmask`    | members that are alive                | shares of their seeds, and of the others' secret keys |
 | `<any>.custom`    | what the strategy likes, and the      | what the handler returns                              |
 |                   | import path of a client handler       |                                                       |
 
@@ -47,6 +50,12 @@ EVALUATE = "evaluate"
 HOSTED = "query.hosted"
 PARCEL = "query.parcel"
 """Messages to a node that hosts several clients: which they are, and messages to them; see `wire.parcels`."""
+SECURE_KEYS = "query.keys"
+SECURE_SHARES = "query.shares"
+SECURE_UNMASK = "query.unmask"
+"""The exchanges of secure aggregation before and after its training; see `wire.masking`."""
+SECURE = frozenset({SECURE_KEYS, SECURE_SHARES, SECURE_UNMASK})
+"""These, of which no answer depends on a client's data."""
 CUSTOM = "custom"
 """Action of the messages that a handler answers which they name: `train.custom`, `evaluate.custom`, ..."""
 
@@ -60,6 +69,9 @@ TEST_SUMS = "test-sums"
 """In a message, whether sums of the tests are asked for; in its reply their record, see `wire.evaluation`."""
 WORK = "work"
 """Record with every reply: what handling the message cost the client; see `task.wire.replies.Work`."""
+MASKING = "masking"
+"""Record with a `train` message whose reply is to be masked: members' shares, and the form of the sum."""
+MASKED = "masked"
 COMMON = "common"
 GLOBAL = "global"
 OWN = "own"
@@ -166,6 +178,17 @@ LEFT = "left"
 RIGHT = "right"
 BASIS = "basis"
 
+# Of a masked round.
+ATTEMPT = "attempt"
+MEMBER = "member"
+MEMBERS = "members"
+KEYS = "keys"
+BOXES = "boxes"
+ALIVE = "alive"
+BITS = "bits"
+LIMIT = "limit"
+WEIGHTING = "weighting"
+
 SHARES = "shares"
 """In a message and its reply: a client's share of each of K models, K numbers that sum to 1."""
 CLASS_SHARES = "class-shares"
@@ -186,6 +209,8 @@ SHARE_CONFUSION = "share-confusion"
 ROWS_OF = "rows-of"
 # In a node's config: false keeps it from sending sums of its tests.
 SHARE_STATISTICS = "share-statistics"
+# In a node's config, and in its introduction: what it never sends, see `wire.leaving`.
+NEVER_SEND = "never-send"
 # In a node's config: it hosts a client for each folder, or table, in its data-dir.
 CLIENTS_IN_FOLDERS = "clients-in-folders"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.

@@ -9,7 +9,7 @@ from florets.task.wire import kinds
 
 Vector = npt.NDArray[np.float64]
 
-ANSWERED = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES})
+ANSWERED = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES}) | kinds.SECURE
 """Messages that a client of a run with local noise answers; in a simulation it is also tested."""
 _SHIFT = 8.0
 """Standard deviations by which noised losses are raised: losses that are sent are not negative."""

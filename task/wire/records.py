@@ -8,7 +8,7 @@ through Flower's checks.
 import math
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
@@ -160,6 +160,17 @@ def payload_bytes(content: RecordDict) -> int:
     return total
 
 
+def payload_of(*values: object) -> tuple[int, int]:
+    """Return how many numbers, texts and packed sums entries of a message hold, and their bytes."""
+    count = size = 0
+    for value in values:
+        if isinstance(value, Array):
+            count, size = count + math.prod(value.shape), size + len(value.data)
+        else:
+            count, size = count + (len(value) if isinstance(value, list) else 1), size + _value_bytes(value)
+    return count, size
+
+
 def _value_bytes(value: object) -> int:
     if isinstance(value, list):
         # A record's lists hold values of one type.
@@ -182,6 +193,7 @@ _HEADER = re.compile(
 _LONGEST_HEADER = 1024
 
 _IN_CACHE = 2**15
+_TOGETHER = 64
 """Values in float64 that stay in a processor's cache from one step of arithmetic to the next."""
 _ROUNDING, _UNDERFLOW = 1 + 1e-6, 1e-18
 """Factor and term by which a norm in float32 may be too small: rounding, and values whose square is zero."""
@@ -263,15 +275,31 @@ class PackedVector:
             start += part.size
         return vector
 
-    def piece(self, begin: int, end: int) -> npt.NDArray[Any]:
-        """Return the values from `begin` to `end`, in the precision in which they were sent."""
-        pieces, start = [], 0
+    def minus(self, start: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the difference to another vector (R,), in `out`."""
+        begin = 0
         for part in self.parts:
-            low, high = max(begin - start, 0), min(end - start, part.size)
-            if low < high:
-                pieces.append(part.ravel()[low:high])
-            start += part.size
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            place = slice(begin, begin + part.size)
+            np.subtract(part.ravel(), start[place], out=out[place], casting="same_kind")
+            begin += part.size
+        return out
+
+
+def columns(vectors: Sequence[PackedVector], count: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield the entries of n vectors of one layout, at most `count` at a time, as the rows of (count, n).
+
+    They are in the precision in which they were sent; the next ones take their place.
+    """
+    for parts in zip(*(vector.parts for vector in vectors), strict=True):
+        flat = [part.ravel() for part in parts]
+        found = np.empty((min(count, flat[0].size), len(flat)), flat[0].dtype)
+        for begin in range(0, flat[0].size, count):
+            some = found[: flat[0].size - begin]
+            # A few vectors at a time: a whole block would be turned outside the cache.
+            for first in range(0, len(flat), _TOGETHER):
+                few = flat[first : first + _TOGETHER]
+                some[:, first : first + _TOGETHER] = np.array([values[begin : begin + count] for values in few]).T
+            yield some
 
 
 def add_scaled(vectors: Sequence[PackedVector], factors: Sequence[float], total: Vector) -> None:

@@ -256,6 +256,8 @@ class Introduction:
     num_partitions: Annotated[int, Number(least=-1, most=MAX_EXAMPLES, integer=True)]
     root_mean_square: Annotated[float | None, Number(kinds.MAGNITUDE, least=0, record=kinds.CONFIG)] = None
     scaled: Annotated[bool | None, Flag(record=kinds.CONFIG)] = None
+    never_send: Annotated[str | None, Text(kinds.NEVER_SEND, _problem)] = None
+    """Names of what the node's owner never lets it send, with commas between them."""
 
     @property
     def cluster(self) -> int | None:

@@ -1,0 +1,224 @@
+"""A client's part in secure aggregation: it sends its update masked, and holds the server to the protocol.
+
+What one round's steps have in common (secret keys, others' shares) is kept in Flower's `Context.state` and forgotten
+when the sum is unmasked. Nothing of it has an effect on results: a client that loses it has dropped out of the round.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ConfigRecord, RecordDict
+
+from florets.client_app.client import Client
+from florets.client_app.training import sends_gradient
+from florets.task.wire import kinds
+from florets.task.wire.codec import pack
+from florets.task.wire.flower import entries
+from florets.task.wire.masking import (
+    LEAST,
+    Boxes,
+    Masked,
+    PublicKeys,
+    Revealed,
+    agreed,
+    boxed,
+    encoded,
+    mask,
+    needed,
+    new_secret,
+    new_seed,
+    pairwise_mask,
+    private_key,
+    public_bytes,
+    ring,
+    shares_of,
+    unboxed,
+)
+from florets.task.wire.noise import within
+from florets.task.wire.records import config_record, view_array
+
+_STATE = "secure-"
+_IN_CLEAR = (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE)
+
+
+@dataclass
+class Standing:
+    """How far a client is in its last masked round, and what it keeps until the end of it.
+
+    Attributes
+    ----------
+    server_round, attempt
+        The round, and the try of it.
+    step
+        The last of its steps that is done: "keys", "shares", "masked", "unmasked".
+    member, members, keys
+        Its number, those of all whom it shares masks with, itself included, and two public keys of each.
+    secret, box_secret, seed, own_share
+        Secret keys for masks and for shares, the secret of its own mask, and its own share of that.
+    peers, seed_shares, key_shares
+        Members whose shares have come, and the shares of each.
+    """
+
+    server_round: int = 0
+    attempt: int = 0
+    step: str = ""
+    member: int = 0
+    members: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    secret: bytes = b""
+    box_secret: bytes = b""
+    seed: bytes = b""
+    own_share: bytes = b""
+    peers: list[int] = field(default_factory=list)
+    seed_shares: list[bytes] = field(default_factory=list)
+    key_shares: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, client: Client) -> "Standing":
+        """Return what this client keeps; clients that one node hosts each have their own."""
+        record = client.context.state.get(_STATE + client.key)
+        return cls(**entries(record)) if isinstance(record, ConfigRecord) else cls()
+
+    def keep(self, client: Client, step: str) -> None:
+        """Keep it from now on, with a step that is done."""
+        self.step = step
+        client.context.state[_STATE + client.key] = config_record(asdict(self))
+
+    def at(self, client: Client, step: str) -> "Standing":
+        """Return it where its last step is this one; ValueError for a message of another round, or a repeated one."""
+        if (self.server_round, self.attempt, self.step) != (client.server_round, _attempt(client), step):
+            raise ValueError(
+                f"round {client.server_round}: this client is not at this step of secure aggregation, or has done it "
+                "already; it does none twice"
+            )
+        return self
+
+    def require(self, members: int) -> None:
+        """Raise ValueError where so many members are too few for a sum."""
+        if members < (least := max(LEAST, needed(len(self.members)))):
+            raise ValueError(f"a sum of {members} members: this client takes part only with at least {least}")
+
+    def public(self, member: int, place: int) -> bytes:
+        """Return one of a member's two public keys, that for masks (0) or for shares (1)."""
+        return self.keys[2 * self.members.index(member) + place]
+
+
+def _attempt(client: Client) -> int:
+    return int(client.number(kinds.ATTEMPT))
+
+
+def refuse_clear(client: Client, kind: str) -> None:
+    """Raise ValueError where a client that has answered masked in this run is asked for an update in clear."""
+    if not client.context.state or _STATE + client.key not in client.context.state:
+        return
+    is_masked = kind == kinds.TRAIN and kinds.MASKING in client.content
+    if not is_masked and (kind in _IN_CLEAR or kind.endswith(f".{kinds.CUSTOM}")):
+        raise ValueError(
+            f"{kind}: this client takes part in secure aggregation, and sends nothing of its own in clear"
+        )
+
+
+def keys(client: Client) -> RecordDict:
+    """Begin a masked round with new keys, and return the public ones.
+
+    A round that has been unmasked is not tried again: two sums that differ by one member tell its update.
+    """
+    last, attempt = Standing.of(client), _attempt(client)
+    begun, done = (last.server_round, last.attempt), last.step == "unmasked"
+    if (client.server_round, attempt) <= begun or (done and client.server_round == last.server_round):
+        raise ValueError(f"round {client.server_round}: this client has been in it already; it does none twice")
+    now = Standing(client.server_round, attempt, secret=new_secret(), box_secret=new_secret())
+    now.keep(client, "keys")
+    return pack(PublicKeys, keys=[public_bytes(private_key(now.secret)), public_bytes(private_key(now.box_secret))])
+
+
+def shares(client: Client) -> RecordDict:
+    """Return shares of this client's secrets, encrypted for each other member."""
+    now = Standing.of(client).at(client, "keys")
+    now.member, now.members = int(client.number(kinds.MEMBER)), ring(client.config.get(kinds.MEMBERS))
+    sent = client.config.get(kinds.KEYS)
+    now.keys = [one for one in sent if isinstance(one, bytes)] if isinstance(sent, list) else []
+    count = len(now.members)
+    now.require(count)
+    if len(now.keys) != 2 * count or len(set(now.keys)) != 2 * count:
+        raise ValueError("members' public keys are not two for each, all different")
+    own, boxes_key = private_key(now.secret), private_key(now.box_secret)
+    if now.member not in now.members or now.keys.index(public_bytes(own)) != 2 * now.members.index(now.member):
+        raise ValueError("this client's own public keys are not among the members'")
+    now.seed = new_seed()
+    parts = [shares_of(secret, needed(count), count) for secret in (now.seed, now.secret)]
+    boxes = []
+    for member, *both in zip(now.members, *parts, strict=True):
+        if member == now.member:
+            now.own_share = both[0]
+        else:
+            boxes.append(boxed(agreed(boxes_key, now.public(member, 1)), now.member, member, (both[0], both[1])))
+    now.keep(client, "shares")
+    return pack(Boxes, boxes=boxes)
+
+
+def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
+    """Train and return the update, its loss and its weight, masked; nothing else of the reply leaves."""
+    now = Standing.of(client).at(client, "shares")
+    asked = client.content[kinds.MASKING]
+    if not isinstance(asked, ConfigRecord):
+        raise ValueError(f"{kinds.MASKING!r} is no record of settings")
+    wanted = entries(asked)
+    now.peers = ring(wanted.get(kinds.MEMBERS))
+    boxes = wanted.get(kinds.BOXES)
+    now.require(len(now.peers) + 1)
+    if now.member in now.peers or not set(now.peers) <= set(now.members):
+        raise ValueError("shares came of others than this client's fellow members")
+    if not isinstance(boxes, list) or len(boxes) != len(now.peers):
+        raise ValueError("there are not as many shares as members")
+    boxes_key = private_key(now.box_secret)
+    for peer, box in zip(now.peers, boxes, strict=True):
+        seed, key = unboxed(agreed(boxes_key, now.public(peer, 1)), peer, now.member, box)
+        now.seed_shares.append(seed)
+        now.key_shares.append(key)
+    reply = train(client)
+    arrays, metrics = entries(reply[kinds.ARRAYS]), entries(reply[kinds.METRICS])
+    names = entries(client.arrays())
+    values = _flat(arrays, names)
+    if (bound := wanted.get(kinds.PRIVACY_CLIP)) is not None:
+        # The server's noise is for updates of this norm, and it cannot shorten what it does not see.
+        start = 0.0 if sends_gradient(client) else _flat(names, names)
+        values = start + within(values - start, float(bound))
+    weight = int(metrics[kinds.NUM_EXAMPLES]) if wanted.get(kinds.WEIGHTING) == "examples" else 1
+    bits, limit = int(wanted[kinds.BITS]), float(wanted[kinds.LIMIT])
+    total = encoded(values, float(metrics[kinds.TRAIN_LOSS]), weight, bits, limit)
+    total += mask(now.seed, total.size)
+    own = private_key(now.secret)
+    for peer in now.peers:
+        common = pairwise_mask(agreed(own, now.public(peer, 0)), total.size)
+        if now.member < peer:
+            total += common
+        else:
+            total -= common
+    now.keep(client, "masked")
+    return pack(Masked, masked=total)
+
+
+def _flat(arrays: Mapping[str, Array], names: Iterable[str]) -> npt.NDArray[np.float64]:
+    return np.concatenate([view_array(arrays[name]).ravel().astype(np.float64) for name in names])
+
+
+def unmask(client: Client) -> RecordDict:
+    """Return a share of the seed of each member that is alive, and of the secret key of each that is not.
+
+    The round is over with it: a second answer could name other members, and give both of one's secrets away.
+    """
+    now = Standing.of(client).at(client, "masked")
+    alive = set(ring(client.config.get(kinds.ALIVE)))
+    if now.member not in alive or not alive <= {*now.peers, now.member}:
+        raise ValueError("the members that are alive are not those of this round")
+    now.require(len(alive))
+    of = dict(zip(now.peers, zip(now.seed_shares, now.key_shares, strict=True), strict=True))
+    revealed = [
+        now.own_share if member == now.member else of[member][0 if member in alive else 1]
+        for member in sorted((*now.peers, now.member))
+    ]
+    Standing(now.server_round, now.attempt).keep(client, "unmasked")
+    return pack(Revealed, shares=revealed)

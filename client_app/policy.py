@@ -1,0 +1,250 @@
+"""The policy of a node's owner, and the node's log: checked and written round the answer to each message."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+
+from florets.client_app.client import (
+    Client,
+    client_key,
+    client_of,
+    config_of,
+    has_process_of_its_own,
+    is_simulated,
+)
+from florets.task import node_log
+from florets.task.consent import Refused
+from florets.task.node_config import (
+    ANSWERS,
+    DATA_DIR,
+    LEAST_RECORDS,
+    LOG_FOLDER,
+    MOST_EPSILON,
+    MOST_MESSAGES,
+    POLICY_KEYS,
+)
+from florets.task.node_log import Logged, NodeLog
+from florets.task.training.settings import KEYS
+from florets.task.wire import kinds
+from florets.task.wire.leaving import (
+    CHOICES,
+    GRADIENTS,
+    LOSS_VECTORS,
+    MODELS,
+    STATISTICS,
+    Left,
+    asked_for,
+    left,
+    message_name,
+    named,
+    refusal,
+)
+from florets.task.wire.records import payload_bytes
+
+_SUBSETS = (kinds.LOSS_BATCH, kinds.GRADIENT_BATCH, kinds.FOLD_SIZE)
+"""Settings by which a server asks for an answer from so many of a node's records; 0: all."""
+_ALWAYS = (kinds.HELLO,)
+_DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the owner of a node allows.
+
+    Attributes
+    ----------
+    never_send
+        Names of what never leaves, see `florets.task.wire.leaving`.
+    answers
+        Patterns of the names of messages that are answered; empty: all.
+    least_records
+        Fewest records that an answer is computed on.
+    most_messages
+        Most messages that are answered in a day; 0: any number.
+    most_epsilon
+        Largest epsilon, at a delta of 1e-5, of all answers that this node ever gives together; None: any.
+    """
+
+    never_send: frozenset[str] = frozenset()
+    answers: tuple[str, ...] = ()
+    least_records: int = 0
+    most_messages: int = 0
+    most_epsilon: float | None = None
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> "Policy":
+        """Read the policy; raise ValueError for a value that is none."""
+        patterns = (part.strip() for part in str(node_config.get(ANSWERS, "")).split(","))
+        return cls(
+            named(node_config.get(kinds.NEVER_SEND, "")),
+            tuple(filter(None, patterns)),
+            _count(node_config, LEAST_RECORDS),
+            _count(node_config, MOST_MESSAGES),
+            _epsilon(node_config),
+        )
+
+    def check(self, name: str, client: Client) -> None:
+        """Raise Refused for a message that this node does not answer; nothing is computed before."""
+        if self.answers and name not in _ALWAYS and not any(fnmatchcase(name, one) for one in self.answers):
+            raise Refused(
+                f"the owner of this node does not let it answer {name}; run an algorithm that does not ask it, or "
+                f"let the owner add it to {ANSWERS} in the node config"
+            )
+        if problem := refusal(self.never_send, asked_for(name, client.config)):
+            raise Refused(problem)
+        if self.least_records:
+            self._check_records(name, client)
+
+    def _check_records(self, name: str, client: Client) -> None:
+        counts = {"records": client.num_examples, **{key: client.number(key, 0) for key in _SUBSETS}}
+        steps = client.number(KEYS["local_steps"], 0)
+        counts["batch-size * local-steps"] = steps * client.number(KEYS["batch_size"], 0)
+        if name.startswith("evaluate") and name != kinds.LOSSES:
+            counts["test records"] = len(client.data.part("test")[0])
+        for what, count in counts.items():
+            # Of its own data the node says no number.
+            if (count or "records" in what) and count < self.least_records:
+                raise Refused(
+                    f"the owner of this node lets it answer from at least {self.least_records} records, and {what} "
+                    f"are fewer; ask for more, or let the owner lower {LEAST_RECORDS} in the node config"
+                )
+
+    def spent(self, name: str, client: Client) -> float:
+        """Return the rho that an answer spends of zero-concentrated privacy; raise Refused where it has no noise.
+
+        Source: Bun and Steinke 2016, Proposition 1.6: noise of z times the norm that an answer is clipped to costs
+        1 / (2 z^2). A choice is made of noised losses, and costs nothing more.
+        """
+        asked = asked_for(name, client.config) - {CHOICES}
+        levels = {MODELS: kinds.PRIVACY_NOISE, GRADIENTS: kinds.PRIVACY_NOISE, LOSS_VECTORS: kinds.PRIVACY_LOSS_NOISE}
+        if kinds.PRIVACY not in client.config or asked - levels.keys():
+            raise Refused(
+                f"the owner of this node lets it answer only with noise of its own ({MOST_EPSILON}); run with "
+                f"privacy.kind=local and an algorithm that it covers, or let the owner remove {MOST_EPSILON}"
+            )
+        multipliers = [client.number(levels[what], 0.0) for what in asked]
+        return sum(math.inf if not 0 < z < math.inf else 1 / (2 * z * z) for z in multipliers)
+
+    @property
+    def budget(self) -> float:
+        """The largest rho whose epsilon is allowed (Bun and Steinke 2016, Proposition 1.3)."""
+        if self.most_epsilon is None:
+            return math.inf
+        log_delta = math.log(1 / _DELTA)
+        return (math.sqrt(log_delta + self.most_epsilon) - math.sqrt(log_delta)) ** 2
+
+
+def _epsilon(node_config: Mapping[str, Any]) -> float | None:
+    value = node_config.get(MOST_EPSILON)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise ValueError(f"this node's config has {MOST_EPSILON}={value!r}, which must be a number above 0")
+    return value
+
+
+def _count(node_config: Mapping[str, Any], key: str) -> int:
+    value = node_config.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (key in node_config and not value):
+        raise ValueError(f"this node's config has {key}={value!r}, which must be an integer above 0")
+    return value
+
+
+def answered(
+    handle: Callable[[Client], RecordDict],
+    message: Message,
+    context: Context,
+    is_stated: Callable[[Exception], bool],
+) -> RecordDict:
+    """Return the handler's answer where the owner's policy lets it leave, and write what left to the node's log.
+
+    Without a policy and a log, as in a simulation, nothing is done but to answer. `is_stated` says whether an error's
+    text is the project's own, which names a rule and quotes no data.
+
+    Raises
+    ------
+    Refused
+        If the policy refuses it, or the log cannot be written: nothing leaves that is not in it.
+    """
+    log = _log_of(context)
+    if log is None and not any(key in context.node_config for key in POLICY_KEYS):
+        return handle(client_of(message, context))
+    begun, answer, reason, sent = time.perf_counter(), node_log.ANSWERED, "", dict[str, Left]()
+    config = config_of(message.content)
+    name = message_name(message.metadata.message_type, message.content)
+    try:
+        content = _allowed(handle, name, message, context, log)
+        sent = left(name, config, content)
+        return content
+    except Exception as error:
+        answer = node_log.REFUSED if isinstance(error, Refused) else node_log.FAILED
+        reason = str(error) if is_stated(error) else type(error).__name__
+        raise
+    finally:
+        server_round = config.get(kinds.SERVER_ROUND, 0)
+        line = Logged(
+            time.time(),
+            context.run_id,
+            server_round if isinstance(server_round, int) else 0,
+            name,
+            client_key(context),
+            os.environ.get(node_log.SERVER, ""),
+            payload_bytes(message.content),
+            answer,
+            reason,
+            time.perf_counter() - begun,
+            sent,
+        )
+        _write(log, line)
+
+
+def _allowed(
+    handle: Callable[[Client], RecordDict], name: str, message: Message, context: Context, log: NodeLog | None
+) -> RecordDict:
+    """Return the answer that the policy allows; it is checked before anything is computed, and after."""
+    policy, client = Policy.of(context.node_config), client_of(message, context)
+    policy.check(name, client)
+    spent = 0.0 if policy.most_epsilon is None else policy.spent(name, client)
+    if log is not None and (policy.most_messages or spent):
+        passed = log.count(1, policy.most_messages or math.inf, spent, policy.budget)
+        if passed == "messages":
+            raise Refused(
+                f"the owner of this node lets it answer {policy.most_messages} messages a day, which it has; go on "
+                f"tomorrow (resume), or let the owner raise {MOST_MESSAGES} in the node config"
+            )
+        if passed:
+            raise Refused(
+                f"with this answer the node would pass the epsilon of {policy.most_epsilon:g} that its owner allows "
+                f"for all runs together; ask for more noise, or let the owner raise {MOST_EPSILON} in the node config"
+            )
+    content = handle(client)
+    # Without figures a description of data is no statistics.
+    sent = {what for what in left(name, client.config, content) if what != STATISTICS or client.shares_statistics}
+    if problem := refusal(policy.never_send, sent):
+        raise Refused(problem)
+    return content
+
+
+def _write(log: NodeLog | None, line: Logged) -> None:
+    try:
+        if log is not None:
+            log.append(line)
+    except OSError as error:
+        raise Refused(
+            f"this node's log cannot be written ({error.strerror}), and nothing leaves that is not in it"
+        ) from None
+
+
+def _log_of(context: Context) -> NodeLog | None:
+    """Return the node's log: where its config names a folder, and on every real node with data of its own."""
+    config = context.node_config
+    if LOG_FOLDER in config:
+        return NodeLog(Path(str(config[LOG_FOLDER])))
+    if DATA_DIR in config and not is_simulated(context) and has_process_of_its_own():
+        return NodeLog(node_log.default_folder())
+    return None

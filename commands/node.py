@@ -1,0 +1,248 @@
+"""`florets node`: what a node's owner does: start it, approve an app's version, read the log of what left."""
+
+import datetime
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import textwrap
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.console import counted, say, size
+from florets.task import node_log
+from florets.task.node_log import Logged, NodeLog
+
+HELP = """florets node start [approved=<file>] <options of flower-supernode>
+  Start a SuperNode that runs only approved versions of an app: the SHA-256 of the bundle that the server sends is
+  compared with the file before any of its code runs. Without the file every app runs, and the first line says so.
+
+florets node approve <bundle.fab or hash> [approved=<file>]
+  Approve a bundle, and print which of its files differ from those of the bundle that was approved last. A hash is
+  that of a bundle that this node has refused, and kept for this.
+
+florets node log [<folder>] [last=<n>] [run=<id>]
+  Show the log of messages: what left this node, what was refused, and sums by run and day.
+
+  approved=   the file of approvals; default: approved.json in the present folder, a kit's
+  <folder>    a kit, or the folder of the log (log-folder in node.toml); default: the present one
+  last=       so many messages; default: 20"""
+
+APPROVED = "approved.json"
+_REFUSED = "refused"
+_MOST_REFUSED = 5
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+log = logging.getLogger("florets")
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Run `florets node` where only a node's packages are installed; see `florets.commands.main.main`."""
+    if not arguments or {"-h", "--help"} & set(arguments[:2]):
+        print(HELP)
+        return 0
+    try:
+        return main(arguments)
+    except ConfigError as error:
+        say(f"florets: {error}", sys.stderr, "error")
+        return 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the first word says, and return the exit code."""
+    words: Mapping[str, Callable[[Sequence[str]], int]] = {"start": _start, "approve": _approve, "log": _show}
+    word, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if word not in words:
+        raise ConfigError(f"florets node {word}: is none of {', '.join(words)}.{did_you_mean(word, words)}")
+    return words[word](rest)
+
+
+def _start(arguments: Sequence[str]) -> int:
+    """Run a SuperNode in this process; it returns only where that ends."""
+    from florets.task.wire.flower import guard_bundles, run_supernode
+
+    keys, options = _split(arguments, ("approved",), options=True)
+    file = _file(keys)
+    server = options[options.index("--superlink") + 1] if "--superlink" in options[:-1] else ""
+    os.environ[node_log.SERVER] = server
+
+    def refuses(content: bytes, run: int) -> str | None:
+        digest = hashlib.sha256(content).hexdigest()
+        # Read anew for each run: an approval takes effect at once.
+        if not file.exists() or digest in {known["sha256"] for known in _approvals(file)}:
+            return None
+        reason = f"this node's owner has not approved this version of the app; there: florets node approve {digest}"
+        say(f"Refused a bundle before its code ran: {reason}", sys.stderr, "error")
+        kept = node_log.default_folder() / _REFUSED
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (kept / f"{digest}.fab").write_bytes(content)
+        for old in sorted(kept.glob("*.fab"), key=lambda path: path.stat().st_mtime)[:-_MOST_REFUSED]:
+            old.unlink()
+        NodeLog(kept.parent).append(
+            Logged(time.time(), run, 0, "bundle", "", server, len(content), node_log.REFUSED, reason)
+        )
+        return reason
+
+    known = len(_approvals(file)) if file.exists() else None
+    say(
+        f"{file}: no such file, so this node runs every app that the server sends; florets node approve begins one."
+        if known is None
+        else f"{file}: {counted(known, 'approved version')} of an app; others are refused before their code runs.",
+        sys.stderr,
+    )
+    guard_bundles(refuses)
+    run_supernode(options)
+    return 0
+
+
+def _approve(arguments: Sequence[str]) -> int:
+    keys, rest = _split(arguments, ("approved",))
+    if len(rest) != 1:
+        raise ConfigError(
+            f"florets node approve: needs one bundle or hash, and was given {', '.join(rest) or 'none'}."
+        )
+    file = _file(keys)
+    given = Path(rest[0])
+    if _HASH.fullmatch(rest[0]):
+        kept = [folder / _REFUSED / f"{rest[0]}.fab" for folder in _log_folders(file.parent)]
+        given = next((path for path in kept if path.is_file()), given)
+    try:
+        content = given.read_bytes()
+        with zipfile.ZipFile(io.BytesIO(content)) as bundle:
+            files = {name: hashlib.sha256(bundle.read(name)).hexdigest() for name in sorted(bundle.namelist())}
+    except (OSError, zipfile.BadZipFile) as error:
+        reason = getattr(error, "strerror", None) or "is no bundle"
+        raise ConfigError(
+            f"{rest[0]}: cannot be read ({reason}); name a bundle (flwr build), or the hash of one that this node "
+            "refused."
+        ) from None
+    digest = hashlib.sha256(content).hexdigest()
+    approved = _approvals(file) if file.exists() else []
+    if digest in {known["sha256"] for known in approved}:
+        say(f"{digest}: is approved already.")
+        return 0
+    for line in _changes(approved[-1]["files"] if approved else {}, files):
+        say(line)
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    approved.append({"sha256": digest, "time": now, "files": files})
+    aside = file.with_name(f".{file.name}")
+    aside.write_text(json.dumps(approved, indent=1) + "\n", encoding="utf-8")
+    # No secret, and the node's user must read what an administrator wrote.
+    aside.chmod(0o644)
+    aside.replace(file)
+    say(f"Approved {digest} ({counted(len(files), 'file')}) in {file}")
+    return 0
+
+
+def _changes(before: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files that a bundle has otherwise than the one before."""
+    if not before:
+        return
+    for word, names in (
+        ("added", files.keys() - before.keys()),
+        ("removed", before.keys() - files.keys()),
+        ("changed", {name for name in files.keys() & before.keys() if files[name] != before[name]}),
+    ):
+        yield from (f"{word:8}{name}" for name in sorted(names))
+
+
+def _approvals(file: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not all(_HASH.fullmatch(known["sha256"]) for known in found):
+            raise ValueError
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = getattr(error, "strerror", None) or "it is no list of approvals"
+        raise ConfigError(f"{file}: cannot be read ({reason}); florets node approve writes it.") from None
+    approved: list[dict[str, Any]] = found
+    return approved
+
+
+def _file(keys: Mapping[str, str]) -> Path:
+    return Path(os.path.abspath(keys.get("approved", APPROVED)))
+
+
+def _show(arguments: Sequence[str]) -> int:
+    keys, rest = _split(arguments, ("last", "run"))
+    if len(rest) > 1 or not all(value.isdecimal() for value in keys.values()):
+        raise ConfigError("florets node log: takes one folder, last=<number> and run=<id>.")
+    start = Path(rest[0] if rest else ".")
+    found = next((folder for folder in _log_folders(start) if (folder / node_log.LOG_FILE).is_file()), None)
+    if found is None:
+        raise ConfigError(f"{start}: holds no {node_log.LOG_FILE}; name a node's kit, or its log-folder.")
+    lines = list(NodeLog(found).lines(int(keys["run"]) if "run" in keys else None))
+    width = shutil.get_terminal_size().columns
+    for text in table(lines, int(keys.get("last", 20)), width):
+        print(text)
+    return 0
+
+
+def _log_folders(start: Path) -> list[Path]:
+    """Return where a log may be: in a folder itself, in a kit, and in Flower's own."""
+    return [start, node_log.default_folder(start / "state" / "flwr"), node_log.default_folder()]
+
+
+def table(lines: Sequence[Logged], last: int, width: int) -> Iterator[str]:
+    """Yield the last messages as lines of a width, and the sums of all by run and by day."""
+    heads = [f"{'time':14} {'run':>6} {'round':>5} {'message':22} {'answer':8} {'s':>6}"]
+    texts = ["left this node, or why not"]
+    for line in lines[-last:]:
+        kind = line.kind if len(line.kind) <= 22 else f"...{line.kind[-19:]}"
+        when = _local(line).strftime("%m-%d %H:%M:%S")
+        heads.append(f"{when} {str(line.run)[-6:]:>6} {line.round:>5} {kind:22} {line.answer:8} {line.seconds:6.1f}")
+        texts.append(_left([line]) if line.answer == node_log.ANSWERED else line.reason)
+    # In a narrow terminal what left goes below.
+    indent = len(heads[0]) + 2 if width >= 110 else 4
+    for head, text in zip(heads, texts, strict=True):
+        first, *more = textwrap.wrap(text, width - indent)
+        yield from (f"{head}  {first}",) if indent > 4 else (head, f"{' ' * indent}{first}")
+        yield from (f"{' ' * indent}{one}" for one in more)
+    keys: dict[str, Callable[[Logged], str]] = {
+        "run": lambda line: str(line.run),
+        "day": lambda line: _local(line).date().isoformat(),
+    }
+    for what, key in keys.items():
+        yield ""
+        for name, some in groupby(sorted(lines, key=key), key):
+            group = list(some)
+            refused = sum(line.answer == node_log.REFUSED for line in group)
+            text = f"{what} {name}: {counted(len(group), 'message')}, {refused} refused; {_left(group)}"
+            yield from textwrap.wrap(text, width, subsequent_indent="    ")
+
+
+def _local(line: Logged) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(line.time)
+
+
+def _left(lines: Iterable[Logged]) -> str:
+    """Return what left in some messages, the most first."""
+    sums: dict[str, tuple[int, int]] = {}
+    for line in lines:
+        for name, one in line.left.items():
+            entries, total = sums.get(name, (0, 0))
+            sums[name] = entries + one.entries, total + one.size
+    ordered = sorted(sums.items(), key=lambda item: -item[1][1])
+    return ", ".join(f"{name} {entries:,} ({size(total)})" for name, (entries, total) in ordered) or "nothing"
+
+
+def _split(arguments: Sequence[str], known: Sequence[str], options: bool = False) -> tuple[dict[str, str], list[str]]:
+    """Return the values by key, and the other arguments, among them options where the command passes them on."""
+    keys, rest = dict[str, str](), list[str]()
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if equals and key in known:
+            keys[key] = value
+        elif text.startswith("-") and not options:
+            raise ConfigError(f"{text}: florets node has no such option.")
+        else:
+            rest.append(text)
+    return keys, rest

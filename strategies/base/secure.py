@@ -1,0 +1,341 @@
+"""Secure aggregation on the server: of groups that stay as they are it learns the sums of updates, not each one.
+
+The protocol is that of SecAgg (Bonawitz et al. 2017) within each group, in four exchanges: public keys; encrypted
+shares of each member's secrets, which the server relays; training, whose replies are masked; and the shares that
+take the masks off the sum. In a group of more than `NEIGHBOURS` + 1 each member shares masks with the nearest on a
+ring drawn at random (Bell et al. 2020).
+
+A server that follows the protocol learns no more than the sum of a group's members that stayed, at least `LEAST`,
+even if it reads all messages, as long as fewer than half of a member's neighbours help it. One that does not can
+invent members, since nobody but it vouches for their keys. It cannot have both secrets of a member: each member
+reveals one of them, once a round, and more than half are needed.
+
+Source: Bonawitz et al. 2017, Fig. 4, without the steps for a malicious server, which need keys that others vouch for.
+"""
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.strategies.base.context import Plan, Round
+from florets.strategies.base.exchange import Replies, Request, log
+from florets.strategies.base.federation import FederationError
+from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
+from florets.strategies.base.report import Client, named
+from florets.strategies.core.outliers import UPDATE_FACTOR
+from florets.task.wire import codec, kinds
+from florets.task.wire.flower import entries
+from florets.task.wire.masking import (
+    LEAST,
+    Boxes,
+    Masked,
+    PublicKeys,
+    Revealed,
+    agreed,
+    decoded,
+    joined,
+    mask,
+    needed,
+    neighbours,
+    pairwise_mask,
+    private_key,
+    public_bytes,
+    scale_bits,
+)
+from florets.task.wire.records import config_record, put
+from florets.task.wire.replies import Update
+
+SUMMED = "summed"
+"""The detail of a masked round: how many clients were asked for masked updates."""
+_ON = "secure_aggregation=true"
+
+
+def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
+    """Return one line for each choice of a strategy's run that needs single updates: key and value, rule, remedy."""
+    lines, settings, run = [], strategy.settings, strategy.run
+    for name in ("average", "after_training"):
+        if not getattr(type(strategy), name).__module__.startswith("florets."):
+            lines.append(f"{_ON}: {type(strategy).__name__}.{name} is given single updates; use one of both.")
+    if why := settings.open_groups():
+        lines.append(
+            f"{_ON}: {type(settings).__name__.removesuffix('Settings')} {why}, so that the server needs each "
+            "client's update; leave it out, or use a strategy whose groups stay as they are: fedavg, fedprox, clove, "
+            "cfl_gp, discovery, flux, pacfl, fedclust, k_fed or one_shot."
+        )
+    if run.robust != "none":
+        lines.append(f"{_ON}: robust={run.robust} looks at single updates, of which only sums come; use one of both.")
+    if run.wire != "float32":
+        lines.append(f"{_ON}: masked updates are integers of 64 bits; leave wire={run.wire} out.")
+    if run.personal not in (None, "none"):
+        lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
+    if type(averaging) not in (ModelAveraging, GradientAveraging):
+        lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
+    sampled = None if run.num_clients is None else max(1, round(settings.fraction_train * run.num_clients))
+    if sampled is not None and sampled < LEAST:
+        lines.append(f"{_ON}: a round has {sampled} of the clients, and a sum needs {LEAST}; let more take part.")
+    return lines
+
+
+@dataclass
+class Group:
+    """One model's members in a masked round, by their places on a ring.
+
+    Attributes
+    ----------
+    model
+        Index of its model.
+    keys
+        Clients, by place.
+    public
+        Their two public keys each: for masks, for shares.
+    boxes
+        By place: the encrypted shares that came, by the place of whom they are for.
+    bits
+        Binary places of its sum.
+    """
+
+    model: int
+    keys: list[str]
+    public: list[list[bytes]]
+    boxes: dict[int, dict[int, bytes]]
+    bits: int = 0
+
+    def fellows(self, place: int) -> list[int]:
+        """Return those with whom a member shares masks, and itself."""
+        return neighbours(place, len(self.keys))
+
+    def peers(self, place: int) -> list[int]:
+        """Return those whose shares a member was sent."""
+        return [one for one in self.fellows(place) if one != place and one in self.boxes]
+
+
+class SecureAggregation:
+    """Plans masked training, and takes the masks off the groups' sums."""
+
+    def __init__(self, least: int = LEAST) -> None:
+        self.least = max(LEAST, least)
+        self.has_summed = False
+        """Whether a round was masked."""
+        self._said: set[str] = set()
+
+    def plan(self, context: Round, plan: Plan[Update]) -> Plan[Any]:
+        """Exchange keys and shares with the clients of a plan, and return it with masked training.
+
+        Clients of groups that are too small are not asked: their model stays as it is.
+
+        Raises
+        ------
+        FederationError
+            If no group has enough members.
+        ValueError
+            If the plan needs single updates.
+        """
+        kind = {request.message.metadata.message_type for request in plan.requests}
+        if plan.combine is not None or plan.keep is not None or kind - {kinds.TRAIN}:
+            raise ValueError(f"{_ON}: this strategy's round needs single updates; leave it out")
+        clients = {client.key: client for client in (*context.online, *context.participants)}
+        with context.meter.part("secure"):
+            groups = self._with_keys(context, plan.requests, clients)
+            self._share(context, groups, clients)
+        requests = self._masked_requests(context, groups, {request.key: request for request in plan.requests})
+        if not requests:
+            raise FederationError(
+                f"{_ON}: no group has {self.least} clients that take part in round {context.server_round}, the least "
+                "that a sum may have; let more clients take part, or leave it out"
+            )
+        self.has_summed = True
+
+        def read(_: str, content: RecordDict) -> Masked:
+            return codec.read(Masked, content, R=context.models.layout.size + 2)
+
+        def reveal(replies: Replies[Any]) -> Replies[Update]:
+            with context.meter.part("secure"):
+                return self._reveal(context, groups, clients, replies)
+
+        return replace(plan, requests=requests, read=read, reveal=reveal)
+
+    def _with_keys(self, context: Round, requests: Sequence[Request], clients: Mapping[str, Client]) -> list[Group]:
+        """Group the requests by the model that they send, and ask for public keys (one exchange)."""
+        number = {id(context.models.one(model)): model for model in range(context.models.count)}
+        members: dict[int, list[str]] = {}
+        for request in requests:
+            record = entries(request.message.content)[kinds.ARRAYS]
+            assert isinstance(record, ArrayRecord)
+            members.setdefault(number[id(record)], []).append(request.key)
+        asked = [key for model, keys in members.items() if self._suffices(model, keys) for key in keys]
+        attempt = {kinds.ATTEMPT: context.meter.tries}
+        found = dict(
+            context.ask(
+                [context.request(kinds.SECURE_KEYS, clients[key], None, attempt) for key in asked],
+                lambda _, content: codec.read(PublicKeys, content),
+            ).ok
+        )
+        groups = []
+        for model, keys in sorted(members.items()):
+            there = [key for key in keys if key in found]
+            if set(keys) <= set(asked) and self._suffices(model, there):
+                # Nobody may know beforehand, or have a say in, who is whose neighbour.
+                ring = secrets.SystemRandom().sample(there, len(there))
+                groups.append(Group(model, ring, [found[key].keys for key in ring], {}))
+        return groups
+
+    def _suffices(self, model: int, keys: Sequence[str]) -> bool:
+        """Say whether so many clients may be summed; log the first time that a group has too few."""
+        if len(keys) >= self.least:
+            return True
+        text = (
+            f"model {model} stays as it is: {named(keys)} alone would be in its sum, which needs {self.least} clients"
+        )
+        if keys and text not in self._said:
+            self._said.add(text)
+            log.warning("%s: %s", _ON, text)
+        return False
+
+    def _share(self, context: Round, groups: Sequence[Group], clients: Mapping[str, Client]) -> None:
+        """Send each member the others' public keys, and take their encrypted shares (one exchange)."""
+        requests, counts = [], {}
+        for group in groups:
+            for place, key in enumerate(group.keys):
+                fellows = group.fellows(place)
+                counts[key] = len(fellows) - 1
+                sent = {
+                    kinds.ATTEMPT: context.meter.tries,
+                    kinds.MEMBER: place,
+                    kinds.MEMBERS: fellows,
+                    kinds.KEYS: [one for fellow in fellows for one in group.public[fellow]],
+                }
+                requests.append(context.request(kinds.SECURE_SHARES, clients[key], None, sent))
+        found = dict(context.ask(requests, lambda key, content: codec.read(Boxes, content, n=counts[key])).ok)
+        for group in groups:
+            for place, key in enumerate(group.keys):
+                if key in found:
+                    others = [fellow for fellow in group.fellows(place) if fellow != place]
+                    group.boxes[place] = dict(zip(others, found[key].boxes, strict=True))
+
+    def _masked_requests(
+        self, context: Round, groups: Sequence[Group], requests: Mapping[str, Request]
+    ) -> list[Request]:
+        """Return the training messages of those whose shares came, with the shares that they are sent."""
+        found = []
+        guard = context.privacy
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.bound
+        weighting = getattr(context.averaging, "weighting", "examples")
+        # Noise is for sums in which every client counts alike.
+        uniform = weighting == "uniform" or (guard is not None and guard.has_noise)
+        limit = _limit(context)
+        examples = {client.key: client.num_examples for client in (*context.online, *context.participants)}
+        for group in groups:
+            members = [group.keys[place] for place in group.boxes]
+            if not self._suffices(group.model, members):
+                continue
+            most = sum(1 if uniform else examples[key] for key in members)
+            group.bits = scale_bits(limit, most)
+            for place in group.boxes:
+                peers = group.peers(place)
+                asked = {
+                    kinds.MEMBERS: peers,
+                    kinds.BOXES: [group.boxes[peer][place] for peer in peers],
+                    kinds.BITS: group.bits,
+                    kinds.LIMIT: limit,
+                    kinds.WEIGHTING: "uniform" if uniform else "examples",
+                    **({} if math.isinf(bound) else {kinds.PRIVACY_CLIP: bound}),
+                }
+                request = requests[group.keys[place]]
+                put(request.message.content, {kinds.MASKING: config_record(asked)})
+                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = context.meter.tries  # type: ignore[arg-type]
+                found.append(request)
+        return found
+
+    def _reveal(
+        self, context: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[Masked]
+    ) -> Replies[Update]:
+        """Take the masks off each group's sum (one exchange); each of its members stands for its group's mean.
+
+        A member's share of the group's weight is not known: all have the same, up to one example.
+        """
+        vectors = dict(replies.ok)
+        requests, counts = [], {}
+        alive = {
+            group.model: [place for place in sorted(group.boxes) if group.keys[place] in vectors] for group in groups
+        }
+        for group in groups:
+            if len(alive[group.model]) < self.least:
+                continue
+            for place in alive[group.model]:
+                key, peers = group.keys[place], group.peers(place)
+                counts[key] = len(peers) + 1
+                there = [one for one in (*peers, place) if group.keys[one] in vectors]
+                sent = {kinds.ATTEMPT: context.meter.tries, kinds.ALIVE: there}
+                requests.append(context.request(kinds.SECURE_UNMASK, clients[key], None, sent))
+        shares = dict(context.ask(requests, lambda key, content: codec.read(Revealed, content, n=counts[key])).ok)
+        updates: dict[str, Update] = {}
+        for group in groups:
+            members = [group.keys[place] for place in alive[group.model]]
+            total = _unmasked(group, alive[group.model], vectors, shares) if len(members) >= self.least else None
+            found = None if total is None else _mean(context, group, [clients[key] for key in members], total)
+            if found is None:
+                reason = f"the sum of model {group.model} could not be unmasked"
+                replies = context.reject(replies, set(members), reason)
+            else:
+                mean, loss, weight = found
+                for number, key in enumerate(members):
+                    own = weight // len(members) + (number < weight % len(members))
+                    updates[key] = Update(group.model, mean, own, loss)
+        return replies.of(dict(sorted(updates.items())))
+
+
+def _limit(context: Round) -> float:
+    """Return the largest value that an update may have: larger ones would be rejected as outliers."""
+    return UPDATE_FACTOR * max(1.0, context.models.largest)
+
+
+def _unmasked(
+    group: Group, alive: Sequence[int], vectors: Mapping[str, Masked], shares: Mapping[str, Revealed]
+) -> Any:
+    """Return the sum of a group's vectors without masks; None where too few shares came, or false ones."""
+    given: dict[int, list[bytes]] = {place: [] for place in group.boxes}
+    for place in alive:
+        if (revealed := shares.get(group.keys[place])) is not None:
+            for member, share in zip(sorted((*group.peers(place), place)), revealed.shares, strict=True):
+                given[member].append(share)
+    total = np.zeros_like(vectors[group.keys[alive[0]]].masked)
+    for place in alive:
+        total += vectors[group.keys[place]].masked
+    for member in group.boxes:
+        if len(given[member]) < (least := needed(len(group.fellows(member)))):
+            # Of one that has dropped out and shared masks with nobody who is there, nothing is in the sum.
+            if member not in alive and not set(group.peers(member)) & set(alive):
+                continue
+            return None
+        if (secret := joined(given[member][:least])) is None:
+            return None
+        if member in alive:
+            total -= mask(secret, total.size)
+            continue
+        try:
+            own = private_key(secret)
+        except ValueError:
+            return None
+        if public_bytes(own) != group.public[member][0]:
+            return None
+        for peer in set(group.peers(member)) & set(alive):
+            common = pairwise_mask(agreed(own, group.public[peer][0]), total.size)
+            # The peer's own part in the mask of both.
+            if peer < member:
+                total -= common
+            else:
+                total += common
+    return total
+
+
+def _mean(context: Round, group: Group, members: Sequence[Client], total: Any) -> tuple[Any, float, int] | None:
+    """Return a sum's mean, mean loss and weight; None where no updates of these members have such a sum."""
+    mean, loss, weight = decoded(total, group.bits)
+    limit, most = _limit(context), sum(client.num_examples for client in members)
+    is_sum = len(members) <= weight <= most and 0 <= loss <= limit and np.abs(mean).max(initial=0.0) <= limit
+    return (mean, loss, weight) if is_sum and math.isfinite(loss) else None

@@ -1,0 +1,150 @@
+"""Names of what leaves a node: one table for its owner's policy and log, by message and entry of the reply."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import ArrayRecord, RecordDict
+
+from florets.task.wire import kinds
+from florets.task.wire.flower import entries
+from florets.task.wire.records import payload_of
+
+MODELS, GRADIENTS, LOSS_VECTORS, CHOICES = "models", "gradients", "loss-vectors", "choices"
+EVALUATIONS, STATISTICS, LABELS, CLASS_SHARES = "evaluations", "statistics", "labels", "class-shares"
+FOLDS, PROTOTYPES, PRINCIPAL_VECTORS, MOMENTS, CENTRES = (
+    *("folds", "prototypes", "principal-vectors", "moments", "centres"),
+)
+MASKED = "masked-models"
+"""Models of which the server learns the sum alone (`secure_aggregation=true`)."""
+OWN = "own"
+"""All but the model that a handler of an author's own returns."""
+NAMES = (
+    *(MODELS, GRADIENTS, LOSS_VECTORS, CHOICES, EVALUATIONS, STATISTICS, LABELS, CLASS_SHARES, FOLDS, PROTOTYPES),
+    *(PRINCIPAL_VECTORS, MOMENTS, CENTRES, MASKED, OWN),
+)
+"""What an owner may forbid."""
+FACTS = "facts"
+"""A part of every answer: who the client is, counts of its records, mean training loss, what the answer cost."""
+
+_FACTS = {
+    **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, "stable", "kept", kinds.WORK), FACTS),
+    **dict.fromkeys((kinds.CLIENT_KEY, kinds.DEVICE, kinds.FINGERPRINT, kinds.FLOWER, kinds.CLUSTER), FACTS),
+    **dict.fromkeys(("num-partitions", kinds.MAGNITUDE, kinds.SCALED, kinds.NEVER_SEND), FACTS),
+}
+_TESTS = {
+    **{
+        tuned + part + result: EVALUATIONS
+        for tuned in ("", kinds.TUNED)
+        for part in ("", kinds.VALIDATED)
+        for result in (kinds.EVAL_LOSS, kinds.EVAL_ACCURACY, kinds.NUM_EXAMPLES)
+    },
+    **{kinds.NUM_EXAMPLES: FACTS, kinds.SCORES: EVALUATIONS, "confusion": LABELS, kinds.TEST_SUMS: STATISTICS},
+}
+_MODEL = {kinds.ARRAYS: MODELS}
+_FOLD_ROWS = {"folds": FOLDS, "near-duplicates": FOLDS}
+_BY_CLASS = {kinds.LABEL_COUNTS: LABELS, kinds.PROTOTYPES: PROTOTYPES}
+LEAVING: Mapping[str, Mapping[str, str]] = {
+    kinds.HELLO: {},
+    kinds.DESCRIBE: {kinds.DESCRIPTION: STATISTICS},
+    kinds.LOSSES: {"losses": LOSS_VECTORS},
+    kinds.TRAIN: {**_MODEL, kinds.STEP_LOSSES: LOSS_VECTORS},
+    f"{kinds.TRAIN}.{kinds.MASKED}": {kinds.ARRAYS: MASKED},
+    **{kind: {"keys": FACTS, "boxes": FACTS, "shares": FACTS} for kind in kinds.SECURE},
+    kinds.TRAIN_SELECT: {**_MODEL, kinds.CHOSEN_MODEL: CHOICES, "losses": LOSS_VECTORS},
+    kinds.TRAIN_ESTIMATE: _MODEL,
+    kinds.EVALUATE: _TESTS,
+    "shared.train_folds": {**_MODEL, **_FOLD_ROWS},
+    "shared.query_folds": _FOLD_ROWS,
+    "shared.train_bilevel": {**_MODEL, kinds.GLOBAL: MODELS},
+    "centralised.train_pooled": _MODEL,
+    "cfl_gp.train_probe": {**_MODEL, "profile": GRADIENTS},
+    "fedala.train_mixed": {**_MODEL, kinds.MIX: MODELS},
+    "fedala.evaluate_mixed": _TESTS,
+    "fedem.train_mixture": {**_MODEL, kinds.SHARES: CHOICES, "class-sums": CLASS_SHARES},
+    "fedem.evaluate_mixture": _TESTS,
+    "fedpac.train_split": {**_MODEL, **_BY_CLASS, "statistics": MOMENTS, "spread": MOMENTS},
+    "fedproto.train_prototypes": {**_MODEL, **_BY_CLASS},
+    "fedsoft.train_anchored": _MODEL,
+    "fedsoft.closest": {"closest": CHOICES},
+    "flexcfl.labels": {kinds.LABEL_COUNTS: LABELS},
+    "flux.descriptor": {kinds.ARRAYS: MOMENTS},
+    "intercept.intercept": {"offsets": STATISTICS, "variances": STATISTICS},
+    "k_fed.kmeans": {kinds.ARRAYS: CENTRES, "sizes": CENTRES},
+    "pacfl.principal_vectors": {kinds.ARRAYS: PRINCIPAL_VECTORS, "places": PRINCIPAL_VECTORS},
+    "per_fedavg.train_adapted": _MODEL,
+    "per_fedavg.evaluate_adapted": _TESTS,
+    "two_phase.factors": {kinds.ARRAYS: MOMENTS},
+    "two_phase.subspace": {kinds.ARRAYS: MOMENTS},
+    "two_phase.moment_descent": {**_MODEL, "residual": MOMENTS},
+    "two_phase.train_soft": {**_MODEL, "memberships": CHOICES, "losses": LOSS_VECTORS},
+}
+"""By message, what each entry of its reply, or all of a record, is; see `message_name`. What all hold is `FACTS`."""
+_ON_REQUEST = frozenset({kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.DESCRIPTION, "class-sums"})
+"""Entries that a message need not ask for, or that the node may leave out of its answer."""
+
+
+def message_name(kind: str, content: RecordDict) -> str:
+    """Return a message's name: its kind, `<algorithm>.<function>` of a built-in handler, or an import path."""
+    if kind.partition(".")[2] != kinds.CUSTOM:
+        return f"{kind}.{kinds.MASKED}" if kinds.MASKING in content else kind
+    path = str(entries(entries(content)[kinds.CONFIG]).get(kinds.HANDLER, ""))
+    if not kinds.is_built_in(path):
+        return path
+    module, _, function = path.partition(":")
+    return f"{module.split('.')[2]}.{function}"
+
+
+def asked_for(name: str, config: Mapping[str, Any]) -> set[str]:
+    """Return the names of what every answer to a message holds, `FACTS` left out; of an author's nothing is known."""
+    asked = {what for entry, what in LEAVING.get(name, {}).items() if entry not in _ON_REQUEST}
+    if config.get(kinds.STEP_LOSSES) and name == kinds.TRAIN:
+        asked.add(LOSS_VECTORS)
+    return {_as_sent(what, config) for what in asked} - {FACTS}
+
+
+@dataclass(frozen=True)
+class Left:
+    """How much of one name has left: numbers and texts, and their bytes."""
+
+    entries: int
+    size: int
+
+
+def left(name: str, config: Mapping[str, Any], content: RecordDict) -> dict[str, Left]:
+    """Return what a reply to a message holds, by name; what the table does not name is `OWN`."""
+    table = LEAVING.get(name, _MODEL if config.get(kinds.REPLY) else {})
+    found: dict[str, Left] = {}
+    for record, values in entries(content).items():
+        inside = entries(values)
+        # Entries of a model have any names.
+        single = {} if isinstance(values, ArrayRecord) else inside
+        for entry in single or [record]:
+            what = table.get(entry) or table.get(record) or _FACTS.get(record) or _FACTS.get(entry, OWN)
+            before = found.get(what := _as_sent(what, config), Left(0, 0))
+            count, size = payload_of(single[entry]) if single else payload_of(*inside.values())
+            found[what] = Left(before.entries + count, before.size + size)
+    return found
+
+
+def _as_sent(what: str, config: Mapping[str, Any]) -> str:
+    return GRADIENTS if what == MODELS and config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else what
+
+
+def named(text: object) -> frozenset[str]:
+    """Return the names of an owner's list, with commas between them; ValueError for one that the table lacks."""
+    found = frozenset(name for name in (part.strip() for part in str(text).split(",")) if name)
+    if unknown := sorted(found - set(NAMES)):
+        raise ValueError(f"{kinds.NEVER_SEND}={text}: {unknown[0]} is no kind of what leaves: {', '.join(NAMES)}")
+    return found
+
+
+def refusal(never_send: Collection[str], sent: Collection[str]) -> str | None:
+    """Return why a node that never sends something does not send all of this; None where it does."""
+    forbidden = sorted(set(never_send) & set(sent))
+    if not forbidden:
+        return None
+    return (
+        f"the owner of this node does not let it send {', '.join(forbidden)}; run an algorithm that needs none, or "
+        f"let the owner change {kinds.NEVER_SEND} in the node config"
+    )

@@ -1,0 +1,189 @@
+"""Primitives and messages of secure aggregation: keys, shares of secrets, masks, and vectors as integers.
+
+Key agreement, Shamir's shares and the shares' encryption are those of Flower's SecAgg+. Three of its parts are
+replaced, by others of the same purpose. Its masks come from a generator with a 32-bit seed, which can be searched:
+here they are a keystream of AES-256. Its rounding draws from NumPy's global generator and ends at 32 bits: here
+vectors are integers modulo 2**64, rounded to the nearest. Its secret keys are shared as text, five times as long as
+the number.
+
+Source: Bonawitz et al. 2017, Fig. 4; Bell et al. 2020, for the neighbours of a large group.
+"""
+
+import base64
+import math
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from florets.task.wire import kinds
+from florets.task.wire.codec import Blobs, Tensor
+from florets.task.wire.flower import agreed_key, combined, decrypted, encrypted, shares_of
+
+__all__ = ["agreed_key", "combined", "decrypted", "encrypted", "shares_of"]
+
+LEAST = 3
+"""Members that a sum must have: that of two tells each of them the other's."""
+NEIGHBOURS = 32
+"""Members that a member of a large group shares masks with, an even number; in a smaller group all others."""
+_CURVE = ec.SECP256R1()
+_SECRET_BYTES, _PUBLIC_BYTES, _KEY_BYTES = 32, 33, 32
+_SEED_BYTES = 31
+"""Flower pads what it shares to a multiple of 16 bytes, with at least one."""
+_MOST_BOX, _MOST_SHARE = 400, 100
+_BITS = 62
+
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class PublicKeys:
+    """Reply to `query.keys`: the public keys for masks and for shares."""
+
+    keys: Annotated[list[bytes], Blobs(2, _PUBLIC_BYTES)]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Reply to `query.shares`: encrypted shares of both secrets for each other member, in their order."""
+
+    boxes: Annotated[list[bytes], Blobs("n", _MOST_BOX)]
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Reply to `train` with a `masking`: update, training loss and weight, masked (R + 2,)."""
+
+    masked: Annotated[Words, Tensor("R", dtype="uint64")]
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """Reply to `query.unmask`: one share for each member, of its seed where it is alive, else of its secret key."""
+
+    shares: Annotated[list[bytes], Blobs("n", _MOST_SHARE)]
+
+
+def needed(members: int) -> int:
+    """Return the shares of a secret that restore it, more than half: nobody gives both of one member's."""
+    return members // 2 + 1
+
+
+def neighbours(place: int, members: int) -> list[int]:
+    """Return those members, by their places on a ring, with whom the one at `place` shares masks, and itself."""
+    if members <= NEIGHBOURS + 1:
+        return list(range(members))
+    half = NEIGHBOURS // 2
+    return sorted((place + step) % members for step in range(-half, half + 1))
+
+
+def new_seed() -> bytes:
+    """Return the secret of a member's own mask."""
+    return os.urandom(_SEED_BYTES)
+
+
+def new_secret() -> bytes:
+    """Return a secret key."""
+    return ec.generate_private_key(_CURVE).private_numbers().private_value.to_bytes(_SECRET_BYTES, "big")
+
+
+def private_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    """Return the private key of a secret; ValueError where it is none."""
+    return ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE)
+
+
+def public_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return the public key of a private one."""
+    return key.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
+
+
+def agreed(own: ec.EllipticCurvePrivateKey, public: bytes) -> bytes:
+    """Return the key that two members have in common; ValueError where `public` is no key."""
+    return agreed_key(own, ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public))
+
+
+def pairwise_mask(key: bytes, size: int) -> Words:
+    """Return the mask of two members with a key in common."""
+    return mask(base64.urlsafe_b64decode(key), size)
+
+
+def mask(seed: bytes, size: int) -> Words:
+    """Return the words that a secret expands to: a keystream of AES-256 in counter mode, used once."""
+    key = HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=b"florets mask").derive(seed)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * size)), "<u8")
+
+
+def scale_bits(limit: float, weight: float) -> int:
+    """Return the binary places that integers may have so that sums of values up to `limit` cannot overflow.
+
+    `weight` is the largest weight of all members together.
+    """
+    return _BITS - math.ceil(math.log2(limit * weight))
+
+
+def encoded(values: npt.NDArray[np.float64], loss: float, weight: int, bits: int, limit: float) -> Words:
+    """Return an update (R,) and its loss, times the weight, and the weight as integers modulo 2**64, (R + 2,).
+
+    ValueError where a value is beyond `limit`, by which the server has chosen `bits`.
+    """
+    # NaN is not at most anything.
+    if not np.abs(values).max(initial=0.0) <= limit or not weight >= 1:
+        raise ValueError("a value of the update is not finite, or beyond the range that the sum can take")
+    if math.log2(limit * weight) + bits > _BITS:
+        raise ValueError(f"{kinds.MASKING}: bits={bits} are too many for this client's weight")
+    scaled = np.rint(np.ldexp(np.append(values, min(max(loss, 0.0), limit)) * weight, bits))
+    return np.append(scaled.astype(np.int64), weight).view(np.uint64)
+
+
+def decoded(total: Words, bits: int) -> tuple[npt.NDArray[np.float64], float, int]:
+    """Return the weighted means of what `encoded` was given, (R,) and the loss, and the weights' sum.
+
+    Of what no members can have sent, the sum is 0 or negative.
+    """
+    words = total.view(np.int64)
+    weight = int(words[-1])
+    means = np.ldexp(words[:-1].astype(np.float64), -bits) / max(weight, 1)
+    return means[:-1], float(means[-1]), weight
+
+
+def boxed(key: bytes, source: int, target: int, shares: tuple[bytes, bytes]) -> bytes:
+    """Return the shares of a seed and of a secret key, encrypted for the member that they go to."""
+    head = bytes(source.to_bytes(4, "little") + target.to_bytes(4, "little"))
+    return encrypted(key, head + len(shares[0]).to_bytes(2, "little") + shares[0] + shares[1])
+
+
+def unboxed(key: bytes, source: int, target: int, box: bytes) -> tuple[bytes, bytes]:
+    """Return the shares in a box; ValueError where it is not from `source` to `target`."""
+    try:
+        plain = decrypted(key, box)
+    except Exception:
+        plain = b""
+    length = int.from_bytes(plain[8:10], "little")
+    if plain[:8] != source.to_bytes(4, "little") + target.to_bytes(4, "little") or len(plain) < 10 + length:
+        raise ValueError(f"the shares that came from member {source} are not its own, or not for member {target}")
+    return plain[10 : 10 + length], plain[10 + length :]
+
+
+def joined(shares: list[bytes]) -> bytes | None:
+    """Return the secret of enough shares, None where they are of no secret."""
+    try:
+        return combined(shares)
+    except Exception:
+        # Shares come from clients: what they make the library raise is as good as a wrong secret.
+        return None
+
+
+def ring(values: Any) -> list[int]:
+    """Return a list of members as it came in a message, each once; ValueError where it is none."""
+    if not isinstance(values, list) or not all(type(one) is int and one >= 0 for one in values):
+        raise ValueError("members are not a list of integers from 0")
+    if len(set(values)) != len(values):
+        raise ValueError("a member is named twice")
+    return values

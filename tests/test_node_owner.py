@@ -1,0 +1,166 @@
+"""Real SuperNodes whose owners have a say: an unapproved app, a policy, and the log of what left."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from florets.deploy.federation import Federation
+from florets.task.node_log import Logged, NodeLog
+from florets.task.wire.leaving import NAMES, asked_for
+from tests.test_flower_run import copy_of_the_app
+
+NODES = {"a": {}, "b": {"never-send": ", ".join(NAMES)}, "c": {"never-send": "evaluations"}}
+CLOVE = (
+    "strategy=clove k=2 num_rounds=1 start_timeout=120 task.data_options.classes=[cat,dog] task.model=linear "
+    "task.partition_options.input_shape=[3,2,2] task.partition_options.num_outputs=2"
+)
+
+# A server that asks every node for everything, whatever it said at hello, and notes the answers.
+HOSTILE = """
+import json
+from pathlib import Path
+
+from flwr.app import ConfigRecord, RecordDict
+from flwr.serverapp import ServerApp
+from florets.task.spec import TaskSpec
+from florets.task.wire import kinds, parcels
+from florets.task.wire.leaving import LEAVING
+from florets.task.wire.records import new_message
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    spec = TaskSpec("own", "own", "linear", "cross_entropy", 1, 0, 0, "")
+    asked, items = [], []
+    for name in LEAVING:
+        config = {kinds.TASK: spec.to_json(), kinds.SERVER_ROUND: 1}
+        kind = name
+        if "." in name and name.partition(".")[0] not in ("query", "evaluate", "train"):
+            kind, (own, function) = "query.custom", name.split(".")
+            config[kinds.HANDLER] = f"florets.strategies.{own}.client:{function}"
+        if name == "train.masked":
+            continue
+        items.append(parcels.Item(kind, "", RecordDict({kinds.CONFIG: ConfigRecord(config)})))
+        asked.append(name)
+    told = {}
+    packed = parcels.pack(items, parcels.Hosting(2))
+    messages = [new_message(packed, node, kinds.PARCEL, 600.0, "1") for node in grid.get_node_ids()]
+    for reply in grid.send_and_receive(messages, timeout=600):
+        found = parcels.read_replies(reply.content, len(items))
+        told[str(reply.metadata.src_node_id)] = [
+            one.reason if isinstance(one, parcels.Failure) else "answered" for one in found
+        ]
+    Path(context.run_config["results-dir"]).write_text(json.dumps([asked, told]))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """Three nodes with images."""
+    root = tmp_path_factory.mktemp("owned")
+    with Federation(root / "federation") as started:
+        for number, name in enumerate(NODES):
+            for label in ("cat", "dog"):
+                (root / name / "data" / label).mkdir(parents=True)
+                for image in range(8):
+                    Image.new("RGB", (2, 2), (image, number, 7)).save(root / name / "data" / label / f"{image}.png")
+        started.add({name: {"data-dir": str(root / name), **policy} for name, policy in NODES.items()})
+        yield started
+
+
+def node(federation: Federation, name: str, *arguments: str) -> str:
+    """Return what `florets node` prints in a node's kit."""
+    done = subprocess.run(
+        [sys.executable, "-m", "florets", "node", *arguments],
+        cwd=federation.kits / name,
+        env={**os.environ, "FLWR_HOME": str(federation.kits / name / "state" / "flwr"), "COLUMNS": "120"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def ended(federation: Federation, project: Path, results: Path, min_clients: int = 1) -> tuple[str, str]:
+    """Return how a run ended, and what was said of it."""
+    keys = {"experiment": "own_data", "overrides": f"{CLOVE} min_clients={min_clients}", "results-dir": str(results)}
+    before, run_id = len(federation.log("server")), federation.run(project, keys)
+    deadline, status, details = time.monotonic() + 900, "", ""
+    while not status.startswith("finished"):
+        assert time.monotonic() < deadline, federation.log("server")[-3000:]
+        time.sleep(2)
+        status, details = federation.status(run_id)
+    return status, details + federation.log("server")[before:]
+
+
+def logged(federation: Federation, name: str) -> list[Logged]:
+    return list(NodeLog(federation.kits / name / "state" / "flwr" / "florets").lines())
+
+
+def test_an_unapproved_app_is_refused_and_an_approved_one_does_what_policies_allow(
+    federation: Federation, tmp_path: Path
+) -> None:
+    project = copy_of_the_app(tmp_path / "project")
+    with zipfile.ZipFile(tmp_path / "other.fab", "w") as other:
+        other.writestr("other.py", "")
+    node(federation, "a", "approve", str(tmp_path / "other.fab"))
+
+    status, said = ended(federation, project, tmp_path / "results", 3)
+    assert status == "finished:failed"
+    assert "client b cannot take part: the owner of this node does not let it send loss-vectors, models" in said
+    (digest,) = set(re.findall(r"owner has not approved this version of the app.*approve ([0-9a-f]{64})", said))
+    assert not (federation.kits / "a" / "state" / "flwr" / "apps").exists()
+    assert {(line.kind, line.answer) for line in logged(federation, "a")} == {("bundle", "refused")}
+
+    changes = node(federation, "a", "approve", digest)
+    assert "added   client_app/app.py" in changes
+    assert "removed other.py" in changes
+    status, said = ended(federation, project, tmp_path / "results", 2)
+    assert status == "finished:completed", said[-3000:]
+    answers = {name: {(line.kind, line.answer) for line in logged(federation, name)} for name in NODES}
+    assert answers["a"] >= {(kind, "answered") for kind in ("query.hello", "evaluate.losses", "train", "evaluate")}
+    assert answers["b"] == {("query.hello", "answered"), ("query.describe", "answered")}
+    assert answers["c"] >= {("train", "answered"), ("evaluate", "refused")}
+    (log,) = (tmp_path / "results").rglob("run.log")
+    assert "the owner of this node does not let it send evaluations" in log.read_text()
+    assert all(line.server == federation.address for line in logged(federation, "a"))
+    shown = node(federation, "a", "log", "last=5")
+    assert re.search(r"train +answered +\d+\.\d  models 24 \(\d+ B\), facts", shown)
+    assert re.search(r"run \d+: \d+ messages, 0 refused; ", shown)
+
+
+def test_a_node_refuses_each_kind_that_it_never_sends_whatever_the_server_asks(
+    federation: Federation, tmp_path: Path
+) -> None:
+    project = copy_of_the_app(tmp_path / "project")
+    (project / "hostile.py").write_text(HOSTILE)
+    pyproject = (project / "pyproject.toml").read_text(encoding="utf-8")
+    (project / "pyproject.toml").write_text(pyproject.replace('"florets:apps.server"', '"hostile:app"'))
+    status, said = ended(federation, project, tmp_path / "told.json")
+    assert status == "finished:completed", said[-3000:]
+    asked, told = json.loads((tmp_path / "told.json").read_text())
+    (reasons,) = (found for found in told.values() if sum("does not let it send" in one for one in found) > 20)
+    for name, reason in zip(asked, reasons, strict=True):
+        if forbidden := asked_for(name, {}):
+            assert f"does not let it send {', '.join(sorted(forbidden))};" in reason, name
+    assert {what for name in asked for what in asked_for(name, {})} >= {*NAMES} - {
+        "masked-models",
+        "own",
+        "class-shares",
+    }
+    refused = {line.kind for line in logged(federation, "b") if line.answer == "refused"}
+    assert refused >= {name for name in asked if asked_for(name, {})}

@@ -1,0 +1,269 @@
+"""The policy and the log of a node: what leaves is named, forbidden, counted and written down."""
+
+import hashlib
+import importlib
+import json
+import re
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from florets.client_app.client import session
+from florets.commands.main import main
+from florets.commands.node import table
+from florets.strategies.k_fed.messages import KMEANS
+from florets.strategies.shared.messages import QUERY_FOLDS
+from florets.task import node_log
+from florets.task.node_log import Logged, NodeLog
+from florets.task.wire import kinds
+from florets.task.wire.codec import form_of
+from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left
+from tests.test_caps import sent
+from tests.test_check import write
+
+ROOT = Path(__file__).parents[1]
+PATHS = re.compile(r'"florets\.strategies\.([a-z_0-9]+)\.client:([a-z_0-9]+)"')
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> dict[str, Any]:
+    """Return the node config of a real node with eight samples."""
+    np.savez(tmp_path / "data.npz", x=np.eye(8, 3), y=np.arange(8) % 2)
+    session.adopt(None)
+    return {"data-dir": str(tmp_path)}
+
+
+def handlers() -> dict[str, str]:
+    """Return the names of all built-in handlers, and the file that declares each."""
+    files = [*(ROOT / "strategies").glob("*/strategy.py"), *(ROOT / "strategies").glob("*/messages.py")]
+    found = {f"{a}.{f}": path.parent.name for path in files for a, f in PATHS.findall(path.read_text("utf-8"))}
+    assert len(found) > 15
+    return found
+
+
+def test_every_message_of_an_algorithm_is_in_the_table() -> None:
+    lacking = handlers().keys() - LEAVING.keys()
+    assert not lacking, "say in task/wire/leaving.py what their replies hold"
+    assert {what for table in LEAVING.values() for what in table.values()} - {FACTS} <= set(NAMES)
+
+
+def test_every_field_of_a_reply_has_a_name() -> None:
+    known = {entry for table in LEAVING.values() for entry in table}
+    facts = {kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, "stable", "kept"}
+    for path in (ROOT / "strategies").glob("*/messages.py"):
+        module = importlib.import_module(f"florets.strategies.{path.parent.name}.messages")
+        for kind in vars(module).values():
+            if not hasattr(kind, "__dataclass_fields__") or kind.__module__ != module.__name__:
+                continue
+            for field, item in form_of(kind).items.items():
+                name = item.name or str(field).replace("_", "-")
+                assert {name, item.record} & (known | facts), f"{kind.__name__}.{field} has no name of what leaves"
+
+
+FORBIDDEN = {
+    "models": (kinds.TRAIN, {}),
+    "gradients": (kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT}),
+    "loss-vectors": (kinds.LOSSES, {}),
+    "choices": (kinds.TRAIN_SELECT, {}),
+    "evaluations": (kinds.EVALUATE, {}),
+    "folds": (QUERY_FOLDS, {}),
+    "centres": (KMEANS, {}),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_what_is_never_sent_is_refused_before_it_is_computed(what: str, node: dict[str, Any], tmp_path: Path) -> None:
+    kind, settings = FORBIDDEN[what]
+    if ":" in kind:
+        kind, settings = f"query.{kinds.CUSTOM}", {kinds.HANDLER: kind}
+    (tmp_path / "data.npz").unlink()  # whoever computed would miss it
+    with pytest.raises(ValueError, match=rf"does not let it send {what}; .* change never-send in the node config"):
+        sent({**node, "never-send": f"labels, {what}"}, kind, settings)
+
+
+def test_other_answers_leave_and_a_wrong_name_is_refused(node: dict[str, Any]) -> None:
+    sent({**node, "never-send": "models"}, kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT})
+    with pytest.raises(ValueError, match=r"never-send=fold: fold is no kind of what leaves: models, "):
+        sent({**node, "never-send": "fold"}, kinds.HELLO)
+
+
+def test_statistics_and_labels_are_withheld_from_a_test_that_goes_on(node: dict[str, Any]) -> None:
+    asked = {kinds.TEST_SUMS: True}
+    plain = sent({**node, "share-confusion": True}, kinds.EVALUATE, asked)
+    kept = sent({**node, "share-confusion": True, "never-send": "statistics,labels"}, kinds.EVALUATE, asked)
+    assert "confusion" in plain[kinds.SCORES]
+    assert "confusion" not in kept[kinds.SCORES]
+
+
+def test_only_messages_that_are_named_are_answered(node: dict[str, Any]) -> None:
+    allowed = {**node, "answers": "evaluate*, k_fed.*"}
+    for kind, settings in {
+        kinds.HELLO: {},
+        kinds.LOSSES: {},
+        "query.custom": {kinds.HANDLER: KMEANS, kinds.LOCAL_CLUSTERS: 1},
+    }.items():
+        sent(allowed, kind, settings)
+    with pytest.raises(ValueError, match=r"does not let it answer train; .* add it to answers in the node config"):
+        sent(allowed, kinds.TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [({kinds.GRADIENT_BATCH: 1}, "gradient-batch"), ({"local-steps": 1, "batch-size": 2}, "batch-size"), ({}, "")],
+)
+def test_no_answer_is_computed_on_fewer_records(settings: Any, what: str, node: dict[str, Any]) -> None:
+    rule = rf"answer from at least 3 records, and {re.escape(what)}.* are fewer"
+    if what:
+        sent({**node, "min-records": 3}, kinds.TRAIN)
+        with pytest.raises(ValueError, match=rule):
+            sent({**node, "min-records": 3}, kinds.TRAIN, settings)
+    else:
+        with pytest.raises(ValueError, match=rule.replace("3", "9")):
+            sent({**node, "min-records": 9}, kinds.HELLO)
+
+
+def test_the_messages_of_a_day_are_counted_on_disk(node: dict[str, Any], tmp_path: Path) -> None:
+    limited = {**node, "max-messages-per-day": 2, "log-folder": str(tmp_path / "log")}
+    for _ in range(2):
+        sent(limited, kinds.LOSSES)
+    with pytest.raises(ValueError, match="answer 2 messages a day, which it has; go on tomorrow"):
+        sent(limited, kinds.LOSSES)
+    (tmp_path / "log" / "counts.json").write_text('{"day": "2020-01-01", "messages": 2}')
+    sent(limited, kinds.LOSSES)
+    with pytest.raises(ValueError, match=r"max-messages-per-day=0, which must be an integer above 0"):
+        sent({**node, "max-messages-per-day": 0}, kinds.HELLO)
+
+
+def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_path: Path) -> None:
+    config = {**node, "max-epsilon": 5.0, "log-folder": str(tmp_path / "log")}
+    noise = {kinds.PRIVACY: "local", kinds.PRIVACY_CLIP: 1.0, kinds.PRIVACY_NOISE: 2.0}
+    for kind, settings in ((kinds.HELLO, {}), (kinds.TRAIN, {}), (kinds.EVALUATE, noise)):
+        with pytest.raises(ValueError, match="only with noise of its own"):
+            sent(config, kind, settings)
+    sent(config, kinds.HELLO, noise)
+    # rho = 1/8 each; epsilon is 2.524 after one, 3.643 after two, 4.530 after three, 5.299 after four.
+    for _ in range(3):
+        sent(config, kinds.TRAIN, noise)
+    for settings in (noise, {**noise, kinds.PRIVACY_NOISE: 0.0}):
+        with pytest.raises(ValueError, match="would pass the epsilon of 5 that its owner allows for all runs"):
+            sent(config, kinds.TRAIN, settings)
+
+
+def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_path: Path) -> None:
+    logged = {**node, "log-folder": str(tmp_path / "log"), "client-id": "north", "max-epochs": 5}
+    sent(logged, kinds.TRAIN)
+    for never in ("loss-vectors", "models"):
+        with pytest.raises(ValueError, match="does not let it send"):
+            sent({**logged, "never-send": never}, kinds.TRAIN_SELECT)
+    with pytest.raises(ValueError, match="this node does at most 5"):
+        sent(logged, kinds.TRAIN, {"local-epochs": 6})
+    path = tmp_path / "log" / node_log.LOG_FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    train, *refused, capped = NodeLog(path.parent).lines()
+    assert (train.kind, train.client, train.round, train.run, train.answer) == ("train", "north", 1, 1, "answered")
+    assert (train.left["models"].entries, train.left["models"].size > 4 * 26) == (26, True)
+    assert train.left.keys() == {"models", FACTS}
+    assert [(line.kind, line.answer, line.left) for line in refused] == [("train.select", "refused", {})] * 2
+    assert (capped.answer, "max-epochs" in capped.reason) == ("refused", True)
+    # Counts and sizes alone.
+    assert all(
+        type(value) is int
+        for line in path.read_text().splitlines()
+        for left in json.loads(line).get("left", {}).values()
+        for value in left.values()
+    )
+
+
+def test_a_large_log_is_put_aside_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_log, "MOST_BYTES", 250)
+    log = NodeLog(tmp_path)
+    for number in range(30):
+        log.append(node_log.Logged(1e9 + number, 7, number, "train"))
+    kept = [line.round for line in log.lines(7)]
+    assert kept == list(range(kept[0], 30))
+    assert len(list(tmp_path.glob("messages.jsonl*"))) == node_log.MOST_FILES
+    assert not list(log.lines(8))
+
+
+def test_nothing_leaves_that_is_not_in_the_log(node: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("no folder")
+    with pytest.raises(ValueError, match=r"log cannot be written .*, and nothing leaves that is not in it"):
+        sent({**node, "log-folder": str(tmp_path / "log")}, kinds.LOSSES)
+
+
+def test_a_handler_of_an_authors_own_is_named_by_its_path(node: dict[str, Any], tmp_path: Path) -> None:
+    config = {**node, "allow": "tests", "log-folder": str(tmp_path / "log")}
+    settings = {kinds.HANDLER: "tests.own_handlers:draws"}
+    sent(config, "query.custom", settings)
+    (line,) = NodeLog(tmp_path / "log").lines()
+    assert (line.kind, line.left.keys()) == ("tests.own_handlers:draws", {OWN})
+    with pytest.raises(ValueError, match="does not let it send own"):
+        sent({**config, "never-send": OWN}, "query.custom", settings)
+
+
+def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, name in enumerate(("east", "north", "west")):
+        write(tmp_path / "sites", name, number)
+    (tmp_path / "sites" / "north" / "node.toml").write_text('never-send = "loss-vectors"\n')
+    keys = (
+        *("experiment=own_data", "strategy=clove", "k=2", "num_rounds=1", "quiet=true", "task.model=linear"),
+        *("target=ill", f"data_dir={tmp_path / 'sites'}", f"results_dir={tmp_path / 'runs'}"),
+    )
+    assert main([*keys, "min_clients=2"]) == 0
+    (log,) = (tmp_path / "runs").rglob("run.log")
+    assert (
+        "client north cannot take part: the owner of this node does not let it send loss-vectors" in log.read_text()
+    )
+    assert main([*keys, "min_clients=3"]) == 1
+    assert "2 of 3 clients could start: client north cannot take part" in capsys.readouterr().err
+
+
+def bundle(path: Path, **files: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.py", text)
+    return path
+
+
+def test_a_bundle_is_approved_with_what_changed_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["node", "approve", str(bundle(tmp_path / "1.fab", a="1", b="1"))]) == 0
+    (tmp_path / "state/flwr/florets/refused").mkdir(parents=True)
+    content = bundle(tmp_path / "2.fab", a="2", c="1").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    (tmp_path / f"state/flwr/florets/refused/{digest}.fab").write_bytes(content)
+    capsys.readouterr()
+    assert main(["node", "approve", digest]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == ["added   c.py", "removed b.py", "changed a.py"]
+    approved = json.loads((tmp_path / "approved.json").read_text())
+    assert [sorted(one["files"]) for one in approved] == [["a.py", "b.py"], ["a.py", "c.py"]]
+    (tmp_path / "x.fab").write_text("no archive")
+    for wrong, text in {"x.fab": "is no bundle", "0" * 64: "No such file"}.items():
+        assert main(["node", "approve", wrong]) == 2
+        assert text in capsys.readouterr().err
+    (tmp_path / "approved.json").write_text("[1]")
+    assert main(["node", "approve", digest]) == 2
+    assert "is no list of approvals" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_log_is_a_table_that_fits(width: int) -> None:
+    left = {"models": Left(26, 104), FACTS: Left(3, 24)}
+    lines = [
+        Logged(1e9, 12345678, 1, "train", left=left),
+        Logged(1e9 + 9, 12345678, 1, "evaluate", answer="refused", reason="the owner does not let it. " * 5),
+    ]
+    shown = list(table(lines, 20, width))
+    assert max(map(len, shown)) <= width
+    text = " ".join(" ".join(shown).split())
+    assert "345678 1 train answered 0.0 models 26 (104 B), facts 3 (24 B)" in text
+    assert "run 12345678: 2 messages, 1 refused; models 26 (104 B), facts 3 (24 B)" in text
+    assert "day 2001-09-0" in text
