@@ -7,7 +7,6 @@ from flwr.app import RecordDict
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.models import ModelAveraging
-from florets.strategies.base.quarantine import bounded_rows
 from florets.strategies.base.report import ADVICE, SPECTRUM
 from florets.strategies.cfl_gp.messages import TRAIN_PROBE, ProbeUpdate
 from florets.strategies.cfl_gp.profile import (
@@ -23,6 +22,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
 from florets.strategies.core.robust import shortened
 from florets.strategies.core.set_aside import placed
+from florets.strategies.shared.bounded_rows import bounded_rows
 from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds

@@ -9,7 +9,6 @@ import numpy as np
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.privacy import Guard
-from florets.strategies.base.quarantine import bounded_rows
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
@@ -25,6 +24,7 @@ from florets.strategies.core.cluster import (
 from florets.strategies.core.noised_clusters import STEPS, nearest_centre, noised_centres
 from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
+from florets.strategies.shared.bounded_rows import bounded_rows
 from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
