@@ -41,7 +41,7 @@ from florets.task.registry import OwnCodeFailed
 from florets.task.training.losses import counted
 from florets.task.wire import bank, kinds
 from florets.task.wire.narrow import MODEL_RECORDS, narrow_reply
-from florets.task.wire.noise import ANSWERED
+from florets.task.wire.noise import ANSWERED, NOISED_HANDLERS
 from florets.task.wire.records import config_record, put, reply_message
 from florets.task.wire.replies import Work
 
@@ -153,7 +153,8 @@ def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
 
 def _refuse_uncovered(client: Client, kind: str) -> None:
     """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
-    if kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
+    own = kind.endswith(f".{kinds.CUSTOM}") and client.config.get(kinds.HANDLER) in NOISED_HANDLERS
+    if not own and kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
         raise ValueError(f"{kind}: an answer would not be noised, and the run is one with privacy.kind=local")
 
 

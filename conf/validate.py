@@ -436,7 +436,9 @@ def _privacy(config: Config) -> Iterator[str]:
     kind = f"privacy.kind={config.privacy.kind}"
     if not config.privacy.has_noise:
         return
-    for key in ("patience", "stop_at_ari", "stop_at_groups"):
+    releases = config.strategy.settings.releases(config.privacy.kind)
+    by_noise = ("stop_at_groups",) if releases is not None and releases.finds_k else ()
+    for key in {"patience", "stop_at_ari", "stop_at_groups"}.difference(by_noise):
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."

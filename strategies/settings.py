@@ -85,12 +85,15 @@ class Releases:
         The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
     handlers
         Client handlers whose answers hold nothing else.
+    finds_k
+        The number of groups is found in these releases.
     """
 
     before: int = 0
     each: int = 0
     hidden: bool = False
     handlers: tuple[str, ...] = ()
+    finds_k: bool = False
 
 
 @dataclass(frozen=True)
@@ -385,7 +388,7 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
     return given
 
 
-COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle")
+COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")
 """Strategies that `privacy.kind` covers."""
 
 
@@ -395,7 +398,8 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
     if privacy.kind == "none":
         return idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
     kind = f"privacy.kind={privacy.kind}"
-    if settings.releases(privacy.kind) is None:
+    releases = settings.releases(privacy.kind)
+    if releases is None:
         return [
             f"{kind}: what clients of {name} send is not covered by its noise; use one of {', '.join(COVERED)}, or "
             "privacy.kind=none."
@@ -409,7 +413,7 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         "robust": run.robust if privacy.kind == "central" else "none",
         "personal": run.personal,
         "first_round": run.first_round if run.first_round in ("update", "farthest") else None,
-        "k": run.k if run.k == "auto" else None,
+        "k": run.k if run.k == "auto" and not releases.finds_k else None,
         "statistics": run.statistics and privacy.kind == "local",
         "fine_tune_epochs": run.fine_tune_epochs if privacy.kind == "local" else 0,
     }

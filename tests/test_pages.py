@@ -134,6 +134,7 @@ def _run(page: Path, how: tuple[str, ...], folder: Path, timeout: float) -> None
             assert text in said, f"{block}: {text!r} is not in\n{said[-5000:]}"
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("page", _pages_with(""), ids=lambda page: page.name)
 def test_a_pages_short_commands_work(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -170,6 +171,7 @@ def test_a_pages_commands_run_as_they_stand(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "block", [block for block in blocks() if (block.language, block.how) == ("python", "")], ids=str
 )
+@pytest.mark.usefixtures("no_pictures")
 def test_python_runs_as_it_stands(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(block.code, str(block), "exec"), {"__name__": "page"})

@@ -272,7 +272,7 @@ def test_no_noise_and_no_bound_is_the_plain_run_to_the_bit(tmp_path: Path) -> No
         np.testing.assert_array_equal(models[1][name], values)
 
 
-@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg"])
+@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg", "discovery"])
 def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_it(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,10 +206,18 @@ class Guard:
         deviation = multiplier(self.budget.grouping) * bound
         return [noise.within(row, bound) + noise.gaussian(row.shape, deviation) for row in rows]
 
-    def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float) -> FloatArray:
-        """Return a sum over clients, of whom each adds an array of at most this norm, with noise: a release."""
-        self.charge(keys, self.budget.grouping)
-        return total + noise.gaussian(total.shape, multiplier(self.budget.grouping) * norm)
+    def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
+        """Return a sum over clients, of whom each adds an array of at most this norm, with noise.
+
+        It costs as much as `count` releases, and has the less noise.
+        """
+        cost = count * self.budget.grouping
+        self.charge(keys, cost)
+        return total + noise.gaussian(total.shape, multiplier(cost) * norm)
+
+    def charge_rows(self, keys: Sequence[str]) -> None:
+        """Let clients pay for rows that they are asked for; where the server adds the noise, with the sums."""
+        self.charge(keys, self.budget.grouping if self.is_local else 0.0)
 
     def changes(
         self,

@@ -16,6 +16,10 @@ RobustName = Literal["clip", "trimmed_mean", "median", "geometric_median", "mult
 
 MOST_WEIGHT = 5.0
 """Largest weight of a client in its group's average, as a multiple of the median client's."""
+MOST_SHARE = 0.4
+"""Largest share of a group's weight that as many clients may have together as can be hostile."""
+LONGEST = 2.0
+"""Length to which `clip` shortens, in lengths of the median: honest clients that take more steps are not cut."""
 LEAST_GROUP = 3
 """Members that a group needs for a majority: of two that differ it cannot be said which is hostile."""
 SKETCH = 4093
@@ -46,7 +50,7 @@ class RobustRule:
     Attributes
     ----------
     name
-        ``"clip"``: changes longer than the median member's are shortened to its length. ``"trimmed_mean"``: of each
+        ``"clip"``: changes longer than twice the median member's are shortened to that. ``"trimmed_mean"``: of each
         coordinate, the mean without the f = ceil(`hostile` n) smallest and largest values; ``"median"``: of each
         coordinate. Both count every member alike. ``"geometric_median"``: the point with the least sum of weighted
         distances. ``"multi_krum"``: the mean of the n - f updates that are closest to their n - f - 2 neighbours.
@@ -84,17 +88,17 @@ class RobustRule:
         typical : float, optional
             Length of the median participant's change, for a group of two; None: it is not shortened.
         """
-        weights = bounded(weights)
         count = len(members)
+        most = most_hostile(count, self.hostile)
+        weights = bounded(weights, most)
         if count < LEAST_GROUP or self.name == "clip":
             lengths = lengths_of(rows, members, start)
-            limit = lower_median(lengths) if count >= LEAST_GROUP else typical if count == 2 else None
+            limit = LONGEST * lower_median(lengths) if count >= LEAST_GROUP else typical if count == 2 else None
             kept = np.ones(count) if limit is None else clip_factors(lengths, limit)
             return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
         if self.name in ("trimmed_mean", "median"):
-            cut = (count - 1) // 2 if self.name == "median" else most_hostile(count, self.hostile)
+            cut = (count - 1) // 2 if self.name == "median" else most
             return trimmed(rows, members, len(start), cut)
-        most = most_hostile(count, self.hostile)
         gram = gram_of(rows, members, start, most + 1)
         if self.name == "multi_krum":
             kept = multi_krum(distances_of(gram), most).astype(np.float64)
@@ -132,9 +136,17 @@ class Robust:
         return average.value
 
 
-def bounded(weights: FloatArray) -> FloatArray:
-    """Return the weights (n,), none larger than `MOST_WEIGHT` times the (lower) median."""
-    return np.minimum(weights, MOST_WEIGHT * lower_median(weights))
+def bounded(weights: FloatArray, hostile: int) -> FloatArray:
+    """Return the weights (n,), none larger than `MOST_WEIGHT` times the (lower) median.
+
+    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum: with more they would outvote the
+    others by claiming many examples.
+    """
+    most = MOST_WEIGHT * lower_median(weights)
+    if hostile:
+        rest = float(np.sort(weights)[: len(weights) - hostile].sum())
+        most = min(most, MOST_SHARE / (1 - MOST_SHARE) * rest / hostile)
+    return np.minimum(weights, most)
 
 
 def lengths_of(rows: Rows, members: IntArray, start: FloatArray) -> FloatArray:

@@ -5,9 +5,11 @@ from typing import ClassVar, Literal
 
 from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
+from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.placement import Centres
-from florets.strategies.settings import Experiment, SharedLayers, idle
+from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, SharedLayers, idle
 from florets.strategies.shared.fold_round import FoldRound
+from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.keys import setting
 
 
@@ -22,6 +24,11 @@ class DiscoverySettings(SharedLayers):
         None,
         "entries of what is sent of a fold; null: a fifth of the parameters, 256 to 1024 (signs: 1024)",
         least=8,
+    )
+    fold_size: int = setting(
+        30,
+        "samples of each of two folds with privacy.kind, where nothing may depend on how many clients have",
+        least=1,
     )
     level: float = setting(0.005, "level of the test: how often identical clients may be divided", above=0, below=1)
     least_gain: float = setting(
@@ -76,7 +83,22 @@ class DiscoverySettings(SharedLayers):
 
     def problems(self, run: Experiment) -> list[str]:
         """Refuse models of groups within groups where K is given: nothing is tested then."""
-        return [] if run.k == "auto" else idle(self, ["subgroups"], "k=auto")
+        problems = [] if run.privacy.has_noise else idle(self, ["fold_size"], "privacy.kind")
+        return problems if run.k == "auto" else [*problems, *idle(self, ["subgroups"], "k=auto")]
+
+    def releases(self, kind: PrivacyKind) -> Releases | None:
+        """Name one search for groups: sums over clients' rows, or the rows that clients noise."""
+        asked = (TRAIN_FOLDS, QUERY_FOLDS)
+        if kind == "central":
+            return Releases(before=PARTS, hidden=True, handlers=asked, finds_k=True)
+        return Releases(before=1, handlers=asked, finds_k=True)
+
+    def uncovered(self, run: RunKeys) -> list[str]:
+        """Refuse other rows, what depends on how many samples clients have, and a second search."""
+        if not run.privacy.has_noise:
+            return []
+        names = ["fold_upload", "subgroups", "clients_needed", "second_look", "place_one_class", "rediscover_every"]
+        return idle(self, [*names, "least_gain"], "privacy.kind=none")
 
 
 @dataclass

@@ -81,16 +81,20 @@ class Discovery(Waiting):
         if self.state.folds is None:
             trained = self.loss in REGRESSION and context.server_round > 1
             given = self.settings
-            self.state.folds = FoldRound.begin(
-                context, given.fold_upload, given.fold_width, trained, given.place_one_class, self.k == "auto"
-            )
+            if self.has_noise:
+                self.state.folds = FoldRound.begin_noised(context, given.fold_width, given.fold_size)
+            else:
+                self.state.folds = FoldRound.begin(
+                    context, given.fold_upload, given.fold_width, trained, given.place_one_class, self.k == "auto"
+                )
         folds = self.state.folds
         requests, read = folds.train(context)
 
         def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
             folds.take(updates)
             self.state.looks += 1
-            needed = self.needed(folds, context)
+            # With noise one round decides: how many rows there are may depend on the data.
+            needed = 0 if self.has_noise else self.needed(folds, context)
             if len(folds.rows) < needed:
                 self._report(Evidence("open", seen=len(folds.rows), needed=needed))
                 return group_models(context, updates, self.assignment, 1)

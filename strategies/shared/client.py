@@ -16,7 +16,7 @@ from florets.task.training.features import features
 from florets.task.training.folds import disjoint_folds, fold_changes, on_folds
 from florets.task.training.losses import Anchored, Objective
 from florets.task.training.modules import load
-from florets.task.wire import kinds
+from florets.task.wire import kinds, noise
 from florets.task.wire.codec import pack
 from florets.task.wire.folds import LEARNING_RATE, RowForm
 
@@ -33,7 +33,8 @@ def train_folds(client: Client) -> RecordDict:
 
 def query_folds(client: Client) -> RecordDict:
     """Send what the folds change in the model that came, and nothing else."""
-    return pack(FoldRows, **_rows(client, kinds.ARRAYS), num_examples=client.num_examples)
+    examples = 1 if kinds.PRIVACY in client.config else client.num_examples
+    return pack(FoldRows, **_rows(client, kinds.ARRAYS), num_examples=examples)
 
 
 def _rows(client: Client, record: str) -> dict[str, Any]:
@@ -65,8 +66,12 @@ def _rows(client: Client, record: str) -> dict[str, Any]:
     )
     form = RowForm.read(client.config.get(kinds.FOLD_UPLOAD), int(client.number(kinds.FOLD_WIDTH)), changes.shape[1])
     rng = generator(int(client.number(kinds.FOLD_SEED)), 0, Purpose.FOLD_SKETCH)
+    rows = form.pack(changes, rng)
+    if kinds.PRIVACY in client.config:
+        noised = noise.noised_rows(rows, folds, client.number(kinds.PRIVACY_LOSS_NOISE))
+        return {"rows": noised.astype(rows.dtype), "near_duplicates": None}
     # Sent by those alone whom it concerns: every message costs its bytes.
-    return {"rows": form.pack(changes, rng), "near_duplicates": alike or None}
+    return {"rows": rows, "near_duplicates": alike or None}
 
 
 def train_bilevel(client: Client) -> RecordDict:

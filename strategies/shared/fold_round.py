@@ -13,17 +13,20 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import Read, Replies, Request
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import FoldTraining, Frozen
+from florets.strategies.base.privacy import Guard, multiplier
 from florets.strategies.base.report import ADVICE, EVIDENCE, Client, Detail
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.accountant import epsilon_of
 from florets.strategies.core.cluster import canonical
 from florets.strategies.core.folds import LEAST_GAIN, Groups, centred_rows, discover
+from florets.strategies.core.noised_groups import Release, noised_groups
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
 from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
 from florets.task.training.settings import Training
-from florets.task.wire import codec, kinds
+from florets.task.wire import codec, kinds, noise
 from florets.task.wire.folds import LEARNING_RATE, RowForm, Upload
 from florets.task.wire.replies import Update, read_update
 
@@ -70,6 +73,11 @@ class Evidence:
         Leaves of the tree, where each has a model; 0: each of the k groups has one.
     near_duplicates
         Clients with near-duplicates among their records.
+    error
+        Estimated fraction of the clients that noise brought into a wrong group, given that there are k; None: not
+        estimated.
+    epsilon
+        What the search spent of `privacy.epsilon`, taken by itself; None: nothing.
     """
 
     verdict: Literal["groups", "none", "all_differ", "too_few", "open"]
@@ -91,6 +99,8 @@ class Evidence:
     tree: dict[str, Any] | None = None
     leaves: int = 0
     near_duplicates: int = 0
+    error: float | None = None
+    epsilon: float | None = None
 
     @classmethod
     def of(cls, groups: Groups, keys: Sequence[str], given: bool, level: float = 0.005) -> "Evidence":
@@ -176,6 +186,11 @@ class Evidence:
 
     @property
     def _advice(self) -> str:
+        if self.epsilon is not None and self.verdict == "none" and not self.given:
+            return (
+                "noise hides small differences and groups of few clients, so that there may be groups: more clients, "
+                "privacy.grouping or privacy.epsilon show more; or give k="
+            )
         if not self.sharp:
             return (
                 "the clients differ by degrees: some members of a group are nearer to the next group than others, "
@@ -197,6 +212,10 @@ class Evidence:
     def _figures(self) -> str:
         """Return p value and scores: at the number found, its neighbours and the best."""
         words = [] if self.p_value is None else [f"p = {self.p_value:.2g}"]
+        if self.epsilon is not None:
+            words.append(f"epsilon {self.epsilon:.3g} was spent on this")
+        if self.error is not None:
+            words.append(f"about {self.error:.0%} of the clients may be in a wrong group")
         if self.scores:
             scores = dict(zip(self.candidates, self.scores, strict=True))
             best = max(scores, key=lambda k: scores[k])
@@ -243,6 +262,9 @@ def _clients(count: int) -> str:
     return f"{count} client{'' if count == 1 else 's'}"
 
 
+_NOISED_FOLDS, _NOISED_STEPS = 2, 4
+_NOISED_WIDTH, _OWN_NOISE_WIDTH = 16, 8
+"""Entries of a row that goes into noised sums, and of one to each of whose entries a client adds noise."""
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
 EIGHT_FOLDS = 40
@@ -434,6 +456,8 @@ class FoldRound:
         Samples of each fold of clients whose folds are smaller than the others'.
     alike
         Clients with near-duplicates among their records.
+    noised
+        Rows are for sums with noise, or hold noise: folds are the same for all clients.
     small
         Of clients with too few samples for folds, or too few that differ, or that learned nothing on some fold, and
         of those with one class where `place_one_class` is set: one row, (1, width).
@@ -449,6 +473,17 @@ class FoldRound:
     small: dict[str, NDArray[np.floating]] = field(default_factory=dict)
     short: dict[str, int] = field(default_factory=dict)
     alike: set[str] = field(default_factory=set)
+    noised: bool = False
+
+    @classmethod
+    def begin_noised(cls, context: Round, width: int | None, size: int) -> "FoldRound":
+        """Fix the common model, and folds that depend on no client's data."""
+        models = context.models
+        own = context.privacy is not None and context.privacy.is_local
+        default = _OWN_NOISE_WIDTH if own else _NOISED_WIDTH
+        form = RowForm.of("projection", width or default, int(models.layout.trained.sum()), _NOISED_FOLDS)
+        common = models if models.count == 1 else models.replaced(models.bank[:1])
+        return cls(common, FoldPlan(_NOISED_FOLDS, size, _NOISED_STEPS), form, context.seed, noised=True)
 
     @classmethod
     def begin(
@@ -477,10 +512,13 @@ class FoldRound:
 
     def emptied(self) -> "FoldRound":
         """Return it without the rows: what later clients need."""
-        return FoldRound(self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
+        kept = (self.common, self.plan, self.form, self.seed, self.held_out, self.place_one_class)
+        return FoldRound(*kept, noised=self.noised)
 
     def size_of(self, client: Client) -> int:
         """Return the samples of each of a client's folds, see `FoldPlan.size_of`."""
+        if self.noised:
+            return self.plan.size
         return self.plan.size_of(_samples(client, self.held_out))
 
     def sure_size_of(self, client: Client) -> int:
@@ -506,6 +544,8 @@ class FoldRound:
         others = None if context.models.bank[:1].tobytes() == self.common.bank.tobytes() else self.common.one(0)
         extra = {} if others is None else {kinds.COMMON: others}
         new = self._sizes([client for client in context.participants if client.key not in self])
+        if context.privacy is not None:
+            context.privacy.charge_rows(list(new))
         requests = []
         for client in context.participants:
             if client.key in new:
@@ -528,6 +568,8 @@ class FoldRound:
         return self._ask(context.online, self._sizes(context.online), context)
 
     def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: Round) -> Replies[FoldRows]:
+        if context.privacy is not None:
+            context.privacy.charge_rows([client.key for client in clients])
         requests = [
             context.request_custom(
                 QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]), category="query"
@@ -542,6 +584,11 @@ class FoldRound:
     def take(self, replies: Sequence[tuple[str, Update | FoldRows]]) -> None:
         """Keep the rows that came."""
         for key, reply in replies:
+            if self.noised and isinstance(reply, FoldUpdate | FoldRows):
+                whole = len(reply.rows) == self.plan.folds
+                rows = reply.rows if whole else noise.noised_rows(reply.rows, self.plan.folds, 0.0)
+                self.rows[key] = rows.astype(np.float32)
+                continue
             # Nobody knows where a client belongs that has learned nothing; its update counts all the same.
             if isinstance(reply, FoldUpdate | FoldRows) and len(reply.rows) > 0:
                 self.alike |= {key} if reply.near_duplicates else set()
@@ -563,6 +610,8 @@ class FoldRound:
         `subgroups` the groups are the leaves of the tree of groups within groups, where there is one.
         """
         keys = sorted(self.rows)
+        if self.noised and context.privacy is not None and keys:
+            return self._decide_noised(context.privacy, keys, k, context, level)
         if len(keys) < 2:
             everybody = dict.fromkeys([*keys, *sorted(self.small)], 0)
             return Found(1, everybody, None, Evidence("too_few", seen=len(keys), needed=2))
@@ -602,6 +651,38 @@ class FoldRound:
         found |= {key: frozen.place_rows(row, in_run=True)[0] for key, row in sorted(self.small.items())}
         evidence = replace(evidence, small=len(self.small))
         return Found(len(directions.directions), found, directions, evidence)
+
+    def _decide_noised(self, guard: Guard, keys: Sequence[str], k: int | None, context: Round, level: float) -> Found:
+        """Do as `decide` from noised sums over the clients, or from rows that they noised; see `core.noised_groups`.
+
+        Which group a client joins then depends on its own rows and on what was released, and the server alone knows
+        it (`privacy.kind=central`), or on what the client sent (`local`).
+        """
+        rows = np.stack([self.rows[key] for key in keys]).astype(np.float64)
+        part = guard.budget.grouping
+        release = None
+        if not guard.is_local:
+
+            def add(total: FloatArray, norm: float, parts: int) -> FloatArray:
+                return guard.noised_sum(keys, total, norm, parts)
+
+            release = Release(add, multiplier(part))
+        found = noised_groups(rows, k, level, context.random(Purpose.FOLD_TEST), release)
+        spent = part if guard.is_local else part * found.parts
+        has_groups = found.k > 1
+        evidence = Evidence(
+            "groups" if has_groups else "none",
+            found.k,
+            tuple(sorted(np.bincount(found.labels).tolist(), reverse=True)),
+            given=k is not None,
+            p_value=found.p_value,
+            seen=len(keys),
+            needed=len(keys),
+            error=found.error if has_groups else None,
+            epsilon=epsilon_of(math.sqrt(spent), guard.budget.delta),
+        )
+        directions = Centres(found.origin, found.directions, np.zeros(found.k)) if has_groups else None
+        return Found(found.k, dict(zip(keys, found.labels.tolist(), strict=True)), directions, evidence)
 
     def _structure(
         self,
