@@ -150,7 +150,7 @@ class SecureAggregation:
             )
         self.has_summed = True
 
-        def read(_: str, content: RecordDict) -> Masked:
+        def read(_: str, content: RecordDict) -> Any:
             return codec.read(Masked, content, R=context.models.layout.size + 2)
 
         def reveal(replies: Replies[Any]) -> Replies[Update]:
@@ -247,7 +247,7 @@ class SecureAggregation:
                 }
                 request = requests[group.keys[place]]
                 put(request.message.content, {kinds.MASKING: config_record(asked)})
-                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = context.meter.tries  # type: ignore[arg-type]
+                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = context.meter.tries
                 found.append(request)
         return found
 

@@ -371,6 +371,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if self.privacy is not None:
             self.privacy.begin(self.context.participants, self.context.online)
         self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        if self.state.quarantine is not None:
+            self.state.quarantine.begin_round()
         # Under local privacy an exchange has a price, and a quarantine must not end the budget.
         if self.phase == "stable" and self.privacy is None:
             move_quarantined(self.state, self.context)

@@ -22,7 +22,9 @@ from florets.strategies.core.cluster import (
     match_overlap,
 )
 from florets.strategies.core.noised_clusters import STEPS, nearest_centre, noised_centres
+from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
+from florets.strategies.shared.bounded_rows import bounded_rows
 from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
@@ -248,12 +250,14 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         if self.privacy is not None and not self.privacy.is_local:
             return self._noised_clusters(self.privacy, found, context)
         k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
-        clusters = self.cluster_losses(found.vectors, k, context.random(Purpose.CLUSTERING))  # l. 11
-        check_clusters(clusters, len(found.keys), f"{name}.cluster_losses")
+        vectors, aside = bounded_rows(self.state, context, found.keys, found.vectors, k)
+        core, rng = vectors[~aside], context.random(Purpose.CLUSTERING)
+        clusters = placed(vectors, aside, lambda rows: self.cluster_losses(rows, k, rng))  # l. 11
+        check_clusters(clusters[~aside], len(core), f"{name}.cluster_losses")
         previous = np.array([self.assignment.get(key, -1) for key in found.keys])
-        models = self.match(found.vectors[:, : context.models.count], clusters, previous)  # l. 12 and 13
+        models = self.match(core[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
         check_match(models, clusters, context.models.count, f"{name}.match")
-        return clusters, models, centroids(found.vectors, clusters)
+        return clusters, models, centroids(core, clusters[~aside])
 
     def _noised_clusters(
         self, privacy: Guard, found: Embedded, context: Round

@@ -240,7 +240,9 @@ class LossVectors(Restarts[S, M]):
         fresh = {key: self._root(reply.losses) for key, reply in replies.ok}
         known = self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
         keys = sorted(known)
-        limit = float(self._root(np.array(self.state.outliers.limit(keys, limit))))
+        rule = context.averaging.robust
+        limit = self.state.outliers.limit(keys, limit) if rule is None else limit
+        limit = float(self._root(np.array(limit)))
         vectors = np.stack([known[key] for key in keys])
         # With privacy they are clipped elsewhere, and noise may make them negative.
         vectors = vectors if self.privacy is not None else clipped(vectors, limit)
