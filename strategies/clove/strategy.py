@@ -247,7 +247,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
 
     def _clusters(self, found: Embedded, context: Round) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the cluster of each loss vector (M,), the model of each cluster, and its centroid (l. 10 to 13)."""
-        if self.privacy is not None and self.has_noise and not self.privacy.is_local:
+        if self.privacy is not None and not self.privacy.is_local:
             return self._noised_clusters(self.privacy, found, context)
         k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
         vectors, aside = bounded_rows(self.state, context, found.keys, found.vectors, k)
@@ -285,7 +285,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         length, rounds = self.settings.stability_rounds, 0
         if self.state.frozen is None:
             self.state.histories.add(assignment, length)
-            rounds = length if self.settings.stop_when_stable and not self.has_noise else 0
+            rounds = length if self.settings.stop_when_stable and self.privacy is None else 0
         return context.train_assigned(assignment, histories=self.state.histories.entries, rounds=rounds, kept=kept)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
@@ -298,7 +298,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         participants = {client.key for client in self.context.participants}
         stable = {key for key, update in updates if update.stable}
         state.histories.heard(participants, {key for key, _ in updates})
-        if self.has_noise:
+        if self.privacy is not None:
             first = 1 if self.first_round == "evaluate" else 2
             if (
                 self._candidate is not None

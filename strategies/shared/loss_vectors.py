@@ -220,7 +220,7 @@ class LossVectors(Restarts[S, M]):
 
     def without_outliers(self, replies: Replies[Losses], context: Round) -> Replies[Losses]:
         """Return the replies of clients that can be clustered: with privacy of all, whose losses are then clipped."""
-        if self.has_noise:
+        if self.privacy is not None:
             return replies
         reports = [(key, reply.losses) for key, reply in replies.ok]
         for reason, keys in self.state.outliers.reject(reports, self.settings.outlier_loss).items():
@@ -248,7 +248,7 @@ class LossVectors(Restarts[S, M]):
         limit = float(self._root(np.array(limit)))
         vectors = np.stack([known[key] for key in keys])
         # With privacy they are clipped elsewhere, and noise may make them negative.
-        vectors = vectors if self.has_noise else clipped(vectors, limit)
+        vectors = vectors if self.privacy is not None else clipped(vectors, limit)
         context.note_vectors("losses", keys, vectors)
         kept = {key for key, reply in replies.ok if reply.kept}
         return Embedded(sent, keys, vectors, limit, [key for key, _ in replies.ok], kept)
