@@ -33,7 +33,7 @@ def bounded_rows(
     far = far_rows(rows, most)
     if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
         # Nothing can be said of so few, nor of one group.
-        far[:] = False
+        return rows, none
     judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far)}
     away = np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
     if judged and has_groups(rows[~away], num_clusters, context.random(Purpose.CLUSTERING)):
