@@ -216,7 +216,9 @@ def singular_values(gram: FloatArray, count: int) -> FloatArray:
 
 
 def spectral_features(gram: FloatArray, count: int, of: BoolArray | None = None) -> FloatArray:
-    """Project every client's profile on the leading left singular directions, of some (M,) or all: (M, min(count, M)).
+    """Project every client's profile on the leading left singular directions: (M, min(count, M)).
+
+    The directions are those of the profiles of some clients, `of` (M,), or of all.
 
     The projection U^T g of client i is the i-th row of (singular value * right singular vector), and both follow from
     the Gram matrix alone: M x M in place of K d x M. A column's entry of largest size is positive, because the sign

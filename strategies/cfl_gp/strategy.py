@@ -105,9 +105,9 @@ class CFLGP(Stages):
         return Plan(requests, read, combine)
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Average the updates; with a robust rule no model moves over `LONGEST` times as far as the median one at first.
+        """Average the updates; before the first clustering a robust rule also bounds how far each model moves.
 
-        Before the first clustering groups are drawn, and one may by chance be mostly hostile.
+        Groups are drawn until then, and one may by chance be mostly hostile: `LONGEST` times the median model's way.
         """
         bank, context = super().average(updates), self.context
         if context.averaging.robust is None or self.state.placed:
@@ -115,7 +115,9 @@ class CFLGP(Stages):
         trained = context.models.layout.trained
         changes = (bank - context.models.bank)[:, trained]
         lengths = np.linalg.norm(changes, axis=1)
-        factors = clip_factors(lengths, LONGEST * lower_median(lengths))
+        if not lengths.any():
+            return bank
+        factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
         bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
         return bank
 

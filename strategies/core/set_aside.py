@@ -25,9 +25,9 @@ ELBOW_OF_TWO = 0.25
 SHORT = 0.25
 """Length, in that of the median row, below which a row has no direction and so is of no group."""
 WITHIN = 0.25
-"""Distance from its group's centre, in that to the nearest other centre, at which rows of clear groups are at most."""
+"""Largest distance of a clear group's rows from its centre, in that to the nearest other centre."""
 OUTSIDE = 0.5
-"""The same, beyond which a row is of no group."""
+"""Distance from the nearest centre, in the same unit, beyond which a row is of no group."""
 CUTS = 20
 """Numbers of clusters that are tried at most in search of clear groups."""
 

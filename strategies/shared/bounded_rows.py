@@ -67,7 +67,9 @@ def without_strangers(
         away |= found
         rows = rows_of(~away) if found.any() else rows
         found = np.zeros(len(keys), dtype=np.bool_)
-        found[~away] = lone_rows(rows[~away], num_clusters, most - int(away.sum()), context.random(Purpose.CLUSTERING))
+        found[~away] = lone_rows(
+            rows[~away], num_clusters, most - int(away.sum()), context.random(Purpose.CLUSTERING)
+        )
         if not found.any():
             break
     strangers = {key for key, is_away in zip(keys, away.tolist(), strict=True) if is_away}
