@@ -37,10 +37,10 @@ def test_a_distance_is_the_larger_rise_of_both() -> None:
 
 def test_models_that_merge_are_averaged_by_their_updates_and_the_others_keep_their_bits() -> None:
     bank = np.array([[0.1, 5.0], [4.0, 2.0], [0.3, 1.0], [8.0, 9.0]])
-    found = merged_models(bank, np.array([1, 0, -1, 0]), np.array([7, 3, 9, 1]), np.array([False, True]))
+    found = merged_models(bank, np.array([1, 0, -1, 0]), np.array([7, 3, 9, 1]), np.array([False, True]), bank[0])
     # (3 x 4 + 8) / 4; of the counters the largest.
     assert found.tolist() == [[5.0, 9.0], [0.1, 5.0]]
-    assert merged_models(bank[:2], np.array([0, 0]), np.array([0, 0]), np.zeros(2, dtype=bool)).tolist() == [
+    assert merged_models(bank[:2], np.array([0, 0]), np.array([0, 0]), np.zeros(2, dtype=bool), bank[0]).tolist() == [
         [2.05, 3.5]
     ]
 

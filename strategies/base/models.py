@@ -200,7 +200,8 @@ class _Clipped:
         return len(self.rows)
 
     def __getitem__(self, row: int, /) -> FloatArray:
-        return self.start[row] + noise.within(self.rows[row] - self.start[row], self.bound)
+        clipped: FloatArray = self.start[row] + noise.within(self.rows[row] - self.start[row], self.bound)
+        return clipped
 
 
 def clipped_rows(rows: Rows, start: FloatArray, bound: float) -> Rows:
@@ -209,12 +210,16 @@ def clipped_rows(rows: Rows, start: FloatArray, bound: float) -> Rows:
     return rows if math.isinf(bound) or all(one <= bound for one in lengths) else _Clipped(rows, start, bound)
 
 
-class Entries(NamedTuple):
-    """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""
+class Part(NamedTuple):
+    """Some entries of the models, (K, R'), which are counters or have no gradient, and what clients sent of them."""
 
     bank: FloatArray
     integers: BoolArray
     untrained: BoolArray
+    rows: Rows
+    assignment: IntArray
+    weights: FloatArray
+    robust: Robust | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,18 +244,12 @@ class Averaging(ABC):
         return self
 
     @abstractmethod
-    def _next(
-        self,
-        part: Entries,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        robust: Robust | None = None,
-    ) -> FloatArray: ...
+    def _next(self, part: Part) -> FloatArray:
+        """Return the next values (K, R') of some entries."""
 
-    def _start(self, part: Entries) -> FloatArray:
+    def _start(self, bank: FloatArray, untrained: BoolArray) -> FloatArray:
         """Return what the clients' vectors are changes of, (K, R)."""
-        return part.bank
+        return bank
 
     def next_bank(
         self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
@@ -260,71 +259,61 @@ class Averaging(ABC):
         `vectors` (P, R) are what the participants returned (of updates see `Updates`), `assignment` (P,) the model of
         each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not know them.
         """
-        layout, shared = models.layout, models.shared
-        if self.privacy is not None and not self.privacy.is_local:
-            if self.privacy.has_noise:
-                return self._noised_bank(self.privacy, models, vectors, assignment, keys)
-            vectors = clipped_rows(vectors, self._starts(models)[assignment], self.privacy.privacy.bound)
-        if self.robust is not None:
-            return self._robust_bank(self.robust, models, vectors, assignment, weights, keys)
-        bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)
-        if shared.any():
-            of_all = Entries(models.bank[:1, shared], layout.integers[shared], layout.untrained[shared])
-            bank[:, shared] = self._next(of_all, Columns(vectors, shared), assignment * 0, weights)
+        layout, shared, privacy, bank = models.layout, models.shared, self.privacy, models.bank
+        keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
+        if privacy is not None and not privacy.is_local:
+            start = self._start(bank, layout.untrained)
+            if privacy.has_noise:
+                return self._noised_bank(privacy, models, vectors, assignment, start, keys)
+            vectors = clipped_rows(vectors, start[assignment], privacy.privacy.bound)
+        kept = np.ones(len(assignment))
+        # A rule looks at parameters, running statistics and counters apart, as their sizes differ.
+        statistics = layout.untrained & ~layout.integers
+        kinds = (np.ones_like(shared),) if self.robust is None else (layout.integers, statistics, layout.trained)
+        for kind in kinds:
+            for mask, groups, count in ((kind & shared, assignment * 0, 1), (kind & ~shared, assignment, len(bank))):
+                if not mask.any():
+                    continue
+                columns = slice(None) if mask.all() else mask
+                of, untrained = models.bank[:count, columns], layout.untrained[columns]
+                rows = vectors if mask.all() else Columns(vectors, mask)
+                rule, start = self.robust, self._start(of, untrained)
+                robust = None if rule is None else Robust(rule, rows, groups, start)
+                found = self._next(Part(of, layout.integers[columns], untrained, rows, groups, weights, robust))
+                kept = kept if robust is None else robust.kept
+                if found.shape == bank.shape:
+                    bank = found
+                else:
+                    bank = bank.copy() if bank is models.bank else bank
+                    bank[:, columns] = found
+        if self.robust is not None and self.note is not None:
+            for key, fraction in zip(keys, kept.tolist(), strict=False):
+                self.note(key, fraction)
         return bank
 
     @abstractmethod
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
         """Return models (K, R) after a step by the means of what their clients returned, as changes of `_start`."""
 
-    def _starts(self, models: Models) -> FloatArray:
-        return self._start(Entries(models.bank, models.layout.integers, models.layout.untrained))
-
     def _noised_bank(
-        self, privacy: Guard, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
-    ) -> FloatArray:
-        """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
-        names = keys or (vectors.keys if isinstance(vectors, Updates) else ())
-
-        def note(row: int, kept: float) -> None:
-            if self.note is not None and row < len(names):
-                self.note(names[row], kept)
-
-        everybody = getattr(self, "weighting", "") == "all_participants"
-        start = self._starts(models)
-        changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
-        bank = self._moved(models.bank, changes, members)
-        bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]
-        return bank
-
-    def _robust_bank(
         self,
-        rule: RobustRule,
+        privacy: Guard,
         models: Models,
         vectors: Rows,
         assignment: IntArray,
-        weights: FloatArray,
+        start: FloatArray,
         keys: Sequence[str],
     ) -> FloatArray:
-        """Return the next bank, with the rule applied to parameters and running statistics apart."""
-        layout, bank, kept = models.layout, models.bank.copy(), np.ones(len(assignment))
-        statistics = layout.untrained & ~layout.integers
-        for kind in (layout.integers, statistics, layout.trained):
-            for mask, groups, count in (
-                (kind & models.shared, assignment * 0, 1),
-                (kind & ~models.shared, assignment, len(bank)),
-            ):
-                if not mask.any():
-                    continue
-                part = Entries(models.bank[:count, mask], layout.integers[mask], layout.untrained[mask])
-                rows = vectors if mask.all() else Columns(vectors, mask)
-                robust = Robust(rule, rows, groups, self._start(part))
-                bank[:, mask] = self._next(part, rows, groups, weights, robust)
-                kept = robust.kept
-        if self.note is not None:
-            names = keys or (vectors.keys if isinstance(vectors, Updates) else ())
-            for key, fraction in zip(names, kept.tolist(), strict=False):
-                self.note(key, fraction)
+        """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
+
+        def note(row: int, kept: float) -> None:
+            if self.note is not None and row < len(keys):
+                self.note(keys[row], kept)
+
+        everybody = getattr(self, "weighting", "") == "all_participants"
+        changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
+        bank = self._moved(models.bank, changes, members)
+        bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]
         return bank
 
 
@@ -345,15 +334,9 @@ class ModelAveraging(Averaging):
         """Ask for the trained model."""
         return {kinds.REPLY: kinds.REPLY_MODEL}
 
-    def _next(
-        self,
-        part: Entries,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        robust: Robust | None = None,
-    ) -> FloatArray:
-        return average_models(part.bank, vectors, assignment, weights, self.weighting, part.integers, robust=robust)
+    def _next(self, part: Part) -> FloatArray:
+        bank, integers, _, rows, assignment, weights, robust = part
+        return average_models(bank, rows, assignment, weights, self.weighting, integers, robust=robust)
 
 
 @dataclass(frozen=True)
@@ -391,26 +374,19 @@ class GradientAveraging(Averaging):
         batch = training.batch_size if self.batch is None else self.batch
         return replace(self, learning_rate=rate * training.rate_factor(server_round), batch=batch)
 
-    def _start(self, part: Entries) -> FloatArray:
-        return np.where(part.untrained, part.bank, 0.0)
+    def _start(self, bank: FloatArray, untrained: BoolArray) -> FloatArray:
+        return np.where(untrained, bank, 0.0)
 
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
         return apply_step(bank, changes, members, self._rate, self.optimizer)
 
-    def _next(
-        self,
-        part: Entries,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        robust: Robust | None = None,
-    ) -> FloatArray:
-        bank, integers, untrained = part
-        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape, robust)
+    def _next(self, part: Part) -> FloatArray:
+        bank, integers, untrained, rows, assignment, weights, robust = part
+        gradient, members = average_gradients(rows, assignment, weights, self.weighting, bank.shape, robust)
         stepped = apply_step(bank, gradient, members, self._rate, self.optimizer)
         if untrained.any():
             # Running statistics have no gradient: clients send their values, which are averaged as in option I.
-            values = bank[:, untrained], Columns(vectors, untrained)
+            values = bank[:, untrained], Columns(rows, untrained)
             stepped[:, untrained] = average_models(
                 *values, assignment, weights, self.weighting, integers[untrained], robust=robust
             )

@@ -308,7 +308,8 @@ def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray
     noised = counts + noise.gaussian(len(counts), deviation)
     found = noised - noised.mean()
     prior = (even / 2) ** 2
-    return np.clip(even + found * prior / (prior + deviation**2), 1.0, total)
+    shrunk: FloatArray = np.clip(even + found * prior / (prior + deviation**2), 1.0, total)
+    return shrunk
 
 
 LEDGER = "privacy.json"

@@ -7,7 +7,7 @@ bits, and one model gives the same bits by every path.
 import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.robust import Robust
+from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, add_weighted
 
 WEIGHTINGS = ("examples", "uniform", "all_participants")
@@ -76,6 +76,24 @@ def average_models(
             counters = Columns(updates, integers)
             result[model, integers] = (_largest if robust is None else _middle)(counters, members)
     return result
+
+
+def robust_means(
+    rows: FloatArray,
+    groups: IntArray,
+    weights: FloatArray,
+    start: FloatArray,
+    rule: RobustRule | None,
+    integers: BoolArray | None = None,
+) -> FloatArray:
+    """Return each group's weighted mean (K, R) of rows (P, R), or by `rule` of their changes from `start` (K, R).
+
+    `groups` (P,) are the groups of the rows; `start` is also the result of groups without any. For `integers` see
+    `average_models`.
+    """
+    robust = None if rule is None else Robust(rule, rows, groups, start)
+    integers = np.zeros(start.shape[1], dtype=np.bool_) if integers is None else integers
+    return average_models(start, rows, groups, weights, "examples", integers, robust=robust)
 
 
 def average_gradients(

@@ -25,7 +25,7 @@ def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedS
     Source: Blum et al. 2005 (SuLQ k-means), and Su et al. 2016 on sums and sizes with one budget.
     """
     size, width = vectors.shape
-    mean = noised(vectors.sum(axis=0), norm) / size
+    mean: FloatArray = noised(vectors.sum(axis=0), norm) / size
     bound = norm * RESIDUAL
     residuals = vectors - mean
     lengths = np.linalg.norm(residuals, axis=1, keepdims=True)
@@ -45,4 +45,5 @@ def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedS
 
 def nearest_centre(vectors: FloatArray, centres: FloatArray) -> IntArray:
     """Return the nearest centre (K, D) of each vector (M, D); the lowest among equals."""
-    return np.square(vectors[:, np.newaxis] - centres).sum(axis=2).argmin(axis=1)
+    nearest: IntArray = np.square(vectors[:, np.newaxis] - centres).sum(axis=2).argmin(axis=1)
+    return nearest

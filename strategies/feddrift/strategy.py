@@ -12,8 +12,9 @@ from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
-from florets.strategies.core.aggregate import average_models
+from florets.strategies.core.aggregate import robust_means
 from florets.strategies.core.cluster import finite_losses
+from florets.strategies.core.robust import RobustRule
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import without_outliers
 from florets.task.keys import setting
@@ -73,18 +74,29 @@ def concept_distances(losses: FloatArray) -> FloatArray:
     return distances
 
 
-def merged_models(bank: FloatArray, heirs: IntArray, trained: IntArray, integers: BoolArray) -> FloatArray:
+def merged_models(
+    bank: FloatArray,
+    heirs: IntArray,
+    trained: IntArray,
+    integers: BoolArray,
+    start: FloatArray,
+    rule: RobustRule | None = None,
+) -> FloatArray:
     """Return the models (K', R) that are left after some merged; one that did not merge keeps its bits.
 
     `heirs` (K,) are the new numbers, -1 for a model that is left out; `trained` (K,) counts the clients that have
-    trained each, over all rounds: the weights of the mean, at least 1. Of counters (`integers`) the largest is kept.
+    trained each, over all rounds: the weights of the mean, at least 1. Of counters (`integers`) the largest is
+    kept. A `rule` for the models' changes from the first one, `start` (R,), takes the mean's place.
     """
     count = int(heirs.max(initial=-1)) + 1
     _, first = np.unique(heirs[heirs >= 0], return_index=True)
-    start = bank[np.flatnonzero(heirs >= 0)[first]]
+    result = bank[np.flatnonzero(heirs >= 0)[first]]
     together = (heirs >= 0) & (np.bincount(heirs[heirs >= 0], minlength=count)[heirs] > 1)
     weights = np.maximum(trained[together], 1).astype(np.float64)
-    return average_models(start, bank[together], heirs[together], weights, "examples", integers)
+    found, groups = np.unique(heirs[together], return_inverse=True)
+    starts = np.tile(start, (len(found), 1))
+    result[found] = robust_means(bank[together], groups, weights, starts, rule, integers)
+    return result
 
 
 CONCEPTS = "concepts"
@@ -250,7 +262,8 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         kept, places = np.unique(left, return_inverse=True)
         numbers: IntArray = places - int(kept[0] < 0)
         old = range(len(kept) - int(kept[0] < 0))
-        bank = merged_models(bank, numbers, np.array(state.trained, dtype=np.int64), models.layout.integers)
+        trained, start = np.array(state.trained, dtype=np.int64), (state.start or models).bank[0]
+        bank = merged_models(bank, numbers, trained, models.layout.integers, start, self.averaging.robust)
         members = [np.flatnonzero(numbers == number).tolist() for number in old]
         state.trained = [sum(state.trained[model] for model in of) for of in members]
         state.used = [max(state.used[model] for model in of) for of in members]

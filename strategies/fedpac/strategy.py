@@ -12,6 +12,9 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.aggregate import robust_means
+from florets.strategies.core.outliers import lower_median
+from florets.strategies.core.robust import MOST_WEIGHT
 from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate
 from florets.strategies.shared.messages import pack_prototypes
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
@@ -169,11 +172,19 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         statistics = np.stack([update.statistics.ravel() for _, update in updates])
         samples = np.array([update.num_examples for _, update in updates])
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
-        combined = head_weights(statistics, spreads, self.settings.least_weight) @ heads
+        rule = self.averaging.robust
+        if rule is not None:
+            # Who claims to know its head exactly would take the place of everybody's.
+            spreads = np.maximum(spreads, lower_median(spreads) / MOST_WEIGHT)
+        weights = head_weights(statistics, spreads, self.settings.least_weight)
+        combined = weights @ heads
+        if rule is not None:
+            owners, members = np.nonzero(weights)
+            combined = robust_means(heads[members], owners, weights[owners, members], np.zeros_like(heads), rule)
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(
-            [update.prototypes for _, update in updates], [update.counts for _, update in updates]
+            [update.prototypes for _, update in updates], [update.counts for _, update in updates], rule
         )
         if state.prototypes is not None and state.classes is not None:
             old = ~np.isin(state.classes, classes)
