@@ -277,8 +277,8 @@ class Averaging(ABC):
                 columns = slice(None) if mask.all() else mask
                 of, untrained = models.bank[:count, columns], layout.untrained[columns]
                 rows = vectors if mask.all() else Columns(vectors, mask)
-                rule, start = self.robust, self._start(of, untrained)
-                robust = None if rule is None else Robust(rule, rows, groups, start)
+                rule = self.robust
+                robust = None if rule is None else Robust(rule, rows, groups, self._start(of, untrained))
                 found = self._next(Part(of, layout.integers[columns], untrained, rows, groups, weights, robust))
                 kept = kept if robust is None else robust.kept
                 if found.shape == bank.shape:

@@ -14,7 +14,7 @@ from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.aggregate import robust_means
 from florets.strategies.core.outliers import lower_median
-from florets.strategies.core.robust import MOST_WEIGHT
+from florets.strategies.core.robust import MOST_WEIGHT, RobustRule
 from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate
 from florets.strategies.shared.messages import pack_prototypes
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
@@ -84,6 +84,16 @@ def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0)
         weights[weights < min(drop, weights.max() * (1 - 1e-9))] = 0.0
         found[row] = weights / weights.sum()
     return found
+
+
+def robust_heads(
+    statistics: FloatArray, spreads: FloatArray, heads: FloatArray, drop: float, rule: RobustRule
+) -> FloatArray:
+    """Return each client's combined head (m, U) by a rule for the heads (m, U) that have a weight for it."""
+    # Who claims to know its head exactly would have all the weight, and no rule would apply.
+    weights = head_weights(statistics, np.maximum(spreads, lower_median(spreads) / MOST_WEIGHT), drop)
+    owners, members = np.nonzero(weights)
+    return robust_means(heads[members], owners, weights[owners, members], np.zeros_like(heads), rule)
 
 
 @dataclass
@@ -172,15 +182,12 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         statistics = np.stack([update.statistics.ravel() for _, update in updates])
         samples = np.array([update.num_examples for _, update in updates])
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
-        rule = self.averaging.robust
-        if rule is not None:
-            # Who claims to know its head exactly would take the place of everybody's.
-            spreads = np.maximum(spreads, lower_median(spreads) / MOST_WEIGHT)
-        weights = head_weights(statistics, spreads, self.settings.least_weight)
-        combined = weights @ heads
-        if rule is not None:
-            owners, members = np.nonzero(weights)
-            combined = robust_means(heads[members], owners, weights[owners, members], np.zeros_like(heads), rule)
+        rule, least = self.averaging.robust, self.settings.least_weight
+        combined = (
+            head_weights(statistics, spreads, least) @ heads
+            if rule is None
+            else robust_heads(statistics, spreads, heads, least, rule)
+        )
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(
