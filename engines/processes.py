@@ -81,16 +81,11 @@ def answered_unit(side: ClientSide, sent: Sent, block: int) -> bytes:
 
 
 def _answers(side: ClientSide, sent: Sent, block: int) -> Iterator[Answer]:
-    if not block:
-        for message, context in sent:
+    for places in side.in_blocks(sent, block) if block else [range(len(sent))]:
+        for message, context in (sent[place] for place in places):
             had_state = bool(context.state)
             reply = answered(side.app, message, context)
             yield reply, context.state if had_state or context.state else None
-        return
-    for places in side.in_blocks(sent, block):
-        # Kinds that are computed in blocks are the built-in ones, which leave the state alone.
-        for message, context in (sent[place] for place in places):
-            yield answered(side.app, message, context), None
 
 
 def end_with_parent() -> None:

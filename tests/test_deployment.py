@@ -17,6 +17,7 @@ from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines.flower_processes import kill
+from florets.strategies.base.secure import SUMMED
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.data.tables.preprocessing import Preprocessing
 from tests.test_flower_run import copy_of_the_app
@@ -110,6 +111,13 @@ def test_a_deployed_run_ends_with_the_personal_models_of_the_run_in_process(
     federation: Federation, tmp_path: Path, strategy: str, models: int
 ) -> None:
     assert len(numbers_of_equal_models(federation, tmp_path, f"{strategy} num_rounds=3")) == models
+
+
+def test_deployed_nodes_keep_their_secrets_from_one_process_to_the_next(
+    federation: Federation, tmp_path: Path
+) -> None:
+    numbers_of_equal_models(federation, tmp_path, "fedavg secure_aggregation=true")
+    assert [line["details"][SUMMED] for line in rounds(tmp_path)] == [4.0] * 4
 
 
 def numbers_of_equal_models(federation: Federation, tmp_path: Path, strategy: str) -> set[str]:

@@ -18,6 +18,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
 from florets.engines.local_grid import LocalGrid
 from florets.engines.messages import MessageReader, MessageWriter, pickled, unpickled
+from florets.engines.processes import answered_unit
 from florets.engines.worker_count import num_workers
 from florets.engines.worker_grid import KeptModels
 from florets.server_app.experiment import run_experiment
@@ -54,6 +55,17 @@ def test_in_one_process_clients_work_on_the_runs_own_task() -> None:
     assert client.task is task
     assert client.data is task.client(1)
     session.adopt(None)
+
+
+def test_what_a_client_keeps_comes_back_whether_it_was_computed_with_others_or_not() -> None:
+    def keeping(message: Message, context: Context) -> Message:
+        context.state["own"] = ConfigRecord({"node": message.metadata.dst_node_id})
+        return Message(RecordDict(), reply_to=message)
+
+    side = Mock(app=keeping, in_blocks=lambda sent, size: [[1], [0]])
+    for block, nodes in ((0, [2, 3]), (2, [3, 2])):
+        answers, _ = unpickled(answered_unit(side, sent(record(1.0), record(2.0)), block))
+        assert [state["own"]["node"] for _, state in answers] == nodes
 
 
 def test_a_shared_file_gives_back_what_was_written_until_it_is_shortened() -> None:

@@ -1,6 +1,5 @@
 """The K models of a round, rules for the first ones, and the averaging of clients' replies into the next."""
 
-import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, kinds, noise
+from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.records import PackedVector, add_scaled, columns
 from florets.task.wire.replies import Update
 
@@ -188,27 +187,6 @@ class Updates(ScaledRows):
         return np.array([update.num_examples for _, update in self.updates], dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _Clipped:
-    """Rows (P, R) whose changes from `start` (P, R) are at most `bound` long."""
-
-    rows: Rows
-    start: FloatArray
-    bound: float
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int, /) -> FloatArray:
-        return self.start[row] + noise.within(self.rows[row] - self.start[row], self.bound)
-
-
-def clipped_rows(rows: Rows, start: FloatArray, bound: float) -> Rows:
-    """Return rows (P, R) with changes from `start` (P, R) shortened to `bound`; themselves where none is longer."""
-    lengths = (float(np.linalg.norm(rows[row] - start[row])) for row in range(len(rows)))
-    return rows if math.isinf(bound) or all(one <= bound for one in lengths) else _Clipped(rows, start, bound)
-
-
 class Entries(NamedTuple):
     """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""
 
@@ -262,9 +240,7 @@ class Averaging(ABC):
         """
         layout, shared = models.layout, models.shared
         if self.privacy is not None and not self.privacy.is_local:
-            if self.privacy.has_noise:
-                return self._noised_bank(self.privacy, models, vectors, assignment, keys)
-            vectors = clipped_rows(vectors, self._starts(models)[assignment], self.privacy.privacy.bound)
+            return self._noised_bank(self.privacy, models, vectors, assignment, keys)
         if self.robust is not None:
             return self._robust_bank(self.robust, models, vectors, assignment, weights, keys)
         bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)
@@ -277,9 +253,6 @@ class Averaging(ABC):
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
         """Return models (K, R) after a step by the means of what their clients returned, as changes of `_start`."""
 
-    def _starts(self, models: Models) -> FloatArray:
-        return self._start(Entries(models.bank, models.layout.integers, models.layout.untrained))
-
     def _noised_bank(
         self, privacy: Guard, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
     ) -> FloatArray:
@@ -291,7 +264,7 @@ class Averaging(ABC):
                 self.note(names[row], kept)
 
         everybody = getattr(self, "weighting", "") == "all_participants"
-        start = self._starts(models)
+        start = self._start(Entries(models.bank, models.layout.integers, models.layout.untrained))
         changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
         bank = self._moved(models.bank, changes, members)
         bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]

@@ -150,7 +150,7 @@ class SecureAggregation:
             )
         self.has_summed = True
 
-        def read(_: str, content: RecordDict) -> Masked:
+        def read(_: str, content: RecordDict) -> Any:
             return codec.read(Masked, content, R=context.models.layout.size + 2)
 
         def reveal(replies: Replies[Any]) -> Replies[Update]:
@@ -223,10 +223,10 @@ class SecureAggregation:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
         guard = context.privacy
-        bound = math.inf if guard is None or guard.is_local else guard.privacy.bound
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.clip
         weighting = getattr(context.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
-        uniform = weighting == "uniform" or (guard is not None and guard.has_noise)
+        uniform = weighting == "uniform" or guard is not None
         limit = _limit(context)
         examples = {client.key: client.num_examples for client in (*context.online, *context.participants)}
         for group in groups:
@@ -247,7 +247,7 @@ class SecureAggregation:
                 }
                 request = requests[group.keys[place]]
                 put(request.message.content, {kinds.MASKING: config_record(asked)})
-                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = context.meter.tries  # type: ignore[arg-type]
+                entries(request.message.content[kinds.CONFIG])[kinds.ATTEMPT] = context.meter.tries
                 found.append(request)
         return found
 

@@ -40,9 +40,11 @@ def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedS
         large = sizes >= least
         centres[large] = found[large, :-1] / sizes[large, np.newaxis]
         labels = nearest_centre(residuals, centres)
-    return mean + centres
+    found_centres: FloatArray = mean + centres
+    return found_centres
 
 
 def nearest_centre(vectors: FloatArray, centres: FloatArray) -> IntArray:
     """Return the nearest centre (K, D) of each vector (M, D); the lowest among equals."""
-    return np.square(vectors[:, np.newaxis] - centres).sum(axis=2).argmin(axis=1)
+    nearest: IntArray = np.square(vectors[:, np.newaxis] - centres).sum(axis=2).argmin(axis=1)
+    return nearest

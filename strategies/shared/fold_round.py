@@ -545,7 +545,7 @@ class FoldRound:
         extra = {} if others is None else {kinds.COMMON: others}
         new = self._sizes([client for client in context.participants if client.key not in self])
         if context.privacy is not None:
-            context.privacy.charge_rows(list(new))
+            context.privacy.charge_grouping(list(new))
         requests = []
         for client in context.participants:
             if client.key in new:
@@ -569,7 +569,7 @@ class FoldRound:
 
     def _ask(self, clients: Sequence[Client], sizes: Mapping[str, int], context: Round) -> Replies[FoldRows]:
         if context.privacy is not None:
-            context.privacy.charge_rows([client.key for client in clients])
+            context.privacy.charge_grouping([client.key for client in clients])
         requests = [
             context.request_custom(
                 QUERY_FOLDS, client, self.common.one(0), self._settings(sizes[client.key]), category="query"
