@@ -44,24 +44,20 @@ from florets.task.wire import Layout, bank, kinds
 TINY, SMALL, MEDIUM, LARGE = (f"groups of {size}" for size in ("2 x 30", "3 x 30", "25 x 28", "250 x 3"))
 PAIRS, PROBE, GRADIENTS = "pairs", "cfl_gp+averaging=gradients", "fedavg+averaging=gradients"
 ADAM, SGD = (f"fedavg+train.local_epochs=10+train.optimizer={name}" for name in ("adam", "sgd"))
-LINEAR = ("clove+task.model=linear", "fedavg+task.model=linear")
+LINEAR, NOISE = "task.model=linear", ("none", "central:8", "central:2")
 LOOK = (f"{SMALL}|clove|none", f"clients of 1|{PROBE}|none")
 ALL = (
     *(f"{size}|{name}|none" for size in (SMALL, MEDIUM) for name in ("clove", "ifca", "fedavg", "local")),
     f"{SMALL}|clove|central:8",
-    *(f"{MEDIUM}|{name}|central:{epsilon}" for name in ("clove", "fedavg") for epsilon in (8, 2)),
-    *(f"{MEDIUM}|{name}|{noise}" for name in LINEAR for noise in ("none", "central:8", "central:2")),
-    f"clients of 1|{PROBE}+task.model=linear|none",
+    *(f"{MEDIUM}|{name}+{LINEAR}|{noise}" for name in ("oracle", "ifca") for noise in NOISE),
+    f"{MEDIUM}|ifca+{LINEAR}|local:8",
+    f"clients of 1|{PROBE}+{LINEAR}|none",
     *(f"clients of {count}|{name}|none" for name in (PROBE, SGD, ADAM) for count in (1, 2, 8)),
     *(f"clients of 1|{GRADIENTS}|{noise}" for noise in ("central:8", "local:1000", "local:8", "local:2")),
     "clients of 1|fedavg|secure",
-    *(f"{TINY}|clove|{noise}" for noise in ("none", "central:inf")),
+    *(f"{size}|oracle|{noise}" for size in (TINY, SMALL) for noise in ("none", "central:1000")),
     *(f"{PAIRS}|{name}|none" for name in ("clove", "ifca")),
-    *(
-        f"{LARGE}|{name}+task.model=linear|{noise}"
-        for name in ("oracle", "fedavg")
-        for noise in ("none", "central:8", "central:2")
-    ),
+    *(f"{LARGE}|oracle+{LINEAR}|{noise}" for noise in NOISE),
 )
 COLUMNS = ["case", "seed", "measure", "value"]
 FEW = 0.01
