@@ -33,11 +33,12 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
+from benchmarks.measuring import started
 from florets.conf.compose import compose
 from florets.conf.schema import Config
 from florets.engines.engine import client_side
 from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_models, build_strategy, build_task, message_settings
+from florets.server_app.build import build_strategy, build_task
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core import FloatArray
@@ -285,13 +286,7 @@ def play(case: Case, more: Sequence[str] = ()) -> Row:
     config = grid.prepare(config, task)
     strategy, reports = build_strategy(config, task), list[RoundReport]()
     try:
-        models = strategy.start(
-            grid,
-            build_models(config, task),
-            num_rounds=config.num_rounds,
-            train_config=message_settings(config, task),
-            on_round=lambda report, _: reports.append(report),
-        ).arrays
+        models = started(strategy, config, task, grid, lambda report, _: reports.append(report)).arrays
     except RuntimeError as problem:
         error = str(problem).splitlines()[0][:100]
         return Row(*astuple(case), 0.0, 0.0, 0.0, time.process_time() - begin, error)

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from flwr.serverapp.strategy import Result
+
 from florets.conf.schema import Config
 from florets.engines.engine import client_side
 from florets.engines.local_grid import LocalGrid
@@ -38,7 +40,14 @@ def play(strategy: Strategy[Any, Any], config: Config, task: Task, on_round: Rou
     grid = LocalGrid(side.app, config.num_clients, None, side.in_blocks, side.adopt)
     grid.share(task)
     grid.block_size = block_size
-    strategy.start(
+    started(strategy, config, task, grid, on_round)
+
+
+def started(
+    strategy: Strategy[Any, Any], config: Config, task: Task, grid: LocalGrid, on_round: RoundObserver
+) -> Result:
+    """Run an experiment on a grid that has its task, without files, and return the models that it ends with."""
+    return strategy.start(
         grid,
         build_models(config, task),
         num_rounds=config.num_rounds,

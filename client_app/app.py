@@ -164,11 +164,12 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
     def answer(message: Message, context: Context) -> Message:
         start, kind = perf_counter(), message.metadata.message_type
         is_masked, prepared = kind == kinds.TRAIN and kinds.MASKING in message.content, 0.0
+        is_noised = False
 
         def reply(client: Client) -> RecordDict:
-            nonlocal prepared
-            prepared = client.prepared.seconds
-            if kinds.PRIVACY in client.config:
+            nonlocal prepared, is_noised
+            prepared, is_noised = client.prepared.seconds, kinds.PRIVACY in client.config
+            if is_noised:
                 _refuse_uncovered(client, kind)
             refuse_clear(client, kind)
             if is_masked:
@@ -181,8 +182,9 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         with counted() as effort, own_texts_alone(context):
             content = answered(reply, message, context, partial(_is_written_here, context=context))
         if not is_masked:
-            # Of a masked one passes through the data would tell how many there are.
+            # Of a masked one passes through the data would tell how many there are, and of a noised one.
             cost = Work(perf_counter() - start + prepared, effort.gradients, effort.losses)
+            cost = Work() if is_noised else cost
             # Flower's own strategies demand one record of metrics in a reply: this one is of another kind.
             put(content, {kinds.WORK: config_record(vars(cost))})
         return reply_message(content, message)

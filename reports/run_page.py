@@ -278,7 +278,7 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
         tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
     elif summary.final_cluster_loss is not None:
         tiles.append(("cluster loss", f"{summary.final_cluster_loss:.4g}", note))
-    if lines and (spent := lines[-1]["details"].get(PRIVACY)) and spent["epsilon"] is not None:
+    if lines and (spent := lines[-1]["details"].get(PRIVACY)):
         note = f"of {spent['target']:g}, delta {spent['delta']:.2g}, {spent['kind']}; of the models, not of this page"
         tiles.append(("epsilon", f"{spent['epsilon']:.3g}", note))
     tiles.append(("rounds", str(summary.rounds), stability_words(summary)))

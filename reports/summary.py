@@ -225,7 +225,7 @@ def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
 def privacy_words(line: Mapping[str, Any]) -> list[str]:
     """Return what a run with `privacy.kind` has spent up to a round, of its line."""
     spent = line.get("details", {}).get(PRIVACY)
-    if not spent or spent["epsilon"] is None:
+    if not spent:
         return []
     return [f"epsilon {spent['epsilon']:.3g} of {spent['target']:g} (delta {spent['delta']:.2g}, {spent['kind']})"]
 

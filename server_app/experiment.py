@@ -5,7 +5,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -134,7 +133,7 @@ def _run(
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
         if (guard := strategy.protect(config.num_rounds, budget)) is not None:
-            guard.save = partial(save_budget, recorder.folder / LEDGER)
+            guard.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
         for warning in filter(None, (changed, too_few_models(config))):
@@ -164,11 +163,6 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
         return read_budget(path)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-
-
-def save_budget(path: Path, budget: Budget) -> None:
-    """Write what a run has spent into its folder."""
-    write_whole(path, json.dumps(asdict(budget)) + "\n")
 
 
 def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:

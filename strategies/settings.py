@@ -1,7 +1,6 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -36,13 +35,11 @@ class Privacy:
     )
     epsilon: float | Literal["inf"] | None = setting(
         None,
-        "largest epsilon of the whole run, which ends before it would pass it; inf: no noise",
+        "largest epsilon of the whole run, which ends before it would pass it; inf: the plain run, without noise",
         above=0,
     )
     delta: float | None = setting(None, "delta; null: 1 / (10 num_clients)", above=0, below=1)
-    clip: float | None = setting(
-        None, "largest norm of a client's update, to which it is shortened; null: 1, without noise no bound", above=0
-    )
+    clip: float = setting(1.0, "largest norm of a client's update, to which it is shortened", above=0)
     loss_clip: float = setting(
         5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
     )
@@ -62,13 +59,6 @@ class Privacy:
     def is_local(self) -> bool:
         """Whether clients add the noise."""
         return self.kind == "local" and self.has_noise
-
-    @property
-    def bound(self) -> float:
-        """Largest norm of an update; infinite: none."""
-        if self.clip is None:
-            return 1.0 if self.has_noise else math.inf
-        return self.clip
 
 
 @dataclass(frozen=True)
@@ -426,25 +416,23 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         problems.append(f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee.")
     if privacy.delta is None and run.num_clients is None and privacy.has_noise:
         problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
-    refused = {
-        "robust": run.robust if privacy.kind == "central" else "none",
-        "personal": run.personal,
-        "first_round": run.first_round if run.first_round in ("update", "farthest") else None,
-        "k": run.k if run.k == "auto" and not releases.finds_k else None,
-        "statistics": run.statistics and privacy.kind == "local",
-        "fine_tune_epochs": run.fine_tune_epochs if privacy.kind == "local" else 0,
-    }
-    why = {
-        "robust": "the noise is made for sums, and a robust rule takes none",
-        "personal": "what clients keep of their own is not noised",
-        "first_round": "single clients' updates decide on groups or models",
-        "k": "the number of groups is chosen from what has no noise; give an integer",
-        "statistics": "sums of tests are not noised",
-        "fine_tune_epochs": "tests are not noised",
-    }
-    problems += [
-        f"{key}={str(value).lower()}: not covered by {kind}: {why[key]}; leave it out."
-        for key, value in refused.items()
-        if value not in (None, "none", False, 0)
-    ]
+    local, start = privacy.kind == "local", run.first_round
+    for key, value, why in (
+        ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),
+        ("personal", run.personal, "what is kept for single clients has no noise"),
+        (
+            "first_round",
+            start if start in ("update", "farthest") else None,
+            "single clients' updates decide on groups",
+        ),
+        (
+            "k",
+            run.k if run.k == "auto" and not releases.finds_k else None,
+            "losses without noise decide on the number; give an integer",
+        ),
+        ("statistics", local and run.statistics, "sums of tests have no noise"),
+        ("fine_tune_epochs", local and run.fine_tune_epochs, "tests have no noise"),
+    ):
+        if value not in (None, "none", False, 0):
+            problems.append(f"{key}={str(value).lower()}: not covered by {kind}: {why}; leave it out.")
     return problems

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
 from safetensors.numpy import load_file
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -20,7 +19,6 @@ from florets.engines import engine
 from florets.server_app.checkpoint import CheckpointError, Checkpointing
 from florets.server_app.resume import read_resume
 from florets.strategies import STRATEGIES
-from florets.strategies.base.models import GradientAveraging, ModelAveraging, Models
 from florets.strategies.base.privacy import LEDGER, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
@@ -71,6 +69,8 @@ def test_epsilon_of_many_releases_is_below_renyis_bound_and_near_the_loss_distri
     excess = np.maximum(0.0, -np.expm1(found - loss)) * norm.pdf(grid)
     assert np.trapezoid(excess, grid) == pytest.approx(delta, rel=0.01)
     assert delta_of(0.0, 1.0) == 0.0
+    with pytest.raises(ValueError, match="not planned"):
+        guard().noised_sum(["a"], np.ones(3), 1.0)
 
 
 def test_dp_accountings_distributions_agree_within_a_hundredth() -> None:
@@ -149,22 +149,6 @@ def test_k_means_by_sums_alone_finds_groups_and_adds_one_client_within_the_norm(
         noised_centres(rows, 3, bound, lambda total, most: seen.append((total.copy(), most)) or total, 3)
     (first, most), (other, _) = seen[0], seen[3]
     assert np.linalg.norm(first - other) <= most
-
-
-def averaged(averaging: Any, own: Guard | None, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    record = ArrayRecord({"0/w": Array(np.zeros(3, np.float32)), "1/w": Array(np.ones(3, np.float32))})
-    models = Models(record)
-    groups, weights = np.array([0, 0, 1, 1]), np.array([1.0, 2.0, 3.0, 4.0])
-    return type(averaging)(**{**vars(averaging), "privacy": own}).next_bank(models, rows, groups, weights)
-
-
-@pytest.mark.parametrize("averaging", [ModelAveraging(), GradientAveraging(0.1)])
-def test_without_noise_and_with_a_bound_that_none_reaches_bits_are_those_of_the_plain_mean(averaging: Any) -> None:
-    rows = np.random.default_rng(1).normal(size=(4, 3))
-    plain = averaged(averaging, None, rows)
-    for clip in (None, 100.0):
-        np.testing.assert_array_equal(averaged(averaging, guard(epsilon="inf", clip=clip), rows), plain)
-    assert (averaged(averaging, guard(epsilon="inf", clip=0.1), rows) != plain).any()
 
 
 def test_a_small_group_takes_the_mean_of_the_larger_ones() -> None:
@@ -263,7 +247,7 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
         engine.resume(again[0], damaged)
 
 
-def test_no_noise_and_no_bound_is_the_plain_run_to_the_bit(tmp_path: Path) -> None:
+def test_an_infinite_epsilon_is_the_plain_run_to_the_bit(tmp_path: Path) -> None:
     models = []
     for own in ([], ["privacy.kind=central", "privacy.epsilon=inf"]):
         given = [*SMALL, "strategy=clove", *own, f"results_dir={tmp_path / str(len(own))}"]

@@ -293,7 +293,7 @@ class Round:
         requests = [self.request(kinds.LOSSES, client, models.record, settings) for client in clients]
         raised = 0.0
         if self.privacy is not None:
-            self.privacy.charge_losses([client.key for client in clients])
+            self.privacy.charge_grouping([client.key for client in clients])
             raised = self.privacy.raised_by(models.count)
 
         def read(_: str, content: RecordDict) -> Losses:
@@ -331,7 +331,7 @@ class Round:
 
         `others` are further array records by name.
         """
-        if self.privacy is not None and self.privacy.has_noise:
+        if self.privacy is not None:
             self.privacy.check(kind, settings.get(kinds.HANDLER))
         # A copy of the checked record is ten times as fast as a new one, which checks every value again.
         own = {**settings, kinds.SERVER_ROUND: self.server_round, kinds.CLIENT_NUMBER: client.number}

@@ -1,6 +1,5 @@
 """The K models of a round, rules for the first ones, and the averaging of clients' replies into the next."""
 
-import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, bank, kinds, noise
+from florets.task.wire import Layout, bank, kinds
 from florets.task.wire.records import PackedVector, add_scaled, columns
 from florets.task.wire.replies import Update
 
@@ -188,28 +187,6 @@ class Updates(ScaledRows):
         return np.array([update.num_examples for _, update in self.updates], dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _Clipped:
-    """Rows (P, R) whose changes from `start` (P, R) are at most `bound` long."""
-
-    rows: Rows
-    start: FloatArray
-    bound: float
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int, /) -> FloatArray:
-        clipped: FloatArray = self.start[row] + noise.within(self.rows[row] - self.start[row], self.bound)
-        return clipped
-
-
-def clipped_rows(rows: Rows, start: FloatArray, bound: float) -> Rows:
-    """Return rows (P, R) with changes from `start` (P, R) shortened to `bound`; themselves where none is longer."""
-    lengths = (float(np.linalg.norm(rows[row] - start[row])) for row in range(len(rows)))
-    return rows if math.isinf(bound) or all(one <= bound for one in lengths) else _Clipped(rows, start, bound)
-
-
 class Part(NamedTuple):
     """Some entries of the models, (K, R'), which are counters or have no gradient, and what clients sent of them."""
 
@@ -263,10 +240,7 @@ class Averaging(ABC):
         shared = models.shared & (models.count > 1)
         keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
         if privacy is not None and not privacy.is_local:
-            start = self._start(bank, layout.untrained)
-            if privacy.has_noise:
-                return self._noised_bank(privacy, models, vectors, assignment, start, keys)
-            vectors = clipped_rows(vectors, start[assignment], privacy.privacy.bound)
+            return self._noised_bank(privacy, models, vectors, assignment, keys)
         kept = np.ones(len(assignment))
         # A rule looks at parameters, running statistics and counters apart, as their sizes differ.
         statistics = layout.untrained & ~layout.integers
@@ -299,13 +273,7 @@ class Averaging(ABC):
         """Return models (K, R) after a step by the means of what their clients returned, as changes of `_start`."""
 
     def _noised_bank(
-        self,
-        privacy: Guard,
-        models: Models,
-        vectors: Rows,
-        assignment: IntArray,
-        start: FloatArray,
-        keys: Sequence[str],
+        self, privacy: Guard, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
     ) -> FloatArray:
         """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
 
@@ -314,6 +282,7 @@ class Averaging(ABC):
                 self.note(keys[row], kept)
 
         everybody = getattr(self, "weighting", "") == "all_participants"
+        start = self._start(models.bank, models.layout.untrained)
         changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
         bank = self._moved(models.bank, changes, members)
         bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]

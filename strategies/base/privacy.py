@@ -38,7 +38,7 @@ class Budget:
     Attributes
     ----------
     epsilon, delta
-        The guarantee that the run must not pass; infinite: no noise.
+        The guarantee that the run must not pass.
     total
         What a client can spend.
     update, grouping
@@ -58,8 +58,6 @@ class Budget:
     def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
         """Return the budget of clients that take part in `visits` rounds."""
         delta = 1 / (10 * clients) if privacy.delta is None else privacy.delta
-        if not privacy.has_noise:
-            return cls(math.inf, delta, math.inf, 0.0, 0.0)
         epsilon = float(privacy.epsilon or 0.0)
         total, groupings = level_of(epsilon, delta) ** 2, releases.before + releases.each * visits
         share = privacy.grouping if groupings else 0.0
@@ -73,16 +71,16 @@ class Budget:
 
     @property
     def reached(self) -> float:
-        """Epsilon of the client that has spent most; infinite without noise."""
-        if math.isinf(self.total):
-            return math.inf
+        """Epsilon of the client that has spent most."""
         most = max(self.spent.values(), default=0.0)
         return min(epsilon_of(math.sqrt(most), self.delta), self.epsilon) if most else 0.0
 
 
 def multiplier(cost: float) -> float:
-    """Return the standard deviation of the noise, in sensitivities, of a release that costs so much; 0: none."""
-    return 1 / math.sqrt(cost) if cost else 0.0
+    """Return the standard deviation of the noise, in sensitivities, of a release that costs so much."""
+    if cost <= 0:
+        raise ValueError("a release that is not planned has no noise: declare it in Settings.releases")
+    return 1 / math.sqrt(cost)
 
 
 class Guard:
@@ -90,6 +88,8 @@ class Guard:
 
     Attributes
     ----------
+    is_local
+        Whether clients add the noise.
     save
         Called with the budget before anything is released on it; None: nowhere.
     ended
@@ -98,6 +98,7 @@ class Guard:
 
     def __init__(self, privacy: Privacy, releases: Releases, budget: Budget) -> None:
         self.privacy, self.releases, self.budget = privacy, releases, budget
+        self.is_local = privacy.is_local
         self.save: Callable[[Budget], None] | None = None
         self.ended = ""
         self._asked: list[str] = []
@@ -106,42 +107,26 @@ class Guard:
         self._sizes: FloatArray = np.zeros(0)
 
     @property
-    def is_local(self) -> bool:
-        """Whether clients add the noise."""
-        return self.privacy.is_local
-
-    @property
-    def has_noise(self) -> bool:
-        """Whether noise is added."""
-        return self.privacy.has_noise
-
-    @property
     def settings(self) -> dict[str, str | float]:
         """Message settings by which clients noise what they send; none where the server does."""
         if not self.is_local:
             return {}
-        return {
+        asked: dict[str, str | float] = {
             kinds.PRIVACY: "local",
-            kinds.PRIVACY_CLIP: self.privacy.bound,
+            kinds.PRIVACY_CLIP: self.privacy.clip,
             kinds.PRIVACY_NOISE: multiplier(self.budget.update),
-            kinds.PRIVACY_LOSS_CLIP: self.privacy.loss_clip,
-            kinds.PRIVACY_LOSS_NOISE: multiplier(self.budget.grouping),
         }
+        if self.budget.grouping:
+            asked[kinds.PRIVACY_LOSS_CLIP] = self.privacy.loss_clip
+            asked[kinds.PRIVACY_LOSS_NOISE] = multiplier(self.budget.grouping)
+        return asked
 
     def can_pay(self, client: Client) -> bool:
         """Say whether a client can take part in another round."""
         return self.budget.affords(client.key, self.budget.update + self.releases.each * self.budget.grouping)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """Hold a round's participants to the budget and to `min_group`.
-
-        Raises
-        ------
-        BudgetSpent
-            If too few clients can take part in another round.
-        RoundFailed
-            If there are too few clients for any release.
-        """
+        """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there."""
         self._online = len(online)
         if len(participants) >= self.privacy.min_group:
             return
@@ -164,15 +149,7 @@ class Guard:
             raise ValueError(f"{handler or kind}: {_UNCOVERED}; use privacy.kind=none")
 
     def charge(self, keys: Sequence[str], cost: float) -> None:
-        """Let clients pay for a release, before it is made.
-
-        Raises
-        ------
-        BudgetSpent
-            If one of them cannot: then nothing is charged.
-        """
-        if not cost:
-            return
+        """Let clients pay for a release, before it is made; BudgetSpent, and nobody pays, where one cannot."""
         if not all(self.budget.affords(key, cost) for key in keys):
             raise BudgetSpent(self._end_words())
         spent = self.budget.spent
@@ -180,9 +157,10 @@ class Guard:
         if self.save is not None:
             self.save(self.budget)
 
-    def charge_losses(self, keys: Sequence[str]) -> None:
-        """Let clients pay for the losses that they are asked for; where the server adds the noise, later."""
-        self.charge(keys, self.budget.grouping if self.is_local else 0.0)
+    def charge_grouping(self, keys: Sequence[str]) -> None:
+        """Let clients pay for the losses or rows that they are asked for; where the server adds the noise, later."""
+        if self.is_local:
+            self.charge(keys, self.budget.grouping)
 
     def raised_by(self, num_models: int) -> float:
         """Return by how much clients that noise their losses raise them."""
@@ -195,17 +173,6 @@ class Guard:
         self._asked, self._groups = list(keys), dict(groups)
         self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
 
-    def noised_rows(self, keys: Sequence[str], rows: Sequence[FloatArray], bound: float) -> list[FloatArray]:
-        """Return clients' arrays, each clipped to a norm and with noise of its own: a release for grouping.
-
-        What is made of them is covered. Where clients add the noise they have done so already, and have paid.
-        """
-        if self.is_local:
-            return list(rows)
-        self.charge(keys, self.budget.grouping)
-        deviation = multiplier(self.budget.grouping) * bound
-        return [noise.within(row, bound) + noise.gaussian(row.shape, deviation) for row in rows]
-
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
         """Return a sum over clients, of whom each adds an array of at most this norm, with noise.
 
@@ -214,10 +181,6 @@ class Guard:
         cost = count * self.budget.grouping
         self.charge(keys, cost)
         return total + noise.gaussian(total.shape, multiplier(cost) * norm)
-
-    def charge_rows(self, keys: Sequence[str]) -> None:
-        """Let clients pay for rows that they are asked for; where the server adds the noise, with the sums."""
-        self.charge(keys, self.budget.grouping if self.is_local else 0.0)
 
     def changes(
         self,
@@ -248,13 +211,13 @@ class Guard:
         sums = np.zeros(start.shape)
         for row, model in enumerate(assignment.tolist()):
             change = vectors[row] - start[model]
-            kept = noise.within(change, self.privacy.bound)
+            kept = noise.within(change, self.privacy.clip)
             sums[model] += kept
-            note(row, 1.0 if kept is change else self.privacy.bound / max(float(np.linalg.norm(change)), 1e-300))
+            note(row, 1.0 if kept is change else self.privacy.clip / max(float(np.linalg.norm(change)), 1e-300))
         hidden = self.releases.hidden and count > 1
         part = 1 - SIZES if hidden else 1.0
         z = multiplier(self.budget.update)
-        sums += noise.gaussian(sums.shape, z * self.privacy.bound / math.sqrt(part))
+        sums += noise.gaussian(sums.shape, z * self.privacy.clip / math.sqrt(part))
         asked = float(len(self._asked))
         if hidden:
             self._sizes = shrunk_sizes(np.bincount(assignment, minlength=count), z / math.sqrt(SIZES), asked)
@@ -271,7 +234,7 @@ class Guard:
     def merged(self, bank: FloatArray, assignment: Mapping[str, int]) -> FloatArray:
         """Return the bank (K, R) in which groups of fewer than `min_group` clients have the others' mean model."""
         count = len(bank)
-        if self.releases.hidden and self.has_noise:
+        if self.releases.hidden:
             sizes = self._sizes * max(self._online, len(self._asked)) / max(len(self._asked), 1)
         else:
             known = [model for model in assignment.values() if model < count]
@@ -287,8 +250,6 @@ class Guard:
     @property
     def details(self) -> dict[str, Any]:
         """What is reported of each round."""
-        if not self.has_noise:
-            return {"epsilon": None, "delta": None, "target": None, "kind": self.privacy.kind}
         return {
             "epsilon": self.budget.reached,
             "delta": self.budget.delta,
@@ -302,14 +263,12 @@ def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray
 
     `total` is what they sum to.
     """
-    if deviation == 0:
-        return counts.astype(np.float64)
     even = total / len(counts)
     noised = counts + noise.gaussian(len(counts), deviation)
     found = noised - noised.mean()
     prior = (even / 2) ** 2
-    shrunk: FloatArray = np.clip(even + found * prior / (prior + deviation**2), 1.0, total)
-    return shrunk
+    sizes: FloatArray = np.clip(even + found * prior / (prior + deviation**2), 1.0, total)
+    return sizes
 
 
 LEDGER = "privacy.json"

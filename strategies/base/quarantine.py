@@ -28,22 +28,21 @@ def trusted_updates(
     quarantine = state.quarantine = state.quarantine or Quarantine()
     rows, trained = Updates(updates), models.layout.trained
     changed = rows if trained.all() else Columns(rows, trained)
-    quarantine.entered = []
     for model in sorted(set(rows.models.tolist())):
         members = np.flatnonzero(rows.models == model)
         start = models.bank[model, trained]
         start = start if isinstance(context.averaging, ModelAveraging) else np.zeros_like(start)
         most = most_hostile(len(members), rule.hostile)
         gram = gram_of(changed, members, start, most + 1)
-        new, back = quarantine.observe(model, [rows.keys[row] for row in members], gram, most)
-        quarantine.entered += new
+        back = quarantine.observe(model, [rows.keys[row] for row in members], gram, most)
         if back:
             log.info("client %s has left quarantine: %d updates running agree with its group's", named(back), ROUNDS)
+    away = {*quarantine.clients, *quarantine.probation}
     if context.averaging.note is not None:
         for key, _ in updates:
-            if key in quarantine.clients:
+            if key in away:
                 context.averaging.note(key, 0.0)
-    return [(key, update) for key, update in updates if key not in quarantine.clients]
+    return [(key, update) for key, update in updates if key not in away]
 
 
 def move_quarantined(state: State, context: Round) -> None:
@@ -69,8 +68,9 @@ def quarantine_details(state: State, context: Round) -> dict[str, Detail]:
     found: dict[str, Detail] = {QUARANTINE: {"clients": sorted(quarantine.clients)}}
     if quarantine.entered:
         found[ADVICE] = (
-            f"client {named(sorted(quarantine.entered))} is in quarantine from round {context.server_round} on: in "
-            f"{ROUNDS} rounds running its update departed from its group's. It is sent models and tested, and counts "
+            f"client {named(sorted(quarantine.entered))} is in quarantine from round {context.server_round} on: its "
+            f"update departed from its group's in {ROUNDS} rounds running, or what it was to be grouped by from all "
+            f"others'. It is sent models and tested, and counts "
             f"again once {ROUNDS} updates running agree; look at its data and its node"
         )
     return found

@@ -223,10 +223,10 @@ class SecureAggregation:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
         guard = context.privacy
-        bound = math.inf if guard is None or guard.is_local else guard.privacy.bound
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.clip
         weighting = getattr(context.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
-        uniform = weighting == "uniform" or (guard is not None and guard.has_noise)
+        uniform = weighting == "uniform" or guard is not None
         limit = _limit(context)
         examples = {client.key: client.num_examples for client in (*context.online, *context.participants)}
         for group in groups:

@@ -333,24 +333,19 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         return frozenset(names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
-        """Set up the run's privacy budget, or go on with an `earlier` one; None without `privacy.kind`.
+        """Set up the run's privacy budget, or go on with an `earlier` one; None where no noise is asked for.
 
         Of clients of whom rounds sample a fraction, each takes part in that fraction of the rounds.
         """
         privacy = self.run.privacy
         releases = self.settings.releases(privacy.kind)
-        if privacy.kind == "none" or releases is None:
+        if not privacy.has_noise or releases is None:
             return None
         # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
         visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
         budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
         self.privacy = Guard(privacy, releases, budget)
         return self.privacy
-
-    @property
-    def has_noise(self) -> bool:
-        """Whether the run has a privacy budget (`privacy.kind` and a finite `privacy.epsilon`)."""
-        return self.privacy is not None and self.privacy.has_noise
 
     @property
     def evaluations(self) -> dict[str, Evaluation]:
@@ -370,7 +365,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         """Sample participants, let the algorithm plan, and return the messages of the training exchange."""
         if self.last_round is None:
             refuse_wrapper(self)
-            if self.run.privacy.kind != "none":
+            if self.run.privacy.has_noise:
                 raise ValueError(
                     "privacy.kind: the noise depends on the number of rounds; call start of the strategy"
                 )
@@ -378,6 +373,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if self.privacy is not None:
             self.privacy.begin(self.context.participants, self.context.online)
         self.state.evaluations, self.state.confusions, self.state.details = {}, {}, {}
+        if self.state.quarantine is not None:
+            self.state.quarantine.begin_round()
         # Under local privacy an exchange has a price, and a quarantine must not end the budget.
         if self.phase == "stable" and self.privacy is None:
             move_quarantined(self.state, self.context)
@@ -468,7 +465,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
                 # A round that members have revealed shares in is not tried again.
                 log.warning("round %d: no sum could be unmasked; all models stay as they are", server_round)
                 return context.models.record, None
-        if self.privacy is None or not self.privacy.has_noise:
+        if self.privacy is None:
             # Clipped updates need none, and who is an outlier depends on the others' data.
             updates = context.reject_outliers(updates)
         if self._plan.reveal is None:

@@ -21,6 +21,8 @@ from florets.strategies.cfl_gp.stages import Stages
 from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
 from florets.strategies.core.robust import shortened
+from florets.strategies.core.set_aside import placed
+from florets.strategies.shared.bounded_rows import bounded_rows
 from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
@@ -116,7 +118,9 @@ class CFLGP(Stages):
         gram = self.state.profiles.gram(keys)
         number = self._number(gram, context)
         features = spectral_features(gram, number)
-        groups = cluster(features, number, "kmeans", context.random(Purpose.CLUSTERING))
+        rows, aside = bounded_rows(self.state, context, keys, features, number)
+        rng = context.random(Purpose.CLUSTERING)
+        groups = placed(rows, aside, lambda core: cluster(core, number, "kmeans", rng))
         previous = np.array([self.assignment[key] for key in keys])
         models = match_overlap(groups, previous, context.models.count)[groups]
         if set(keys) != self.state.placed or (models != previous).any() or self._warms_up(context):

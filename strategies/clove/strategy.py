@@ -22,7 +22,9 @@ from florets.strategies.core.cluster import (
     match_overlap,
 )
 from florets.strategies.core.noised_clusters import STEPS, nearest_centre, noised_centres
+from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
+from florets.strategies.shared.bounded_rows import bounded_rows
 from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
@@ -245,15 +247,17 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
 
     def _clusters(self, found: Embedded, context: Round) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the cluster of each loss vector (M,), the model of each cluster, and its centroid (l. 10 to 13)."""
-        if self.privacy is not None and self.has_noise and not self.privacy.is_local:
+        if self.privacy is not None and not self.privacy.is_local:
             return self._noised_clusters(self.privacy, found, context)
         k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
-        clusters = self.cluster_losses(found.vectors, k, context.random(Purpose.CLUSTERING))  # l. 11
-        check_clusters(clusters, len(found.keys), f"{name}.cluster_losses")
+        vectors, aside = bounded_rows(self.state, context, found.keys, found.vectors, k)
+        core, rng = vectors[~aside], context.random(Purpose.CLUSTERING)
+        clusters = placed(vectors, aside, lambda rows: self.cluster_losses(rows, k, rng))  # l. 11
+        check_clusters(clusters[~aside], len(core), f"{name}.cluster_losses")
         previous = np.array([self.assignment.get(key, -1) for key in found.keys])
-        models = self.match(found.vectors[:, : context.models.count], clusters, previous)  # l. 12 and 13
+        models = self.match(core[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
         check_match(models, clusters, context.models.count, f"{name}.match")
-        return clusters, models, centroids(found.vectors, clusters)
+        return clusters, models, centroids(core, clusters[~aside])
 
     def _noised_clusters(
         self, privacy: Guard, found: Embedded, context: Round
@@ -281,7 +285,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         length, rounds = self.settings.stability_rounds, 0
         if self.state.frozen is None:
             self.state.histories.add(assignment, length)
-            rounds = length if self.settings.stop_when_stable and not self.has_noise else 0
+            rounds = length if self.settings.stop_when_stable and self.privacy is None else 0
         return context.train_assigned(assignment, histories=self.state.histories.entries, rounds=rounds, kept=kept)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
@@ -294,7 +298,7 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         participants = {client.key for client in self.context.participants}
         stable = {key for key, update in updates if update.stable}
         state.histories.heard(participants, {key for key, _ in updates})
-        if self.has_noise:
+        if self.privacy is not None:
             first = 1 if self.first_round == "evaluate" else 2
             if (
                 self._candidate is not None

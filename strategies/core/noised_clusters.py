@@ -40,7 +40,8 @@ def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedS
         large = sizes >= least
         centres[large] = found[large, :-1] / sizes[large, np.newaxis]
         labels = nearest_centre(residuals, centres)
-    return mean + centres
+    found_centres: FloatArray = mean + centres
+    return found_centres
 
 
 def nearest_centre(vectors: FloatArray, centres: FloatArray) -> IntArray:

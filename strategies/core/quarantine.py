@@ -1,6 +1,6 @@
 """Quarantine: a client whose updates depart from its group's round after round does not count until they agree."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,9 @@ from florets.strategies.core.robust import LEAST_GROUP, geometric_median
 
 ROUNDS = 3
 """Rounds running in which a client's update departs before it is in quarantine, and agrees before it counts again."""
-COMMON = 0.1
+PROBATION = 2
+"""Rounds in which a far client is set aside before it is judged, when the others' groups have begun to part."""
+COMMON = 0.2
 """Cosine that a group's members have with each other at least, where anything is said of one of them."""
 SPREADS = 4.0
 """Robust standard deviations that a cosine lies below its group's median."""
@@ -70,7 +72,7 @@ def verdicts(gram: FloatArray, trusted: BoolArray) -> tuple[IntArray, FloatArray
 class Record:
     """`rounds` running in which a client's update departed in one group, or in quarantine agreed, `heard` there."""
 
-    model: int
+    model: int = -1
     rounds: int = 0
     heard: int = 0
 
@@ -93,19 +95,47 @@ class Quarantine:
         Agreements of those in quarantine.
     entered
         Those in quarantine since this round.
+    far
+        By client: rounds in which what it was to be grouped by was far from all others'.
+    probation
+        Of these clients the ones whose updates of this round do not count.
     """
 
     suspects: dict[str, Record] = field(default_factory=dict)
     clients: dict[str, Record] = field(default_factory=dict)
     entered: list[str] = field(default_factory=list)
+    far: dict[str, int] = field(default_factory=dict)
+    probation: set[str] = field(default_factory=set)
+
+    def begin_round(self) -> None:
+        """Forget what is of the last round alone."""
+        self.entered, self.probation = [], set()
+
+    def is_judged(self, key: str, is_far: bool) -> bool:
+        """Take in whether a client is far in this round; return whether it is to be judged, after its probation."""
+        known = self.far.get(key, 0)
+        # Once far, a client is judged when its probation ends, though the others may be as far apart by then.
+        if key in self.clients or not (is_far or 0 < known <= PROBATION):
+            return False
+        self.far[key] = known + 1
+        if known < PROBATION:
+            self.probation.add(key)
+        return known >= PROBATION
+
+    def enter(self, keys: Iterable[str]) -> None:
+        """Take clients into quarantine."""
+        for key in keys:
+            self.suspects.pop(key, None)
+            self.clients[key] = Record()
+            self.entered.append(key)
 
     def is_due(self, key: str) -> bool:
         """Say whether a client is to be asked for its losses: every `ROUNDS` rounds of its own without agreement."""
         record = self.clients.get(key)
         return record is not None and record.rounds == 0 and record.heard % ROUNDS == 0
 
-    def observe(self, model: int, keys: Sequence[str], gram: FloatArray, most: int) -> tuple[list[str], list[str]]:
-        """Judge a round's members of one group; return who is in quarantine from now on, and who counts again.
+    def observe(self, model: int, keys: Sequence[str], gram: FloatArray, most: int) -> list[str]:
+        """Judge a round's members of one group; return who has left quarantine.
 
         Parameters
         ----------
@@ -125,13 +155,11 @@ class Quarantine:
             if key in self.clients:
                 if self.clients[key].count(model, found[row] == AGREES) >= ROUNDS:
                     back.append(key)
-            elif self.suspects.setdefault(key, Record(model)).count(model, found[row] == DEPARTS) >= ROUNDS:
+            elif self.suspects.setdefault(key, Record()).count(model, found[row] == DEPARTS) >= ROUNDS:
                 due.append((float(cosines[row]), key))
         free = max(most - int((~trusted).sum()), 0)
         new = sorted(key for _, key in sorted(due)[:free])
-        for key in new:
-            del self.suspects[key]
-            self.clients[key] = Record(model)
+        self.enter(new)
         for key in back:
             del self.clients[key]
-        return new, back
+        return back

@@ -81,7 +81,7 @@ class Discovery(Waiting):
         if self.state.folds is None:
             trained = self.loss in REGRESSION and context.server_round > 1
             given = self.settings
-            if self.has_noise:
+            if self.privacy is not None:
                 self.state.folds = FoldRound.begin_noised(context, given.fold_width, given.fold_size)
             else:
                 self.state.folds = FoldRound.begin(
@@ -94,7 +94,7 @@ class Discovery(Waiting):
             folds.take(updates)
             self.state.looks += 1
             # With noise one round decides: how many rows there are may depend on the data.
-            needed = 0 if self.has_noise else self.needed(folds, context)
+            needed = 0 if self.privacy is not None else self.needed(folds, context)
             if len(folds.rows) < needed:
                 self._report(Evidence("open", seen=len(folds.rows), needed=needed))
                 return group_models(context, updates, self.assignment, 1)

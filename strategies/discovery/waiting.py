@@ -65,7 +65,11 @@ class Waiting(Placing):
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Note whether the one model still moves on, where groups wait for that."""
-        if self.has_noise or self.settings.first_look is not None or not self.waits(self.context.server_round):
+        if (
+            self.privacy is not None
+            or self.settings.first_look is not None
+            or not self.waits(self.context.server_round)
+        ):
             return
         state = self.state
         move = common_move(changes_of(self.context, updates), Updates(updates).examples)
@@ -74,7 +78,7 @@ class Waiting(Placing):
 
     def waits(self, server_round: int) -> bool:
         """Return whether groups are not looked for yet, but one model is trained."""
-        if self.settings.first_look is not None or self.has_noise:
+        if self.settings.first_look is not None or self.privacy is not None:
             return server_round < (self.settings.first_look or 1)
         return self.loss in REGRESSION and self.state.moves_on and server_round < _LATEST
 

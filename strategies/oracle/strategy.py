@@ -36,10 +36,8 @@ class OracleSettings(Weighted):
         return "true" if self.mode == "true_start" else self.init
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
-        """Name updates, as true clusters are the simulation's; from true models clients choose as in IFCA."""
-        if self.mode == "labels":
-            return Releases()
-        return Releases(hidden=True) if kind == "central" else Releases(each=1)
+        """Name updates alone: true clusters are the simulation's."""
+        return Releases() if self.mode == "labels" else None
 
     def conflicts(self) -> list[str]:
         """Refuse another start than the true models."""

@@ -72,7 +72,7 @@ def group_models(
         return context.averaging.next_bank(start, Updates(chosen), models, Updates(chosen).examples)
 
     members = [(key, update) for key, update in updates if key in groups]
-    if members and context.privacy is not None and context.privacy.has_noise:
+    if members and context.privacy is not None:
         # Updates are released once; a group without members has a mean of noise alone.
         return averaged(members, np.array([groups[key] for key, _ in members], dtype=np.int64), count)
     everybody = averaged(updates, np.zeros(len(updates), dtype=np.int64), 1)

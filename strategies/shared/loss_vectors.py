@@ -14,6 +14,7 @@ from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
+from florets.strategies.core.robust import most_hostile
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.strategies.shared.watch import WATCH, Watch
 from florets.task.keys import setting
@@ -219,7 +220,7 @@ class LossVectors(Restarts[S, M]):
 
     def without_outliers(self, replies: Replies[Losses], context: Round) -> Replies[Losses]:
         """Return the replies of clients that can be clustered: with privacy of all, whose losses are then clipped."""
-        if self.has_noise:
+        if self.privacy is not None:
             return replies
         reports = [(key, reply.losses) for key, reply in replies.ok]
         for reason, keys in self.state.outliers.reject(reports, self.settings.outlier_loss).items():
@@ -240,10 +241,14 @@ class LossVectors(Restarts[S, M]):
         fresh = {key: self._root(reply.losses) for key, reply in replies.ok}
         known = self.state.known = {**self.state.known, **fresh} if self.settings.memory else fresh
         keys = sorted(known)
-        limit = float(self._root(np.array(self.state.outliers.limit(keys, limit))))
+        rule = context.averaging.robust
+        # Of so few clients nothing is said of who is far, see `bounded_rows`.
+        few = rule is None or len(keys) - most_hostile(len(keys), rule.hostile) <= context.models.count + 1
+        limit = self.state.outliers.limit(keys, limit) if few else limit
+        limit = float(self._root(np.array(limit)))
         vectors = np.stack([known[key] for key in keys])
         # With privacy they are clipped elsewhere, and noise may make them negative.
-        vectors = vectors if self.has_noise else clipped(vectors, limit)
+        vectors = vectors if self.privacy is not None else clipped(vectors, limit)
         context.note_vectors("losses", keys, vectors)
         kept = {key for key, reply in replies.ok if reply.kept}
         return Embedded(sent, keys, vectors, limit, [key for key, _ in replies.ok], kept)

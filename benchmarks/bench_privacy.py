@@ -1,0 +1,375 @@
+"""Attacks on privacy, run against ourselves: membership and group inference on final models, inversion of updates.
+
+Run: ``python -m benchmarks.bench_privacy`` for a look. In parts what docs/privacy.md has; a table; its picture::
+
+    python -m benchmarks.bench_privacy --all --seeds 5 --part 1/4 --csv part1.csv
+    python -m benchmarks.bench_privacy --summary part1.csv part2.csv
+    python -m benchmarks.bench_privacy --picture docs/privacy_inversion.png
+
+A case is ``federation|strategy|privacy``; a strategy may bring keys (``fedavg+averaging=gradients``), and privacy is
+none, secure, or a kind and epsilon (``central:8``). Models of one seed are attacked with those of the other seeds as
+reference. ``groups of M x n``: four groups, of digits turned by quarters, of M clients with n records each;
+``pairs``: five groups of four clients with two classes each; ``clients of n``: the server reads what eight send.
+"""
+
+import argparse
+import logging
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+import torch
+from flwr.app import ArrayRecord, Message
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from benchmarks.measuring import started
+from florets.conf.compose import compose
+from florets.conf.schema import Config
+from florets.engines.engine import client_side
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.build import build_strategy, build_task
+from florets.strategies.base.models import Models
+from florets.strategies.base.report import RoundReport
+from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core.metrics import adjusted_rand_index
+from florets.task.task import Task
+from florets.task.wire import Layout, bank, kinds
+
+TINY, SMALL, MEDIUM, LARGE = (f"groups of {size}" for size in ("2 x 30", "3 x 30", "25 x 28", "250 x 3"))
+PAIRS, PROBE, GRADIENTS = "pairs", "cfl_gp+averaging=gradients", "fedavg+averaging=gradients"
+ADAM, SGD = (f"fedavg+train.local_epochs=10+train.optimizer={name}" for name in ("adam", "sgd"))
+LINEAR, NOISE = "task.model=linear", ("none", "central:8", "central:2")
+LOOK = (f"{SMALL}|clove|none", f"clients of 1|{PROBE}|none")
+ALL = (
+    *(f"{size}|{name}|none" for size in (SMALL, MEDIUM) for name in ("clove", "ifca", "fedavg", "local")),
+    f"{SMALL}|clove|central:8",
+    *(f"{MEDIUM}|{name}+{LINEAR}|{noise}" for name in ("oracle", "ifca") for noise in NOISE),
+    f"{MEDIUM}|ifca+{LINEAR}|local:8",
+    f"clients of 1|{PROBE}+{LINEAR}|none",
+    *(f"clients of {count}|{name}|none" for name in (PROBE, SGD, ADAM) for count in (1, 2, 8)),
+    *(f"clients of 1|{GRADIENTS}|{noise}" for noise in ("central:8", "local:1000", "local:8", "local:2")),
+    "clients of 1|fedavg|secure",
+    *(f"{size}|oracle|{noise}" for size in (TINY, SMALL) for noise in ("none", "central:1000")),
+    *(f"{PAIRS}|{name}|none" for name in ("clove", "ifca")),
+    *(f"{LARGE}|oracle+{LINEAR}|{noise}" for noise in NOISE),
+)
+COLUMNS = ["case", "seed", "measure", "value"]
+FEW = 0.01
+"""False positive rate at which an attack's hits are counted."""
+
+
+def keys_of(case: str) -> list[str]:
+    """Return the overrides of a case."""
+    federation, strategy, privacy = case.split("|")
+    (name, *others), (kind, _, epsilon) = strategy.split("+"), privacy.partition(":")
+    sizes = [int(size) for size in re.findall(r"\d+", federation)]
+    keys = [f"experiment={'compare/digits_label_skew' if federation == PAIRS else 'quickstart'}", f"strategy={name}"]
+    if federation.startswith("clients"):
+        keys += ["num_clients=8", "num_rounds=1", "train.local_epochs=1"]
+    elif sizes:
+        # Few clients train longer.
+        epochs, rounds = (10, 20) if sizes[0] < 10 else (5, 10)
+        keys += [f"num_clients={4 * sizes[0]}", f"num_rounds={rounds}", f"train.local_epochs={epochs}"]
+        keys += ["train.batch_size=10"]
+    if sizes:
+        keys += [f"task.partition_options={{split: independent, samples_per_client: {sizes[-1]}}}"]
+    if kind != "none":
+        private = [f"privacy.kind={kind}", f"privacy.epsilon={epsilon}"]
+        keys += ["secure_aggregation=true"] if kind == "secure" else private
+    # Of a key that is given twice the last one counts.
+    return list({text.partition("=")[0]: text for text in [*keys, "eval_every=1000", *others]}.values())
+
+
+class CuriousGrid(LocalGrid):
+    """A LocalGrid that keeps how clients change the first layer: each unit's weights and, where it has one, bias."""
+
+    def __init__(self, config: Config, listens: bool) -> None:
+        side = client_side()
+        super().__init__(side.app, config.num_clients, None, side.in_blocks, side.adopt)
+        self.changes: dict[int, list[FloatArray]] = {}
+        self._listens = listens
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies, and keep what they show."""
+        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
+        replies = super().pull_messages(sent)
+        for reply in replies:
+            message = sent[reply.metadata.reply_to_message_id]
+            if self._listens and message.metadata.message_type.startswith("train"):
+                client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
+                self.changes.setdefault(client, []).append(self._change(message, reply.content.array_records))
+        return replies
+
+    def _change(self, message: Message, records: Mapping[str, ArrayRecord]) -> FloatArray:
+        heard = records[kinds.ARRAYS]
+        model = bank.model(message.content.array_records[kinds.ARRAYS], 0)
+        layout = Layout.of(model)
+        if kinds.MASKED in heard:
+            change = heard[kinds.MASKED].numpy().view(np.int64).astype(np.float64)
+        elif message.content.config_records[kinds.CONFIG].get(kinds.REPLY) == kinds.REPLY_GRADIENT:
+            change = layout.flatten(heard)
+        else:
+            change = layout.flatten(heard) - layout.flatten(model)
+        weight, *rest = layout.entries
+        units = change[: weight.size].reshape(weight.shape)
+        if rest and len(rest[0].shape) == 1:
+            units = np.column_stack([units, change[weight.size :][: len(units)]])
+        return np.asarray(units)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run that has ended: clients by true group, the models that they end with, and whether each has its own."""
+
+    task: Task
+    grid: CuriousGrid
+    groups: dict[int, list[int]]
+    models: dict[int, ArrayRecord]
+    personal: bool
+    accuracy: float
+    ari: float
+
+
+def play(case: str, seed: int) -> Played:
+    """Run one seed of a case in this process, without files."""
+    config = compose([*keys_of(case), f"seed={seed}"])
+    task, grid = build_task(config), CuriousGrid(config, listens=case.startswith("clients"))
+    config = grid.prepare(config, task)
+    strategy, reports = build_strategy(config, task), list[RoundReport]()
+    models = Models(started(strategy, config, task, grid, lambda report, _: reports.append(report)).arrays)
+    last, own, final = reports[-1], strategy.own_models(models) or {}, strategy.final_models(models)
+    keys, groups = sorted(last.assignment, key=int), dict[int, list[int]]()
+    for key in keys:
+        groups.setdefault(task.cluster_of(int(key)), []).append(int(key))
+    vectors = {int(key): own[key] if key in own else final.bank[last.assignment[key]] for key in keys}
+    ended = {client: final.layout.arrays(vector) for client, vector in vectors.items()}
+    ari = adjusted_rand_index([task.cluster_of(int(key)) for key in keys], [last.assignment[key] for key in keys])
+    accuracy = fmean(last.evaluations[key].accuracy or 0.0 for key in keys)
+    return Played(task, grid, groups, ended, config.strategy.name == "local", accuracy, ari or 0.0)
+
+
+def hits(members: FloatArray, others: FloatArray) -> tuple[float, float]:
+    """Return the area under the ROC curve of scores, and the rate of members at `FEW` false positives."""
+    truth, scores = np.repeat([1, 0], [len(members), len(others)]), np.concatenate([members, others])
+    false, true, _ = roc_curve(truth, scores)
+    return float(roc_auc_score(truth, scores)), float(true[false <= FEW].max())
+
+
+def calibrated(phi: FloatArray, inside: BoolArray, runs: IntArray) -> FloatArray:
+    """Return how far each model's confidence in each record (U, N) is from that of models that never saw it.
+
+    `phi` are logits of the probability of the true class, `inside` says which records a model's clients trained on,
+    `runs` (U,) which models to leave out: those of the same run.
+
+    Source: Carlini et al. 2022, Sec. IV, the offline likelihood ratio attack.
+    Deviation: a record's spread is drawn halfway to the mean of all, because few models are at hand.
+    """
+    scores = np.zeros_like(phi)
+    for run in np.unique(runs):
+        own = runs == run
+        known = np.ma.masked_array(phi[~own], inside[~own])
+        # A record that all of them have seen is compared with all records.
+        centre = known.mean(axis=0).filled(known.mean())
+        spread = known.std(axis=0).filled(known.std())
+        scores[own] = (phi[own] - centre) / (0.5 * (spread + spread.mean()) + 1e-9)
+    return scores
+
+
+def probabilities(task: Task, model: ArrayRecord, x: torch.Tensor) -> FloatArray:
+    """Return what the model predicts, (N, C)."""
+    module = task.build_model().eval()
+    module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in model.items()})
+    with torch.inference_mode():
+        return np.asarray(torch.softmax(module(x).double(), dim=1).numpy())
+
+
+def confidences(task: Task, model: ArrayRecord, x: torch.Tensor, y: IntArray) -> FloatArray:
+    """Return the logit of the probability of each record's class, (N,)."""
+    true = np.clip(probabilities(task, model, x)[np.arange(len(y)), y], 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(true / (1 - true)))
+
+
+def _turned(run: Played, group: int, part: str) -> tuple[torch.Tensor, IntArray]:
+    """Return all records as a group's clients have them."""
+    x, y = (getattr(run.task.data, f"{of}_{part}") for of in "xy")
+    transform = run.task.shards[run.groups[group][0]].transform
+    x, y = (x, y) if transform is None else transform(x, y)
+    return torch.from_numpy(np.array(x, dtype=np.float32)), np.asarray(y)
+
+
+def membership(runs: Sequence[Played]) -> Iterator[tuple[int, str, float]]:
+    """Yield, by run, how well the records and the clients that a model was trained on are told from others.
+
+    A model is attacked for each group that has it, or, of personal models, for each client. Who was not trained on
+    are the records in no client of the group, and clients made of them.
+    """
+    # Units: a model, the group it is attacked for, its clients.
+    units: list[tuple[int, int, list[int]]] = []
+    for number, run in enumerate(runs):
+        for group, clients in run.groups.items():
+            units += [(number, group, some) for some in (([one] for one in clients) if run.personal else [clients])]
+    size = len(runs[0].task.data.x_train)
+    phi, inside = np.zeros((len(units), size)), np.zeros((len(units), size), dtype=bool)
+    for row, (number, group, clients) in enumerate(units):
+        run = runs[number]
+        phi[row] = confidences(run.task, run.models[clients[0]], *_turned(run, group, "train"))
+        inside[row, np.concatenate([run.task.shards[client].train for client in clients])] = True
+    scores = calibrated(phi, inside, np.array([number for number, *_ in units]))
+    for number, run in enumerate(runs):
+        own = [row for row, unit in enumerate(units) if unit[0] == number]
+        trained, invented = list[float](), list[float]()
+        for row in own:
+            count = len(run.task.shards[units[row][2][0]].train)
+            left = np.random.default_rng(row).permutation(np.flatnonzero(~inside[row]))
+            invented += [scores[row][left[n : n + count]].mean() for n in range(0, len(left) - count, count)]
+            trained += [scores[row][run.task.shards[client].train].mean() for client in units[row][2]]
+        for name, members, others in (
+            ("loss", phi[own][inside[own]], phi[own][~inside[own]]),
+            ("record", scores[own][inside[own]], scores[own][~inside[own]]),
+            ("client", np.array(trained), np.array(invented)),
+        ):
+            auc, few = hits(members, others)
+            yield from ((number, f"{name} AUC", auc), (number, f"{name} TPR", few))
+
+
+def groups_shown(run: Played) -> Iterator[tuple[str, float]]:
+    """Yield what models show of groups: the attribute that a group shares, and the group of a known record.
+
+    The attribute is the turn under which public images fit the model best, or the two classes that it predicts most.
+    Records are those that were trained on, and as many that were not; of K groups chance is 1 / K.
+    """
+    task, groups = run.task, list(run.groups)
+    model_of = {group: run.models[clients[0]] for group, clients in run.groups.items()}
+    turned, found = [_turned(run, group, "test") for group in groups], list[bool]()
+    for group, clients in run.groups.items():
+        if any(shard.transform is not None for shard in task.shards):
+            fit = [confidences(task, model_of[group], *records).mean() for records in turned]
+            found.append(groups[int(np.argmax(fit))] == group)
+        else:
+            classes = set(task.data.y_train[task.shards[clients[0]].train].tolist())
+            p = probabilities(task, model_of[group], turned[0][0]).mean(axis=0)
+            found.append(set(np.argsort(-p)[: len(classes)].tolist()) == classes)
+    yield "attribute", fmean(found)
+    for name, part in (("placed", "train"), ("placed, not trained on", "test")):
+        right = list[bool]()
+        for group in groups:
+            some = [task.client(client) for client in run.groups[group][:20]]
+            x, y = (torch.cat([getattr(data, f"{of}_{part}") for data in some])[:200] for of in "xy")
+            fits = [confidences(task, model_of[other], x, y.numpy()) for other in groups]
+            right += [groups[best] == group for best in np.argmax(fits, axis=0)]
+        yield name, fmean(right)
+
+
+def inverted(units: FloatArray, width: int, single: bool) -> FloatArray:
+    """Return inputs (c, width) that the changes of a first layer's units show, each of its weights and its bias.
+
+    A unit's weights change by a mixture of inputs, and its bias by the sum of the mixture's shares: their ratio is an
+    input where one alone moved the unit. Of a single input all units show the same, so that their main direction is
+    taken. Without a bias the length is unknown: the largest value is 1.
+    """
+    if single:
+        units = np.linalg.svd(units, full_matrices=False)[2][:1]
+    last = units[:, -1:] if units.shape[1] > width else units[:, np.abs(units).max(axis=0).argmax(), np.newaxis]
+    moved = np.abs(last[:, 0]) > 1e-9 * np.abs(last).max()
+    return np.asarray(units[moved, :width] / last[moved])
+
+
+def likeness(shown: FloatArray, true: FloatArray) -> tuple[float, float, FloatArray]:
+    """Return the correlation of an input (d,) with the most similar of those shown, its error, and that one."""
+    similar = [float(np.corrcoef(one, true)[0, 1]) if one.std() > 0 else 0.0 for one in shown]
+    best = shown[int(np.argmax(similar))]
+    return max(similar), float(np.square(best - true).sum() / np.square(true).sum()), best
+
+
+def inversion(run: Played) -> Iterator[tuple[str, float]]:
+    """Yield how well the server reads inputs from what clients send; ``others``: of the next client."""
+    inputs = {client: run.task.client(client).x_train.flatten(1).double().numpy() for client in run.grid.changes}
+    own, others = list[tuple[float, float]](), list[float]()
+    for client, true in inputs.items():
+        shown = inverted(np.concatenate(run.grid.changes[client]), len(true[0]), len(true) == 1)
+        own += [likeness(shown, one)[:2] for one in true]
+        others += [likeness(shown, one)[0] for one in inputs[(client + 1) % len(inputs)]]
+    found, errors = np.transpose(own)
+    yield from (("correlation", found.mean()), ("exact", (found > 0.999).mean()), ("error", np.median(errors)))
+    yield "others", fmean(others)
+
+
+def attacked(case: str, seeds: Sequence[int]) -> pd.DataFrame:
+    """Run all seeds of a case, attack what is left, and return the figures, a row each."""
+    begin = time.process_time()
+    runs = [play(case, seed) for seed in seeds]
+    shows = inversion if case.startswith("clients") else groups_shown
+    found = [(n, *shown) for n, run in enumerate(runs) for shown in (("accuracy", run.accuracy), *shows(run))]
+    if case.startswith("groups"):
+        found += [(n, "ARI", run.ari) for n, run in enumerate(runs)] + list(membership(runs))
+    found.append((0, "CPU seconds", time.process_time() - begin))
+    return pd.DataFrame([(case, seeds[n], *figure) for n, *figure in found], columns=COLUMNS)
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """Return each figure's mean and spread over the seeds."""
+    found = rows.groupby(COLUMNS[::2], sort=False)["value"].agg(["mean", lambda values: values.std(ddof=0)])
+    return str(found.round(3).to_string(header=["mean", "spread"]))
+
+
+PICTURED = {
+    "gradient of 1 record": f"clients of 1|{PROBE}|none",
+    "10 epochs of SGD on 1": f"clients of 1|{SGD}|none",
+    "10 epochs of Adam on 1": f"clients of 1|{ADAM}|none",
+    "gradient of 8 records": f"clients of 8|{PROBE}|none",
+    "local noise, epsilon 8": f"clients of 1|{GRADIENTS}|local:8",
+}
+
+
+def draw(file: str) -> None:
+    """Draw inputs of the eight clients, the first of each, and what the server reads."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(len(PICTURED), figsize=(5.2, 1.55 * len(PICTURED)))
+    for axis, (title, case) in zip(axes, PICTURED.items(), strict=True):
+        run, tiles = play(case, 0), list[FloatArray]()
+        for client, changes in run.grid.changes.items():
+            x = run.task.client(client).x_train.flatten(1).double().numpy()
+            read = likeness(inverted(np.concatenate(changes), 64, len(x) == 1), x[0])[2]
+            both = [np.pad((one / np.abs(one).max()).reshape(8, 8), 1, constant_values=0.3) for one in (x[0], read)]
+            tiles.append(np.vstack(both))
+        axis.imshow(np.hstack(tiles), cmap="gray_r", vmin=0, vmax=1)
+        axis.set_title(title, loc="left", fontsize=9)
+        axis.axis("off")
+    figure.tight_layout(pad=0.3)
+    figure.savefig(file, dpi=90)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=LOOK)
+    parser.add_argument("--all", dest="cases", action="store_const", const=ALL, help="all cases of the page")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--part", default="1/1", help="i/n: each n-th case, from the i-th on")
+    parser.add_argument("--csv", default="", help="file that rows are added to; cases that it has are not run again")
+    parser.add_argument("--summary", nargs="+", default=[], help="files to show, in place of runs")
+    parser.add_argument("--picture", default="", help="file to draw, in place of runs")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.getLogger("florets").setLevel(logging.CRITICAL)
+    if given.picture:
+        return draw(given.picture)
+    if given.summary:
+        return print(summary(pd.concat(map(pd.read_csv, given.summary))))
+    file, (part, parts) = Path(given.csv or os.devnull), map(int, given.part.split("/"))
+    known = set(pd.read_csv(file)["case"]) if file.is_file() else set()
+    for case in list(given.cases)[part - 1 :: parts]:
+        if case not in known:
+            rows = attacked(case, range(given.seeds))
+            print(summary(rows), flush=True)
+            rows.to_csv(file, mode="a", header=not file.is_file(), index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Clients' rows as a clustering sees them where some may be hostile: drawn in, or set aside."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from florets.strategies.base.context import Round
+from florets.strategies.base.report import State
+from florets.strategies.core import BoolArray, FloatArray
+from florets.strategies.core.cluster import finite_losses
+from florets.strategies.core.outliers import LEAST_CLIENTS
+from florets.strategies.core.quarantine import Quarantine
+from florets.strategies.core.robust import most_hostile
+from florets.strategies.core.set_aside import drawn_in, far_rows, has_groups
+from florets.task.randomness import Purpose
+
+
+def bounded_rows(
+    state: State, context: Round, keys: Sequence[str], rows: FloatArray, num_clusters: int
+) -> tuple[FloatArray, BoolArray]:
+    """Return clients' rows (M, D) as they are to be clustered, and which of them are set aside and placed afterwards.
+
+    Without a robust rule the rows as they are, and none. Else those of clients in quarantine are set aside, as are
+    far ones (`core.set_aside`) in a client's first `PROBATION` rounds, in which its updates do not count. After them,
+    where the others have all groups without the far ones, these are in quarantine, and otherwise they are a group of
+    another scale: they are drawn in and clustered.
+    """
+    rule, none = context.averaging.robust, np.zeros(len(rows), dtype=np.bool_)
+    if rule is None:
+        return rows, none
+    rows, most = finite_losses(rows), most_hostile(len(rows), rule.hostile)
+    quarantine = state.quarantine = state.quarantine or Quarantine()
+    far = far_rows(rows, most)
+    if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
+        # Nothing can be said of so few, nor of one group.
+        return rows, none
+    judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far)}
+    away = np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
+    if judged and has_groups(rows[~away], num_clusters, context.random(Purpose.CLUSTERING)):
+        quarantine.enter(sorted(judged))
+    away = np.array([key in quarantine.clients or key in quarantine.probation for key in keys])
+    return drawn_in(rows, most), away if len(rows) - away.sum() >= max(num_clusters, LEAST_CLIENTS) else none
