@@ -12,10 +12,11 @@ from florets.conf.problems import ConfigError
 from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
 from florets.strategies import STRATEGIES
+from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
 from florets.strategies.core.robust import RobustRule
 from florets.strategies.feddrift.strategy import merged_models
-from florets.strategies.fedpac.strategy import robust_heads
+from florets.strategies.fedpac.strategy import combined_heads
 from florets.strategies.fedrc.strategy import FedRC
 from florets.strategies.shared.prototypes import global_prototypes
 from florets.strategies.two_phase.strategy import TwoPhase
@@ -104,10 +105,10 @@ def test_prototypes_merges_and_heads_are_averaged_by_the_rule() -> None:
     found, classes = global_prototypes([np.array([[row], [7.0]]) for row in five(1, -1e6).ravel()], counts, rule)
     assert (found.tolist(), classes.tolist()) == ([[1.0], [7.0]], [0, 1])
     one = np.zeros(5, dtype=np.int64)
-    merged = merged_models(five(1, -1e6), one, one, np.zeros(1, dtype=bool), np.zeros(1), rule)
+    merged = merged_models(five(1, -1e6), one, one, Models(ArrayRecord({"a": Array(np.zeros(1, np.float32))})), rule)
     assert merged.tolist() == [[1.0]]
     # The last client claims to know its head exactly.
-    heads = robust_heads(np.ones((5, 2)), np.array([1.0, 1.0, 1.0, 1.0, 0.0]), five(1, -1e6), 0.001, rule)
+    heads = combined_heads(np.ones((5, 2)), np.array([1.0, 1.0, 1.0, 1.0, 0.0]), five(1, -1e6), 0.001, rule)
     assert heads.tolist() == [[1.0]] * 5
 
 

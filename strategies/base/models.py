@@ -241,20 +241,19 @@ class Averaging(ABC):
         keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
         if privacy is not None and not privacy.is_local:
             return self._noised_bank(privacy, models, vectors, assignment, keys)
-        kept = np.ones(len(assignment))
+        kept, rule = np.ones(len(assignment)), self.robust
         # A rule looks at parameters, running statistics and counters apart, as their sizes differ.
         statistics = layout.untrained & ~layout.integers
-        kinds = (np.ones_like(shared),) if self.robust is None else (layout.integers, statistics, layout.trained)
+        kinds = (np.ones_like(shared),) if rule is None else (layout.integers, statistics, layout.trained)
         for kind in kinds:
             # Without a rule it is faster to average the shared entries twice than to leave them out.
-            own = kind if self.robust is None else kind & ~shared
+            own = kind if rule is None else kind & ~shared
             for mask, groups, count in ((own, assignment, models.count), (kind & shared, assignment * 0, 1)):
                 if not mask.any():
                     continue
                 columns = slice(None) if mask.all() else mask
                 of, untrained = models.bank[:count, columns], layout.untrained[columns]
                 rows = vectors if mask.all() else Columns(vectors, mask)
-                rule = self.robust
                 robust = None if rule is None else Robust(rule, rows, groups, self._start(of, untrained))
                 found = self._next(Part(of, layout.integers[columns], untrained, rows, groups, weights, robust))
                 kept = robust.kept if robust is not None and groups is assignment else kept
@@ -263,7 +262,7 @@ class Averaging(ABC):
                 else:
                     bank = bank.copy() if bank is models.bank else bank
                     bank[:, columns] = found
-        if self.robust is not None and self.note is not None:
+        if rule is not None and self.note is not None:
             for key, fraction in zip(keys, kept.tolist(), strict=False):
                 self.note(key, fraction)
         return bank

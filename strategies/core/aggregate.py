@@ -79,20 +79,11 @@ def average_models(
 
 
 def robust_means(
-    rows: FloatArray,
-    groups: IntArray,
-    weights: FloatArray,
-    start: FloatArray,
-    rule: RobustRule | None,
-    integers: BoolArray | None = None,
+    rows: FloatArray, groups: IntArray, weights: FloatArray, count: int, rule: RobustRule | None
 ) -> FloatArray:
-    """Return each group's weighted mean (K, R) of rows (P, R), or by `rule` of their changes from `start` (K, R).
-
-    `groups` (P,) are the groups of the rows; `start` is also the result of groups without any. For `integers` see
-    `average_models`.
-    """
+    """Return the weighted mean, or what `rule` has in its place, of each of `count` groups (P,) of rows (P, R)."""
+    start, integers = np.zeros((count, rows.shape[1])), np.zeros(rows.shape[1], dtype=np.bool_)
     robust = None if rule is None else Robust(rule, rows, groups, start)
-    integers = np.zeros(start.shape[1], dtype=np.bool_) if integers is None else integers
     return average_models(start, rows, groups, weights, "examples", integers, robust=robust)
 
 

@@ -86,14 +86,16 @@ def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0)
     return found
 
 
-def robust_heads(
-    statistics: FloatArray, spreads: FloatArray, heads: FloatArray, drop: float, rule: RobustRule
+def combined_heads(
+    statistics: FloatArray, spreads: FloatArray, heads: FloatArray, drop: float, rule: RobustRule | None
 ) -> FloatArray:
-    """Return each client's combined head (m, U) by a rule for the heads (m, U) that have a weight for it."""
+    """Return each client's head (m, U), combined from the heads (m, U), by a rule from those with a weight for it."""
+    if rule is None:
+        return head_weights(statistics, spreads, drop) @ heads
     # Who claims to know its head exactly would have all the weight, and no rule would apply.
     weights = head_weights(statistics, np.maximum(spreads, lower_median(spreads) / MOST_WEIGHT), drop)
     owners, members = np.nonzero(weights)
-    return robust_means(heads[members], owners, weights[owners, members], np.zeros_like(heads), rule)
+    return robust_means(heads[members], owners, weights[owners, members], len(heads), rule)
 
 
 @dataclass
@@ -182,12 +184,8 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         statistics = np.stack([update.statistics.ravel() for _, update in updates])
         samples = np.array([update.num_examples for _, update in updates])
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
-        rule, least = self.averaging.robust, self.settings.least_weight
-        combined = (
-            head_weights(statistics, spreads, least) @ heads
-            if rule is None
-            else robust_heads(statistics, spreads, heads, least, rule)
-        )
+        rule = self.averaging.robust
+        combined = combined_heads(statistics, spreads, heads, self.settings.least_weight, rule)
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(

@@ -29,9 +29,7 @@ def global_prototypes(
     clients, labels = np.nonzero(weights)
     classes, groups = np.unique(labels, return_inverse=True)
     rows = np.stack(prototypes)[clients, labels]
-    return robust_means(
-        rows, groups, weights[clients, labels], np.zeros((len(classes), rows.shape[1])), rule
-    ), classes
+    return robust_means(rows, groups, weights[clients, labels], len(classes), rule), classes
 
 
 @dataclass(frozen=True)
