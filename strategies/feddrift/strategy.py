@@ -79,8 +79,8 @@ def merged_models(
     """Return the models (K', R) that are left after some merged; one that did not merge keeps its bits.
 
     `heirs` (K,) are the new numbers, -1 for a model that is left out; `trained` (K,) counts the clients that have
-    trained each, over all rounds: the weights of the mean, at least 1. Of counters the largest is kept. A `rule` for the
-    models' changes from the first one, `start`, takes the mean's place.
+    trained each, over all rounds: the weights of the mean, at least 1. Of counters the largest is kept. A `rule` for
+    the models' changes from the first one, `start`, takes the mean's place.
     """
     count = int(heirs.max(initial=-1)) + 1
     _, first = np.unique(heirs[heirs >= 0], return_index=True)
