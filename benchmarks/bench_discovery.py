@@ -2,11 +2,12 @@
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
 --first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``,
-``fields``, ``one_terrain`` or ``subgroups``. ``--steps 16 --upload signs`` and the like change the recipe. CPU
-seconds on one thread.
+``fields``, ``one_terrain`` or ``subgroups``; ``private`` for differential privacy. ``--steps 16 --upload signs`` and
+the like change the recipe. CPU seconds on one thread.
 """
 
 import argparse
+import math
 import tempfile
 import time
 import warnings
@@ -15,6 +16,7 @@ from itertools import product
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
@@ -28,14 +30,19 @@ from benchmarks.discovery_federations import (
     fold_changes,
     mine_fields,
     nested_digits,
+    pairs,
     plan_of,
+    rotations,
     sent,
 )
+from florets.strategies.core.accountant import level_of
 from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
 from florets.strategies.core.folds import Groups, centred_rows, discover
 from florets.strategies.core.metrics import adjusted_rand_index
+from florets.strategies.core.noised_groups import PARTS, Release, differ, noise_of, noised_groups
 from florets.strategies.core.placement import unit_mean
 from florets.strategies.core.subgroups import Node, spread, tree_of
+from florets.strategies.shared.fold_round import NOISED_WIDTH, OWN_NOISE_WIDTH
 
 
 def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:
@@ -248,12 +255,93 @@ def subgroups(first: int, seeds: int) -> None:
             )
 
 
+EPSILONS = (1.0, 2.0, 4.0, 8.0, np.inf)
+FEDERATIONS = 4
+"""Of each kind, with fresh noise in each draw."""
+
+
+def private(first: int, draws: int, kind: str, grouping: float, only: str) -> None:
+    """Discovery with noise: how often groups are found, the right number, ARI, and estimated against true errors.
+
+    Of identical clients each draw is another federation of simulated rows, with as much in common as those of digits.
+    """
+    print(
+        f"privacy.kind={kind}, privacy.grouping={grouping}, delta 1 / (10 clients), seeds from {first}, {draws} draws"
+    )
+    width = NOISED_WIDTH if kind == "central" else OWN_NOISE_WIDTH
+    recipe = Recipe(folds=2, size=30, steps=4, width=width)
+    for clients in (20, 100, 1000):
+        cells = {
+            "identical": None,
+            "4 rotations": Cell(rotations([clients // 4] * 4)),
+            "2 rotations": Cell(rotations([clients // 2] * 2)),
+            "5 label pairs": Cell(pairs(5, clients // 5)),
+        }
+        for name, cell in cells.items():
+            if only and only not in f"{name}, {clients} clients":
+                continue
+            held = [rows_of(cell, recipe, first + seed)[:2] for seed in range(FEDERATIONS)] if cell else []
+            for place, epsilon in enumerate(EPSILONS):
+                level = math.sqrt(grouping) * level_of(epsilon, 0.1 / clients) if epsilon < np.inf else np.inf
+                begin, found = time.process_time(), []
+                for draw in range(draws):
+                    # Other rows and noise for each epsilon where false alarms are counted.
+                    rng = np.random.default_rng([first, draw, 6] if held else [first, draw, 6, place])
+                    if not held:
+                        rows = 0.4 * np.eye(width)[0] + rng.normal(0, 0.9 / np.sqrt(width), (clients, 2, width))
+                        rows /= np.linalg.norm(rows, axis=2, keepdims=True)
+                        rejected = _divided(rows, level, kind, rng)
+                        found.append((rejected, not rejected, np.nan, np.nan, np.nan))
+                        continue
+                    rows, truth = held[draw % FEDERATIONS]
+                    given, release = _noised(rows, level, kind, rng)
+                    groups = noised_groups(given, None, 0.005, rng, release)
+                    right = groups.k == int(truth.max()) + 1
+                    agreement = adjusted_rand_index(truth.tolist(), groups.labels.tolist())
+                    errors = (groups.error, misplaced(truth, groups.labels)) if right else (np.nan, np.nan)
+                    found.append((groups.k > 1, right, agreement, *errors))
+                power, right, agreement, estimated, true = (
+                    float(np.mean(kept)) if len(kept := [x for x in column if not np.isnan(x)]) else np.nan
+                    for column in zip(*found, strict=True)
+                )
+                print(
+                    f"{clients:5} clients, {name:13} epsilon {epsilon:3g}  groups {power:.3f}  right K {right:.2f}  "
+                    f"ARI {agreement:5.2f}  misplaced, estimated {estimated:6.3f}, true {true:6.3f}  "
+                    f"{(time.process_time() - begin) / draws:.3f} s",
+                    flush=True,
+                )
+
+
+def _noised(rows: np.ndarray, level: float, kind: str, rng: np.random.Generator) -> tuple[np.ndarray, Release | None]:
+    """Rows as they are sent, and how sums of them are released, where the search as a whole has this noise level."""
+    if kind == "local":
+        return rows + rng.normal(0.0, np.sqrt(2) / level, rows.shape), None
+    deviation = np.sqrt(PARTS) / level
+    return rows, Release(lambda total, norm, parts: noise_of(total, norm, parts, deviation, rng), deviation)
+
+
+def _divided(rows: np.ndarray, level: float, kind: str, rng: np.random.Generator) -> bool:
+    given, release = _noised(rows, level, kind, rng)
+    return differ(given, 0.005, rng, release)[0]
+
+
+def misplaced(truth: np.ndarray, labels: np.ndarray) -> float:
+    """Fraction of clients in a wrong group, groups matched one to one."""
+    table = np.zeros((int(max(truth.max(), labels.max())) + 1,) * 2)
+    np.add.at(table, (truth, labels), 1)
+    return 1 - float(table[linear_sum_assignment(-table)].sum()) / len(truth)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "fields", "one_terrain", "subgroups"])
+    parser.add_argument(
+        "table", nargs="?", choices=[*TABLES, "rules", "fields", "one_terrain", "subgroups", "private"]
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--kind", default="central", choices=["central", "local"], help="of private")
+    parser.add_argument("--grouping", type=float, default=0.2, help="of private: privacy.grouping")
     parser.add_argument("--permutations", type=int, default=399, help="0: no test, the best K is taken")
     plain = Recipe()
     for name, value in vars(plain).items():
@@ -270,6 +358,8 @@ def main() -> None:
         fields(given.first, given.seeds, given.table == "one_terrain")
     elif given.table == "subgroups":
         subgroups(given.first, given.seeds)
+    elif given.table == "private":
+        private(given.first, given.seeds, given.kind, given.grouping, given.only)
     elif given.table == "rules":
         rules(recipe, given.first, given.seeds, given.only)
     else:

@@ -60,8 +60,6 @@ ALL = (
     *(f"{LARGE}|oracle+{LINEAR}|{noise}" for noise in NOISE),
 )
 COLUMNS = ["case", "seed", "measure", "value"]
-FEW = 0.01
-"""False positive rate at which an attack's hits are counted."""
 
 
 def keys_of(case: str) -> list[str]:
@@ -155,10 +153,10 @@ def play(case: str, seed: int) -> Played:
 
 
 def hits(members: FloatArray, others: FloatArray) -> tuple[float, float]:
-    """Return the area under the ROC curve of scores, and the rate of members at `FEW` false positives."""
+    """Return the area under the ROC curve of scores, and the rate of members at 1 % false positives."""
     truth, scores = np.repeat([1, 0], [len(members), len(others)]), np.concatenate([members, others])
     false, true, _ = roc_curve(truth, scores)
-    return float(roc_auc_score(truth, scores)), float(true[false <= FEW].max())
+    return float(roc_auc_score(truth, scores)), float(true[false <= 0.01].max())
 
 
 def calibrated(phi: FloatArray, inside: BoolArray, runs: IntArray) -> FloatArray:

@@ -11,7 +11,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, walk
 from florets.conf.typed import read_strategy, show
 from florets.strategies.registry import UnknownStrategy, find_strategy, settings_type, strategy_names
-from florets.strategies.settings import Experiment, Settings
+from florets.strategies.settings import Experiment, Privacy, Settings
 from florets.task.settings import TaskConfig
 from florets.task.training.settings import Training
 
@@ -106,7 +106,10 @@ def reference() -> list[tuple[str, list[Row]]]:
         ("Strategies (strategy=...)", strategies + broken),
         ("Tasks (task=...) and optimisers (train=...)", files),
         ("Keys of every experiment", top),
-        ("Keys of task and train", _keys(TaskConfig, "task.") + _keys(Training, "train.")),
+        (
+            "Keys of task, train and privacy",
+            _keys(TaskConfig, "task.") + _keys(Training, "train.") + _keys(Privacy, "privacy."),
+        ),
         ("Keys of strategies", _strategy_keys(settings)),
     ]
 

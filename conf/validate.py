@@ -13,7 +13,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
 from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
-from florets.strategies.settings import Settings, privacy_problems
+from florets.strategies.settings import Settings, privacy_problems, robust_problems
 from florets.task.keys import range_problems
 from florets.task.settings import Drift, TaskConfig
 from florets.task.training.settings import Training
@@ -66,6 +66,7 @@ def find_problems(config: Config) -> list[str]:
         *_drift(config),
         *_personal(config),
         *_privacy(config),
+        *robust_problems(own, config),
         *_trackers(tracker_names(config.tracker)),
         *_prometheus(config.prometheus),
     ]

@@ -7,8 +7,9 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -181,7 +182,9 @@ class _Source:
     # for each algorithm, without Flower, would be as quick, but 28 files more, and apart from what the settings do.
 
     def __init__(self, module: str) -> None:
-        spec = find_spec(module)
+        # `importlib.util.find_spec` would import the packages that the module is in, and NumPy with `core`.
+        *folders, _ = module.removeprefix(f"{_PACKAGE}.").split(".")
+        spec = PathFinder.find_spec(module, [str(Path(__file__).parent.joinpath(*folders))])
         assert spec is not None
         text: str = spec.loader.get_source(module)  # type: ignore[union-attr]  # the loader of a file has it
         self.values: dict[str, Any] = {"__name__": module}

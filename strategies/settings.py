@@ -288,6 +288,10 @@ class Settings:
         """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""
         return None
 
+    def unruled(self, run: RunKeys) -> list[str]:
+        """Return one line for each of these settings with which a mean over clients does not follow `robust`."""
+        return []
+
     def uncovered(self, run: RunKeys) -> list[str]:
         """Return one line for each of these settings that `privacy.kind` does not cover."""
         return []
@@ -376,6 +380,19 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
         name = type(settings).__name__.removesuffix("Settings")
         raise ValueError(f"loss_batch={given}: {name} cannot follow it; losses that it takes are on all samples")
     return given
+
+
+def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
+    """Return one line for each setting with which clients' updates count without the rule of `robust`."""
+    if run.robust == "none":
+        return []
+    lines = settings.unruled(run)
+    if run.first_round == "farthest":
+        lines.append(
+            f"robust={run.robust}: first_round=farthest starts models from single clients' updates, which no rule "
+            "guards; use another first_round, or robust=none."
+        )
+    return lines
 
 
 COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")

@@ -95,7 +95,7 @@ def _in_float32() -> None:
     """Compute convolutions on NVIDIA's GPUs in float32, as the CPU and linear layers do, not in TF32 with 10 bits."""
     import torch
 
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def _has_mps() -> bool:

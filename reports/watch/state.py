@@ -263,7 +263,7 @@ class Watched:
         return RunState(self.folder, status, names, lines, total, age, reason or "", summary, waiting)
 
 
-_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -300,7 +300,7 @@ def _configuration(folder: Path) -> tuple[Names, int | None]:
 @lru_cache(maxsize=4)
 def _read_configuration(folder: Path, _changed: int) -> tuple[Names, int | None]:
     try:
-        values = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), _FAST)
+        values = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), _FastSafeLoader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return Names(), None
     if not isinstance(values, dict):

@@ -187,12 +187,16 @@ class Updates(ScaledRows):
         return np.array([update.num_examples for _, update in self.updates], dtype=np.float64)
 
 
-class Entries(NamedTuple):
-    """Some entries of the models, (K, R'): their values, which are counters, and which have no gradient."""
+class Part(NamedTuple):
+    """Some entries of the models, (K, R'), which are counters or have no gradient, and what clients sent of them."""
 
     bank: FloatArray
     integers: BoolArray
     untrained: BoolArray
+    rows: Rows
+    assignment: IntArray
+    weights: FloatArray
+    robust: Robust | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,18 +221,12 @@ class Averaging(ABC):
         return self
 
     @abstractmethod
-    def _next(
-        self,
-        part: Entries,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        robust: Robust | None = None,
-    ) -> FloatArray: ...
+    def _next(self, part: Part) -> FloatArray:
+        """Return the next values (K, R') of some entries."""
 
-    def _start(self, part: Entries) -> FloatArray:
+    def _start(self, bank: FloatArray, untrained: BoolArray) -> FloatArray:
         """Return what the clients' vectors are changes of, (K, R)."""
-        return part.bank
+        return bank
 
     def next_bank(
         self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
@@ -238,15 +236,35 @@ class Averaging(ABC):
         `vectors` (P, R) are what the participants returned (of updates see `Updates`), `assignment` (P,) the model of
         each, `weights` (P,) their example counts, `keys` their clients, where `vectors` does not know them.
         """
-        layout, shared = models.layout, models.shared
-        if self.privacy is not None and not self.privacy.is_local:
-            return self._noised_bank(self.privacy, models, vectors, assignment, keys)
-        if self.robust is not None:
-            return self._robust_bank(self.robust, models, vectors, assignment, weights, keys)
-        bank = self._next(Entries(models.bank, layout.integers, layout.untrained), vectors, assignment, weights)
-        if shared.any():
-            of_all = Entries(models.bank[:1, shared], layout.integers[shared], layout.untrained[shared])
-            bank[:, shared] = self._next(of_all, Columns(vectors, shared), assignment * 0, weights)
+        layout, privacy, bank = models.layout, self.privacy, models.bank
+        shared = models.shared & (models.count > 1)
+        keys = keys or (vectors.keys if isinstance(vectors, Updates) else ())
+        if privacy is not None and not privacy.is_local:
+            return self._noised_bank(privacy, models, vectors, assignment, keys)
+        kept, rule = np.ones(len(assignment)), self.robust
+        # A rule looks at parameters, running statistics and counters apart, as their sizes differ.
+        statistics = layout.untrained & ~layout.integers
+        kinds = (np.ones_like(shared),) if rule is None else (layout.integers, statistics, layout.trained)
+        for kind in kinds:
+            # Without a rule it is faster to average the shared entries twice than to leave them out.
+            own = kind if rule is None else kind & ~shared
+            for mask, groups, count in ((own, assignment, models.count), (kind & shared, assignment * 0, 1)):
+                if not mask.any():
+                    continue
+                columns = slice(None) if mask.all() else mask
+                of, untrained = models.bank[:count, columns], layout.untrained[columns]
+                rows = vectors if mask.all() else Columns(vectors, mask)
+                robust = None if rule is None else Robust(rule, rows, groups, self._start(of, untrained))
+                found = self._next(Part(of, layout.integers[columns], untrained, rows, groups, weights, robust))
+                kept = robust.kept if robust is not None and groups is assignment else kept
+                if found.shape == bank.shape:
+                    bank = found
+                else:
+                    bank = bank.copy() if bank is models.bank else bank
+                    bank[:, columns] = found
+        if rule is not None and self.note is not None:
+            for key, fraction in zip(keys, kept.tolist(), strict=False):
+                self.note(key, fraction)
         return bank
 
     @abstractmethod
@@ -257,47 +275,16 @@ class Averaging(ABC):
         self, privacy: Guard, models: Models, vectors: Rows, assignment: IntArray, keys: Sequence[str]
     ) -> FloatArray:
         """Return the next bank by noised sums of clipped changes; models have trained entries alone."""
-        names = keys or (vectors.keys if isinstance(vectors, Updates) else ())
 
         def note(row: int, kept: float) -> None:
-            if self.note is not None and row < len(names):
-                self.note(names[row], kept)
+            if self.note is not None and row < len(keys):
+                self.note(keys[row], kept)
 
         everybody = getattr(self, "weighting", "") == "all_participants"
-        start = self._start(Entries(models.bank, models.layout.integers, models.layout.untrained))
+        start = self._start(models.bank, models.layout.untrained)
         changes, members = privacy.changes(vectors, assignment, start, models.shared, everybody, note)
         bank = self._moved(models.bank, changes, members)
         bank[:, models.shared] = self._moved(models.bank[:1], changes[:1], np.ones(1, np.bool_))[:, models.shared]
-        return bank
-
-    def _robust_bank(
-        self,
-        rule: RobustRule,
-        models: Models,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        keys: Sequence[str],
-    ) -> FloatArray:
-        """Return the next bank, with the rule applied to parameters and running statistics apart."""
-        layout, bank, kept = models.layout, models.bank.copy(), np.ones(len(assignment))
-        statistics = layout.untrained & ~layout.integers
-        for kind in (layout.integers, statistics, layout.trained):
-            for mask, groups, count in (
-                (kind & models.shared, assignment * 0, 1),
-                (kind & ~models.shared, assignment, len(bank)),
-            ):
-                if not mask.any():
-                    continue
-                part = Entries(models.bank[:count, mask], layout.integers[mask], layout.untrained[mask])
-                rows = vectors if mask.all() else Columns(vectors, mask)
-                robust = Robust(rule, rows, groups, self._start(part))
-                bank[:, mask] = self._next(part, rows, groups, weights, robust)
-                kept = robust.kept
-        if self.note is not None:
-            names = keys or (vectors.keys if isinstance(vectors, Updates) else ())
-            for key, fraction in zip(names, kept.tolist(), strict=False):
-                self.note(key, fraction)
         return bank
 
 
@@ -318,15 +305,9 @@ class ModelAveraging(Averaging):
         """Ask for the trained model."""
         return {kinds.REPLY: kinds.REPLY_MODEL}
 
-    def _next(
-        self,
-        part: Entries,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        robust: Robust | None = None,
-    ) -> FloatArray:
-        return average_models(part.bank, vectors, assignment, weights, self.weighting, part.integers, robust=robust)
+    def _next(self, part: Part) -> FloatArray:
+        bank, integers, _, rows, assignment, weights, robust = part
+        return average_models(bank, rows, assignment, weights, self.weighting, integers, robust=robust)
 
 
 @dataclass(frozen=True)
@@ -364,26 +345,19 @@ class GradientAveraging(Averaging):
         batch = training.batch_size if self.batch is None else self.batch
         return replace(self, learning_rate=rate * training.rate_factor(server_round), batch=batch)
 
-    def _start(self, part: Entries) -> FloatArray:
-        return np.where(part.untrained, part.bank, 0.0)
+    def _start(self, bank: FloatArray, untrained: BoolArray) -> FloatArray:
+        return np.where(untrained, bank, 0.0)
 
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
         return apply_step(bank, changes, members, self._rate, self.optimizer)
 
-    def _next(
-        self,
-        part: Entries,
-        vectors: Rows,
-        assignment: IntArray,
-        weights: FloatArray,
-        robust: Robust | None = None,
-    ) -> FloatArray:
-        bank, integers, untrained = part
-        gradient, members = average_gradients(vectors, assignment, weights, self.weighting, bank.shape, robust)
+    def _next(self, part: Part) -> FloatArray:
+        bank, integers, untrained, rows, assignment, weights, robust = part
+        gradient, members = average_gradients(rows, assignment, weights, self.weighting, bank.shape, robust)
         stepped = apply_step(bank, gradient, members, self._rate, self.optimizer)
         if untrained.any():
             # Running statistics have no gradient: clients send their values, which are averaged as in option I.
-            values = bank[:, untrained], Columns(vectors, untrained)
+            values = bank[:, untrained], Columns(rows, untrained)
             stepped[:, untrained] = average_models(
                 *values, assignment, weights, self.weighting, integers[untrained], robust=robust
             )

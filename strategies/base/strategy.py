@@ -41,6 +41,7 @@ from florets.strategies.settings import (
     choice_of,
     loss_batch_of,
     privacy_problems,
+    robust_problems,
     start_with,
 )
 from florets.task.device import give_back_freed, seldom_collected
@@ -283,6 +284,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             *range_problems(self.run),
             *chosen.conflicts(),
             *privacy_problems(chosen, self.run),
+            *robust_problems(chosen, self.run),
         ]:
             raise ValueError(" ".join(problems))
         run = self.run

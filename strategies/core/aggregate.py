@@ -7,7 +7,7 @@ bits, and one model gives the same bits by every path.
 import numpy as np
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.robust import Robust
+from florets.strategies.core.robust import Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, add_weighted
 
 WEIGHTINGS = ("examples", "uniform", "all_participants")
@@ -76,6 +76,15 @@ def average_models(
             counters = Columns(updates, integers)
             result[model, integers] = (_largest if robust is None else _middle)(counters, members)
     return result
+
+
+def robust_means(
+    rows: FloatArray, groups: IntArray, weights: FloatArray, count: int, rule: RobustRule | None
+) -> FloatArray:
+    """Return the weighted mean, or what `rule` has in its place, of each of `count` groups (P,) of rows (P, R)."""
+    start, integers = np.zeros((count, rows.shape[1])), np.zeros(rows.shape[1], dtype=np.bool_)
+    robust = None if rule is None else Robust(rule, rows, groups, start)
+    return average_models(start, rows, groups, weights, "examples", integers, robust=robust)
 
 
 def average_gradients(

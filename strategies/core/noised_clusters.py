@@ -25,7 +25,7 @@ def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedS
     Source: Blum et al. 2005 (SuLQ k-means), and Su et al. 2016 on sums and sizes with one budget.
     """
     size, width = vectors.shape
-    mean = noised(vectors.sum(axis=0), norm) / size
+    mean: FloatArray = noised(vectors.sum(axis=0), norm) / size
     bound = norm * RESIDUAL
     residuals = vectors - mean
     lengths = np.linalg.norm(residuals, axis=1, keepdims=True)

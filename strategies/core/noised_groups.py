@@ -238,7 +238,7 @@ def _error(
             again, _ = fitted(means[rng.integers(count, size=count)], None)
         else:
             fake = Release(
-                lambda total, norm, parts: _noise(total, norm, parts, release.deviation, rng), release.deviation
+                lambda total, norm, parts: noise_of(total, norm, parts, release.deviation, rng), release.deviation
             )
             again, _ = fitted(means, fake)
         table = np.zeros((len(centres),) * 2)
@@ -247,7 +247,8 @@ def _error(
     return 1 - (1 - own) * (1 - float(np.mean(moved)))
 
 
-def _noise(total: FloatArray, norm: float, parts: int, deviation: float, rng: np.random.Generator) -> FloatArray:
+def noise_of(total: FloatArray, norm: float, parts: int, deviation: float, rng: np.random.Generator) -> FloatArray:
+    """Return a sum with noise of so many parts, where one part of the budget has this deviation."""
     noised: FloatArray = total + rng.normal(0.0, deviation * norm / math.sqrt(parts), total.shape)
     return noised
 

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.base.models import Models
+from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.core import BoolArray, FloatArray, IntArray
+from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.agglomerative import group_below
-from florets.strategies.core.aggregate import average_models
 from florets.strategies.core.cluster import finite_losses
+from florets.strategies.core.robust import RobustRule
 from florets.strategies.settings import Settings
 from florets.strategies.shared.estimates import without_outliers
 from florets.task.keys import setting
@@ -73,18 +73,24 @@ def concept_distances(losses: FloatArray) -> FloatArray:
     return distances
 
 
-def merged_models(bank: FloatArray, heirs: IntArray, trained: IntArray, integers: BoolArray) -> FloatArray:
+def merged_models(
+    bank: FloatArray, heirs: IntArray, trained: IntArray, start: Models, rule: RobustRule | None = None
+) -> FloatArray:
     """Return the models (K', R) that are left after some merged; one that did not merge keeps its bits.
 
     `heirs` (K,) are the new numbers, -1 for a model that is left out; `trained` (K,) counts the clients that have
-    trained each, over all rounds: the weights of the mean, at least 1. Of counters (`integers`) the largest is kept.
+    trained each, over all rounds: the weights of the mean, at least 1. Of counters the largest is kept. A `rule` for
+    the models' changes from the first one, `start`, takes the mean's place.
     """
     count = int(heirs.max(initial=-1)) + 1
     _, first = np.unique(heirs[heirs >= 0], return_index=True)
-    start = bank[np.flatnonzero(heirs >= 0)[first]]
+    result = bank[np.flatnonzero(heirs >= 0)[first]]
     together = (heirs >= 0) & (np.bincount(heirs[heirs >= 0], minlength=count)[heirs] > 1)
     weights = np.maximum(trained[together], 1).astype(np.float64)
-    return average_models(start, bank[together], heirs[together], weights, "examples", integers)
+    groups = heirs[together]
+    starts = start.replaced(np.repeat(start.bank, count, axis=0))
+    result[groups] = ModelAveraging(robust=rule).next_bank(starts, bank[together], groups, weights)[groups]
+    return result
 
 
 CONCEPTS = "concepts"
@@ -250,7 +256,8 @@ class FedDrift(Strategy[FedDriftSettings, FedDriftState]):
         kept, places = np.unique(left, return_inverse=True)
         numbers: IntArray = places - int(kept[0] < 0)
         old = range(len(kept) - int(kept[0] < 0))
-        bank = merged_models(bank, numbers, np.array(state.trained, dtype=np.int64), models.layout.integers)
+        assert state.start is not None
+        bank = merged_models(bank, numbers, np.array(state.trained), state.start, self.averaging.robust)
         members = [np.flatnonzero(numbers == number).tolist() for number in old]
         state.trained = [sum(state.trained[model] for model in of) for of in members]
         state.used = [max(state.used[model] for model in of) for of in members]

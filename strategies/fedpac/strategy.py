@@ -12,6 +12,9 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.aggregate import robust_means
+from florets.strategies.core.outliers import lower_median
+from florets.strategies.core.robust import MOST_WEIGHT, RobustRule
 from florets.strategies.fedpac.messages import TRAIN_SPLIT, SplitUpdate
 from florets.strategies.shared.messages import pack_prototypes
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
@@ -81,6 +84,20 @@ def head_weights(statistics: FloatArray, spreads: FloatArray, drop: float = 0.0)
         weights[weights < min(drop, weights.max() * (1 - 1e-9))] = 0.0
         found[row] = weights / weights.sum()
     return found
+
+
+def combined_heads(
+    statistics: FloatArray, spreads: FloatArray, heads: FloatArray, drop: float, rule: RobustRule | None
+) -> FloatArray:
+    """Return each client's head (m, U), combined from the heads (m, U), by a rule from those with a weight for it."""
+    if rule is None:
+        return head_weights(statistics, spreads, drop) @ heads
+    # Who claims to know its head exactly would have all the weight, and no rule would apply.
+    weights = head_weights(statistics, np.maximum(spreads, lower_median(spreads) / MOST_WEIGHT), drop)
+    # Some rules count all members alike: those with little weight would have as much say as the client itself. Half
+    # of the weight of a median client is enough, also next to one that claims most.
+    owners, members = np.nonzero(weights >= weights.max(axis=1, keepdims=True) / (2 * MOST_WEIGHT))
+    return robust_means(heads[members], owners, weights[owners, members], len(heads), rule)
 
 
 @dataclass
@@ -169,11 +186,12 @@ class FedPAC(Strategy[FedPACSettings, FedPACState]):
         statistics = np.stack([update.statistics.ravel() for _, update in updates])
         samples = np.array([update.num_examples for _, update in updates])
         spreads = known_spreads(np.array([update.spread for _, update in updates]), samples)
-        combined = head_weights(statistics, spreads, self.settings.least_weight) @ heads
+        rule = self.averaging.robust
+        combined = combined_heads(statistics, spreads, heads, self.settings.least_weight, rule)
         for (key, _), head in zip(updates, combined, strict=True):
             state.heads[key] = head.astype(np.float32).astype(np.float64)
         prototypes, classes = global_prototypes(
-            [update.prototypes for _, update in updates], [update.counts for _, update in updates]
+            [update.prototypes for _, update in updates], [update.counts for _, update in updates], rule
         )
         if state.prototypes is not None and state.classes is not None:
             old = ~np.isin(state.classes, classes)

@@ -104,7 +104,8 @@ class FedProtoClients(PersonalMethod[FedProtoSettings, FedProtoKept]):
         keys = sorted(key for key, of in kept.groups.items() if of == group)
         if not self.settings.prototype_lambda or not keys:
             return {}
-        shared = global_prototypes([kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys])
+        prototypes, counts = [kept.prototypes[key] for key in keys], [kept.counts[key] for key in keys]
+        shared = global_prototypes(prototypes, counts, self._robust)
         return {kinds.PROTOTYPES: pack_prototypes(*shared)}
 
     def test(self, context: Round, groups: Mapping[str, int]) -> Plan[TestResult]:

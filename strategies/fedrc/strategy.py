@@ -9,6 +9,7 @@ from flwr.app import RecordDict
 from florets.strategies.base.models import Models
 from florets.strategies.base.placement import Frozen
 from florets.strategies.core import FloatArray
+from florets.strategies.core.robust import bounded, most_hostile
 from florets.strategies.fedem.messages import ClassMixtureUpdate, MixtureUpdate
 from florets.strategies.fedem.strategy import FedEM, FedEMSettings, FedEMState
 from florets.strategies.settings import Experiment
@@ -80,9 +81,12 @@ class FedRC(FedEM):
 
     def class_shares(self, count: int) -> FloatArray:
         """Return P_k(y) of `count` models, (K, C), from the responsibilities of all clients seen."""
-        sums = np.zeros((count, self.num_outputs))
-        for key in sorted(self.state.class_sums):
-            sums += self.state.class_sums[key]
+        sums, kept, rule = np.zeros((count, self.num_outputs)), self.state.class_sums, self.averaging.robust
+        examples = np.array([kept[key].sum() for key in sorted(kept)])
+        # What a client claims weighs no more here than in its models' averages.
+        counted = bounded(examples, most_hostile(len(kept), rule.hostile)) if rule and kept else examples
+        for key, factor in zip(sorted(kept), counted / examples, strict=True):
+            sums += factor * kept[key]
         sums = np.maximum(sums, FLOOR)
         shares: FloatArray = sums / sums.sum(axis=1, keepdims=True)
         return shares

@@ -263,7 +263,7 @@ def _clients(count: int) -> str:
 
 
 _NOISED_FOLDS, _NOISED_STEPS = 2, 4
-_NOISED_WIDTH, _OWN_NOISE_WIDTH = 16, 8
+NOISED_WIDTH, OWN_NOISE_WIDTH = 16, 8
 """Entries of a row that goes into noised sums, and of one to each of whose entries a client adds noise."""
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
@@ -480,7 +480,7 @@ class FoldRound:
         """Fix the common model, and folds that depend on no client's data."""
         models = context.models
         own = context.privacy is not None and context.privacy.is_local
-        default = _OWN_NOISE_WIDTH if own else _NOISED_WIDTH
+        default = OWN_NOISE_WIDTH if own else NOISED_WIDTH
         form = RowForm.of("projection", width or default, int(models.layout.trained.sum()), _NOISED_FOLDS)
         common = models if models.count == 1 else models.replaced(models.bank[:1])
         return cls(common, FoldPlan(_NOISED_FOLDS, size, _NOISED_STEPS), form, context.seed, noised=True)

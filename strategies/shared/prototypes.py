@@ -8,26 +8,28 @@ import numpy as np
 
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.aggregate import robust_means
+from florets.strategies.core.robust import RobustRule
 from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.estimates import last_layer
 from florets.task.keys import setting
 
 
-def global_prototypes(prototypes: Sequence[FloatArray], counts: Sequence[IntArray]) -> tuple[FloatArray, IntArray]:
+def global_prototypes(
+    prototypes: Sequence[FloatArray], counts: Sequence[IntArray], rule: RobustRule | None = None
+) -> tuple[FloatArray, IntArray]:
     """Return the prototypes (P, D) of the classes that some client has, and these classes (P,).
 
     `prototypes` are (C, D) of each client, in the order of their keys, where rows of classes that it lacks are not
-    read; they are weighted by `counts` (C,), the client's samples of each class.
+    read; they are weighted by `counts` (C,), the client's samples of each class. A `rule` takes the mean's place.
 
     Source: Tan et al. 2022 (FedProto), Eq. 6.
     """
     weights = np.stack(counts).astype(np.float64)
-    total = weights.sum(axis=0)
-    classes = np.flatnonzero(total)
-    sums = np.zeros((len(classes), prototypes[0].shape[1]))
-    for own, weight in zip(prototypes, weights, strict=True):
-        sums += weight[classes, np.newaxis] * np.where(weight[classes, np.newaxis] > 0, own[classes], 0.0)
-    return sums / total[classes, np.newaxis], classes
+    clients, labels = np.nonzero(weights)
+    classes, groups = np.unique(labels, return_inverse=True)
+    rows = np.stack(prototypes)[clients, labels]
+    return robust_means(rows, groups, weights[clients, labels], len(classes), rule), classes
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from florets.strategies.core.agglomerative import (
 )
 from florets.strategies.core.aggregate import trimmed_means
 from florets.strategies.core.cluster import canonical, finite_losses, group_means
+from florets.strategies.settings import RunKeys, idle
 from florets.strategies.shared.estimates import ask_estimates, without_outliers
 from florets.strategies.shared.linked_groups import TreeSettings
 from florets.task.keys import setting
@@ -40,6 +41,10 @@ class SRFCASettings(TreeSettings):
     )
 
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models",), "personal": ("none", "intercept")}
+
+    def unruled(self, run: RunKeys) -> list[str]:
+        """Refuse the trimmed mean's key, whose place the rule takes."""
+        return idle(self, ["trim"], "robust=none")
 
 
 _FLOOR = 1e-3
@@ -189,7 +194,7 @@ class SRFCA(Strategy[SRFCASettings, SRFCAState]):
             return trimmed_means(models.bank, vectors, trained, own.trim, layout.integers, layout.untrained)
 
         plan = replace(context, models=models).train_assigned(self.assignment)
-        return replace(plan, models=models, combine=combine)
+        return replace(plan, models=models, combine=combine if self.averaging.robust is None else None)
 
     def _one_shot(self, context: Round) -> Models:
         """Let clients train alone, ask for all cross losses, and form clusters."""

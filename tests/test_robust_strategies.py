@@ -1,0 +1,145 @@
+"""A hostile client in a group of four, under every strategy with `robust`."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+
+from florets.client_app.app import app
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.engines.local_grid import LocalGrid
+from florets.server_app.build import build_task
+from florets.strategies import STRATEGIES
+from florets.strategies.base.models import Models
+from florets.strategies.core import FloatArray
+from florets.strategies.core.robust import RobustRule
+from florets.strategies.feddrift.strategy import merged_models
+from florets.strategies.fedpac.strategy import combined_heads
+from florets.strategies.fedrc.strategy import FedRC
+from florets.strategies.shared.prototypes import global_prototypes
+from florets.strategies.two_phase.strategy import TwoPhase
+from florets.task.wire import kinds
+from tests.grid_runs import run_on
+from tests.method_runs import SMALL
+
+ALONE = ("centralised", "local")
+"""Strategies in which clients share nothing."""
+MORE = {
+    "cfl_gp": ("first_round=update",),
+    "clove": ("first_round=update",),
+    "fedala": ("strategy.most_passes=5",),
+    "feddrift": ("strategy.period=1", "strategy.delta=5"),
+    "fedgwc": ("strategy.fraction_train=0.5",),
+    "flux": ("strategy.cluster_round=1",),
+    "ifca": ("first_round=update",),
+    "sr_fca": ("strategy.solo_steps=30",),
+    "two_phase": ("strategy.moment_rounds=0",),
+}
+EIGHT = ("num_clients=8", *(text for text in SMALL if not text.startswith(("num_clients=", "num_rounds="))))
+HONEST = 1.0
+"""No weight is as large after a few honest rounds."""
+
+
+class HostileGrid(LocalGrid):
+    """A LocalGrid whose first client sends, from round 2 on, a thousandfold of the opposite of what it learned."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
+        return [
+            self._spoilt(sent[reply.metadata.reply_to_message_id], reply) for reply in super().pull_messages(sent)
+        ]
+
+    def _spoilt(self, message: Message, reply: Message) -> Message:
+        config = message.content.config_records[kinds.CONFIG]
+        client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
+        trains = message.metadata.message_type.startswith("train")
+        if client or not trains or int(config.get(kinds.SERVER_ROUND, 0)) < 2:  # type: ignore[arg-type]
+            return reply
+        content = RecordDict(dict(reply.content))
+        is_gradient = config.get(kinds.REPLY) == kinds.REPLY_GRADIENT
+        for name in {kinds.ARRAYS, kinds.GLOBAL} & content.array_records.keys():
+            starts = {} if is_gradient else message.content.array_records.get(name, {})
+            record = content.array_records[name].items()
+            content[name] = ArrayRecord({key: _opposite(array, starts.get(key)) for key, array in record})
+        return Message(content, reply_to=message)
+
+
+def _opposite(array: Array, start: Array | None) -> Array:
+    values = array.numpy()
+    begin = np.zeros_like(values) if start is None else start.numpy()
+    return Array((begin - 1000 * (values - begin)).astype(values.dtype))
+
+
+def largest(strategy: str, robust: str) -> float:
+    """Largest weight of the models that the honest clients use after three rounds."""
+    given = (f"strategy={strategy}", f"robust={robust}", "num_rounds=3", "seed=2", *MORE.get(strategy, ()))
+    config = compose([*EIGHT, *given])
+    built, reports = run_on(HostileGrid(app, 8), config, build_task(config))
+    models = built.context.models
+    honest = {key: model for key, model in reports[-1].assignment.items() if key != "0"}
+    own = built.own_models(models) or {}
+    # Some strategies number clients and not models.
+    numbers = [model if model < models.count else 0 for model in honest.values()]
+    return float(np.abs([*models.bank[numbers], *(own[key] for key in honest.keys() & own.keys())]).max())
+
+
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {*ALONE}))
+def test_no_strategy_follows_a_hostile_member(strategy: str) -> None:
+    assert largest(strategy, "median") < HONEST
+
+
+def test_without_a_rule_a_hostile_member_takes_the_model_along() -> None:
+    assert largest("fedavg", "none") > 2 * HONEST
+
+
+def five(good: float, bad: float) -> FloatArray:
+    """Return what four honest clients sent, and a fifth."""
+    return np.array([[good], [good], [good], [good], [bad]])
+
+
+def test_prototypes_merges_and_heads_are_averaged_by_the_rule() -> None:
+    rule = RobustRule("median")
+    counts = [np.array([3, 0])] * 4 + [np.array([3, 1])]
+    found, classes = global_prototypes([np.array([[row], [7.0]]) for row in five(1, -1e6).ravel()], counts, rule)
+    assert (found.tolist(), classes.tolist()) == ([[1.0], [7.0]], [0, 1])
+    one = np.zeros(5, dtype=np.int64)
+    merged = merged_models(five(1, -1e6), one, one, Models(ArrayRecord({"a": Array(np.zeros(1, np.float32))})), rule)
+    assert merged.tolist() == [[1.0]]
+    # The last client claims to know its head exactly.
+    heads = combined_heads(np.ones((5, 2)), np.array([1.0, 1.0, 1.0, 1.0, 0.0]), five(1, -1e6), 0.001, rule)
+    assert heads.tolist() == [[1.0]] * 5
+
+
+def test_a_clients_claim_of_examples_is_bounded_in_fedrcs_class_shares() -> None:
+    strategy = FedRC(robust="median", num_outputs=2)
+    strategy.state.class_sums = {str(key): np.array([[1.0, 1.0]]) for key in range(4)} | {"x": np.array([[0.0, 1e9]])}
+    # The fifth client counts two thirds of the 8 samples of the others.
+    np.testing.assert_allclose(strategy.class_shares(1), [[3 / 10, 7 / 10]])
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("strategy=two_phase",), "moments of phase 1 without a rule; use strategy.moment_rounds=0"),
+        (
+            ("strategy=two_phase", "strategy.moment_rounds=0", "strategy.labels=soft", "train=sgd"),
+            "use strategy.labels=hard",
+        ),
+        (
+            ("strategy=ifca", "first_round=farthest"),
+            "first_round=farthest starts models from single clients' updates",
+        ),
+        (("strategy=sr_fca", "strategy.trim=0.2"), "strategy.trim=0.2: has an effect only with robust=none"),
+    ],
+)
+def test_what_a_rule_does_not_reach_is_refused(given: tuple[str, ...], reason: str) -> None:
+    compose([*SMALL, *given])
+    with pytest.raises(ConfigError, match=reason):
+        compose([*SMALL, *given, "robust=median"])
+
+
+def test_a_strategy_that_is_built_by_hand_refuses_as_well() -> None:
+    with pytest.raises(ValueError, match="moments of phase 1"):
+        TwoPhase(k=2, robust="median")
