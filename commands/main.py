@@ -241,7 +241,7 @@ def _groups(folder: Path) -> str:
     if not (folder / frames.CLIENTS).is_file():
         return ""
     members: dict[str, list[str]] = {}
-    for client, group in frames.clients(folder)[["client", "found_cluster"]].astype(str).to_numpy():
+    for client, group in frames.clients(folder)[["client", "found_cluster"]].dropna().astype(str).to_numpy():
         members.setdefault(group, []).append(client)
     names = [name for own in members.values() for name in own]
     if len(members) < 2 or len(names) > _MOST_NAMED or all(map(str.isdecimal, names)):

@@ -23,18 +23,23 @@ from florets.task import node_log
 from florets.task.node_log import Logged, NodeLog
 
 HELP = """florets node start [approved=<file>] <options of flower-supernode>
-  Start a SuperNode that runs only approved versions of an app: the SHA-256 of the bundle that the server sends is
-  compared with the file before any of its code runs. Without the file every app runs, and the first line says so.
+  Start a SuperNode that runs only approved versions of an app: the SHA-256 of
+  the bundle that the server sends is compared with the file before any of its
+  code runs. Without the file every app runs, and the first line says so.
 
 florets node approve <bundle.fab or hash> [approved=<file>]
-  Approve a bundle, and print which of its files differ from those of the bundle that was approved last. A hash is
-  that of a bundle that this node has refused, and kept for this.
+  Approve a bundle, and print which of its files differ from those of the bundle
+  that was approved last. A hash is that of a bundle that this node has refused,
+  and kept for this.
 
 florets node log [<folder>] [last=<n>] [run=<id>]
-  Show the log of messages: what left this node, what was refused, and sums by run and day.
+  Show the log of messages: what left this node, what was refused, and sums by
+  run and day.
 
-  approved=   the file of approvals; default: approved.json in the present folder, a kit's
-  <folder>    a kit, or the folder of the log (log-folder in node.toml); default: the present one
+  approved=   the file of approvals; default: approved.json in the present folder,
+              a kit's
+  <folder>    a kit, or the folder of the log (log-folder in node.toml);
+              default: the present one
   last=       so many messages; default: 20"""
 
 APPROVED = "approved.json"

@@ -445,8 +445,8 @@ def _privacy(config: Config) -> Iterator[str]:
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
     if config.task.data == OWN and config.task.partition == OWN:
         yield (
-            f"task.data=own: not covered by {kind}: sites describe their data first, and all use means and spreads "
-            "of them all; read the data by a function, task.data=<package.module:function>."
+            f"task.data=own: not covered by {kind}: own tables and arrays are agreed on first (columns, classes, "
+            "means, spreads), without noise; read the data by a function, task.data=<package.module:function>."
         )
 
 

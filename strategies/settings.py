@@ -128,7 +128,10 @@ class RunKeys:
         "rule for each group's average that a minority of hostile clients cannot move far",
     )
     hostile: float = setting(
-        0.2, "largest fraction of a group's clients that may be hostile (robust=trimmed_mean, multi_krum)", most=0.5
+        0.2,
+        "largest fraction of a group's clients that may be hostile (robust): so many are left out by trimmed_mean "
+        "and multi_krum, bounded in weight, and put in quarantine at most",
+        most=0.5,
     )
     secure_aggregation: bool = setting(
         False,
@@ -385,7 +388,7 @@ def loss_batch_of(settings: Settings, given: int | None) -> int | None:
 def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
     """Return one line for each setting with which clients' updates count without the rule of `robust`."""
     if run.robust == "none":
-        return []
+        return idle(run, ["hostile"], "robust", "")
     lines = settings.unruled(run)
     if run.first_round == "farthest":
         lines.append(
@@ -433,11 +436,12 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         (
             "k",
             run.k if run.k == "auto" and not releases.finds_k else None,
-            "losses without noise decide on the number; give an integer",
+            "losses without noise decide on the number",
         ),
         ("statistics", local and run.statistics, "sums of tests have no noise"),
         ("fine_tune_epochs", local and run.fine_tune_epochs, "tests have no noise"),
     ):
         if value not in (None, "none", False, 0):
-            problems.append(f"{key}={str(value).lower()}: not covered by {kind}: {why}; leave it out.")
+            remedy = "give an integer" if key == "k" else "leave it out"
+            problems.append(f"{key}={str(value).lower()}: not covered by {kind}: {why}; {remedy}.")
     return problems

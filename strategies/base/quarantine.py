@@ -66,11 +66,11 @@ def quarantine_details(state: State, context: Round) -> dict[str, Detail]:
     if quarantine is None or not quarantine.clients:
         return {}
     found: dict[str, Detail] = {QUARANTINE: {"clients": sorted(quarantine.clients)}}
-    if quarantine.entered:
+    if entered := sorted(quarantine.entered):
+        clients = f"client {named(entered)} is" if len(entered) == 1 else f"clients {named(entered)} are"
         found[ADVICE] = (
-            f"client {named(sorted(quarantine.entered))} is in quarantine from round {context.server_round} on: its "
-            f"update departed from its group's in {ROUNDS} rounds running, or what it was to be grouped by from all "
-            f"others'. It is sent models and tested, and counts "
-            f"again once {ROUNDS} updates running agree; look at its data and its node"
+            f"{clients} in quarantine from round {context.server_round} on: updates departed from the group's in "
+            f"{ROUNDS} rounds running, or losses or gradients from all other clients'. Such a client is sent models "
+            f"and tested, and counts again once {ROUNDS} updates running agree; look at its data and its node"
         )
     return found

@@ -64,8 +64,8 @@ def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
     if why := settings.open_groups():
         lines.append(
             f"{_ON}: {type(settings).__name__.removesuffix('Settings')} {why}, so that the server needs each "
-            "client's update; leave it out, or use a strategy whose groups stay as they are: fedavg, fedprox, clove, "
-            "cfl_gp, discovery, flux, pacfl, fedclust, k_fed or one_shot."
+            "client's update; leave it out, or use a strategy whose groups stay as they are: fedavg, fedprox, "
+            "oracle, clove, cfl_gp, discovery, flux, pacfl, fedclust, k_fed or one_shot."
         )
     if run.robust != "none":
         lines.append(f"{_ON}: robust={run.robust} looks at single updates, of which only sums come; use one of both.")

@@ -28,7 +28,16 @@ from florets.strategies.base.models import Averaging, GradientAveraging, Models,
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
 from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
-from florets.strategies.base.report import PRIVACY, CostEstimate, Detail, Evaluation, RoundReport, State, snapshot
+from florets.strategies.base.report import (
+    ADVICE,
+    PRIVACY,
+    CostEstimate,
+    Detail,
+    Evaluation,
+    RoundReport,
+    State,
+    snapshot,
+)
 from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
@@ -401,7 +410,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             plan = secure.plan(self.context, plan)
             self.state.details = {**self.state.details, SUMMED: float(len(plan.requests))}
         elif self.context.server_round == self.last_round and not secure.has_summed:
-            log.warning("secure_aggregation=true: groups were not fixed in any round: all updates came in clear")
+            advice = "secure_aggregation=true: groups were not fixed in any round: all updates came in clear"
+            self.state.details = {**self.state.details, ADVICE: advice}
         return plan
 
     def open_round(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
