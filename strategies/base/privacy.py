@@ -160,7 +160,7 @@ class Guard:
             self.save(self.budget)
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
-        """Charge clients for losses or rows that they are asked for; where the server adds the noise, it does later."""
+        """Charge clients for losses or rows that they noise themselves; sums are charged by `noised_sum`."""
         if self.is_local:
             self.charge(keys, self.budget.grouping)
 
