@@ -94,7 +94,9 @@ def combined_heads(
         return head_weights(statistics, spreads, drop) @ heads
     # Who claims to know its head exactly would have all the weight, and no rule would apply.
     weights = head_weights(statistics, np.maximum(spreads, lower_median(spreads) / MOST_WEIGHT), drop)
-    owners, members = np.nonzero(weights)
+    # Some rules count all members alike: those with little weight would have as much say as the client itself. Half
+    # of the weight of a median client is enough, also next to one that claims most.
+    owners, members = np.nonzero(weights >= weights.max(axis=1, keepdims=True) / (2 * MOST_WEIGHT))
     return robust_means(heads[members], owners, weights[owners, members], len(heads), rule)
 
 
