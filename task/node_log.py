@@ -20,7 +20,7 @@ MOST_BYTES = 10 * 2**20
 MOST_FILES = 10
 """Files that are kept: the log, and `messages.jsonl.1` to `.9`, the latest first."""
 _LONGEST = 1_000
-"""Characters of a text that are kept: the server chooses some of them, and must not fill the log with few messages."""
+"""Characters of a text that are kept: a server that chooses it must not fill the log with few messages."""
 _COUNTS = "counts.json"
 ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
 
