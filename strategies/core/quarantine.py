@@ -52,8 +52,9 @@ def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[
     With mu the median agreement of the trusted members and s its robust standard deviation, a member `DEPARTS` if its
     agreement is `SPREADS` s below mu, and below - mu / 2; of a change `LONG` times the median one, and `usual`, the
     largest squared length of that so far, below mu / 4, which noise is: a client whose samples are hard still makes
-    changes of the first rounds' length when the others have nothing left to learn. It `AGREES` above mu / 4. Where members have little in common (mu below `COMMON`), as those of a
-    group that has been trained to its end, or whose labels differ, nothing is said.
+    changes of the first rounds' length when the others have nothing left to learn. It `AGREES` above mu / 4. Where
+    members have little in common (mu below `COMMON`), as those of a group that has been trained to its end, or whose
+    labels differ, nothing is said.
     """
     unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
     if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:
