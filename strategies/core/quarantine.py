@@ -103,6 +103,8 @@ class Quarantine:
         Of these clients the ones whose updates of this round do not count.
     usual
         By model: largest squared length that its median member's change has had.
+    cleared
+        Those that have left quarantine: only their updates can bring them back.
     """
 
     suspects: dict[str, Record] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class Quarantine:
     far: dict[str, int] = field(default_factory=dict)
     probation: set[str] = field(default_factory=set)
     usual: dict[str, float] = field(default_factory=dict)
+    cleared: set[str] = field(default_factory=set)
 
     def begin_round(self) -> None:
         """Forget what is of the last round alone."""
@@ -170,4 +173,5 @@ class Quarantine:
         self.enter(new)
         for key in back:
             del self.clients[key]
+        self.cleared.update(back)
         return back
