@@ -53,7 +53,7 @@ class Privacy:
     @property
     def has_noise(self) -> bool:
         """Whether there is a guarantee."""
-        return self.kind != "none" and isinstance(self.epsilon, float)
+        return self.kind != "none" and self.epsilon not in (None, "inf")
 
     @property
     def is_local(self) -> bool:
@@ -419,6 +419,11 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
     local, start = privacy.kind == "local", run.first_round
     for key, value, why in (
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),
+        (
+            "secure_aggregation",
+            run.secure_aggregation and releases.hidden,
+            "members are told how many they are, and only known groups have sizes to tell",
+        ),
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (
             "first_round",

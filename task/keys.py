@@ -125,12 +125,16 @@ def describe(kind: Any) -> str:
 def as_declared(values: T) -> tuple[T, list[str]]:
     """Return a dataclass with its values as their declared types, and one line for each that is of no such type.
 
-    Fields of a type that no key of a configuration can have are left as they are.
+    So are those of nested ones. Fields of a type that no key of a configuration can have are left as they are.
     """
     hints = type_hints(type(values))  # type: ignore[arg-type]  # mypy does not take dataclass types as hashable
     converted, problems = {}, []
     for field in dataclasses.fields(values):  # type: ignore[arg-type]  # mypy does not take T as a dataclass
         value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value) and field.metadata:
+            converted[field.name], nested = as_declared(value)
+            problems += [f"{field.name}.{line}" for line in nested]
+            continue
         try:
             words = describe(hints[field.name])
             found = convert(value, hints[field.name])

@@ -23,6 +23,7 @@ from florets.strategies.base.privacy import LEDGER, Budget, BudgetSpent, Guard, 
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_clusters import noised_centres
+from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.registry import settings_type
 from florets.strategies.settings import COVERED, Experiment, Privacy, Releases, privacy_problems
 from florets.task.wire import noise
@@ -83,6 +84,15 @@ def test_dp_accountings_distributions_agree_within_a_hundredth() -> None:
         assert epsilon_of(math.sqrt(rounds) / z, delta) == pytest.approx(ledger.get_epsilon(delta), rel=0.01)
 
 
+def test_an_epsilon_of_another_type_of_number_is_no_run_without_noise() -> None:
+    for given in (8, np.float32(8.0)):
+        strategy = FedAvg(num_clients=10, privacy=Privacy("central", given))
+        assert strategy.run.privacy.epsilon == 8.0
+        assert strategy.protect(3) is not None
+    with pytest.raises(ValueError, match=r"privacy\.epsilon=True: must be a number"):
+        FedAvg(num_clients=10, privacy=Privacy("central", True))
+
+
 def test_a_plan_spends_the_whole_budget_and_no_more() -> None:
     releases = Releases(before=6, each=1)
     planned = Budget.planned(Privacy(kind="local", epsilon=2.0), releases, 10, 100)
@@ -96,6 +106,7 @@ def test_a_plan_spends_the_whole_budget_and_no_more() -> None:
 
 
 def one_group(own: Guard, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    own.begin(clients(len(rows)), clients(len(rows)))
     own.charge_training([str(row) for row in range(len(rows))], {})
     start = np.zeros((1, rows.shape[1]))
     shared = np.zeros(rows.shape[1], np.bool_)
@@ -121,11 +132,22 @@ def test_noise_has_the_deviation_that_was_paid_for_and_never_repeats() -> None:
     assert (found != one_group(own, np.zeros((50, 40_000)))).all()
     # Sums and sizes of hidden groups share one release: their levels add up to what it costs.
     hidden = guard(Releases(hidden=True), clip=2.0)
-    hidden.charge_training([str(row) for row in range(60)], {})
+    hidden.begin(clients(60), clients(60))
+    hidden.charge_training([str(row) for row in range(59)], {})
     start, groups = np.zeros((2, 40_000)), np.repeat([0, 1], 30)
     sums, _ = hidden.changes(np.zeros((60, 40_000)), groups, start, np.zeros(40_000, np.bool_), True, lambda *_: None)
     level = 2.0 / (sums.std() * 60)
     assert level**2 == pytest.approx(0.9 * hidden.budget.update, rel=0.02)
+
+
+def test_updates_are_released_with_noise_and_once_for_what_is_paid() -> None:
+    own, rows = guard(), np.zeros((5, 2))
+    one_group(own, rows)
+    with pytest.raises(ValueError, match="average them once"):
+        own.changes(rows, np.zeros(5, np.int64), rows[:1], np.zeros(2, np.bool_), False, lambda *_: None)
+    own.charge_training(["0"], {})
+    with pytest.raises(ValueError, match="averaged without noise"):
+        own.merged(rows[:1], {})
 
 
 def test_noised_losses_are_within_their_norm_and_can_be_sent() -> None:
@@ -197,6 +219,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
         (["personal=ditto"], "personal=ditto: not covered"),
+        (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
         (["first_round=farthest"], "first_round=farthest: not covered"),
         (["k=auto"], "k=auto: not covered"),
         (["patience=2", "task.validation_fraction=0.2"], "patience=2: not covered"),

@@ -21,6 +21,7 @@ SIZES = 0.1
 """Fraction of a round's release that says how large groups are, where that is not known."""
 _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
+_CENTRAL = "privacy.kind=central"
 _KINDS = frozenset({kinds.HELLO, kinds.TRAIN, kinds.TRAIN_SELECT, kinds.LOSSES, kinds.EVALUATE}) | kinds.SECURE
 
 
@@ -32,8 +33,8 @@ class BudgetSpent(FederationError):
 class Budget:
     """What each client's data have been released for, in squared noise levels, which add up exactly.
 
-    Two federations are neighbours where one client's data are replaced by nothing: it then sends what it sends for an
-    update of 0. A release has level sensitivity / standard deviation; see `core.accountant`.
+    Two federations are neighbours where one client's data are replaced by nothing: it still takes part, and adds 0 to
+    every sum, or sends noise alone. A release has level sensitivity / standard deviation; see `core.accountant`.
 
     Attributes
     ----------
@@ -101,9 +102,10 @@ class Guard:
         self.is_local = privacy.is_local
         self.save: Callable[[Budget], None] | None = None
         self.ended = ""
+        self._is_due = False
         self._asked: list[str] = []
         self._groups: Mapping[str, int] = {}
-        self._online = 0
+        self._present = self._online = 0
         self._sizes: FloatArray = np.zeros(0)
 
     @property
@@ -127,7 +129,7 @@ class Guard:
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
         """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there."""
-        self._online = len(online)
+        self._present, self._online = len(participants), len(online)
         if len(participants) >= self.privacy.min_group:
             return
         if all(map(self.can_pay, online)):
@@ -172,6 +174,7 @@ class Guard:
         """Let clients pay for the updates that they are asked for; `groups` are theirs, where they are known."""
         self._asked, self._groups = list(keys), dict(groups)
         self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
+        self._is_due = True
 
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
         """Return a sum over clients, of whom each adds an array of at most this norm, with noise.
@@ -194,7 +197,8 @@ class Guard:
         """Return the mean change (K, R) of each model's clients, with noise, and which models have one (K,).
 
         Every client counts alike. A mean is over those that were asked and not over those that replied, or over all
-        participants where `everybody` says so. Where the sizes of groups are hidden, they are noised too.
+        participants where `everybody` says so. Where groups are hidden, who is asked may depend on the data: their
+        sizes are noised, and sum to the participants.
 
         Parameters
         ----------
@@ -207,7 +211,9 @@ class Guard:
         note
             Told which part of each row counted.
         """
-        count = len(start)
+        if not self._is_due:
+            raise ValueError(f"{_CENTRAL}: a round's updates are paid for once; average them once")
+        self._is_due, count = False, len(start)
         sums = np.zeros(start.shape)
         for row, model in enumerate(assignment.tolist()):
             change = vectors[row] - start[model]
@@ -218,15 +224,15 @@ class Guard:
         part = 1 - SIZES if hidden else 1.0
         z = multiplier(self.budget.update)
         sums += noise.gaussian(sums.shape, z * self.privacy.clip / math.sqrt(part))
-        asked = float(len(self._asked))
+        present = float(self._present)
         if hidden:
-            self._sizes = shrunk_sizes(np.bincount(assignment, minlength=count), z / math.sqrt(SIZES), asked)
+            self._sizes = shrunk_sizes(np.bincount(assignment, minlength=count), z / math.sqrt(SIZES), present)
         else:
             known = [self._groups.get(key, 0) if count > 1 else 0 for key in self._asked]
             self._sizes = np.bincount(known, minlength=count).astype(np.float64)
-        divisor = np.full(count, asked) if everybody else np.maximum(self._sizes, 1.0)
+        divisor = np.full(count, present) if everybody else np.maximum(self._sizes, 1.0)
         means = sums / divisor[:, np.newaxis]
-        means[:, shared] = sums[:, shared].sum(axis=0) / asked
+        means[:, shared] = sums[:, shared].sum(axis=0) / present
         members = self._sizes > 0
         means[np.ix_(~members, ~shared)] = 0.0
         return means, members
@@ -234,8 +240,10 @@ class Guard:
     def merged(self, bank: FloatArray, assignment: Mapping[str, int]) -> FloatArray:
         """Return the bank (K, R) in which groups of fewer than `min_group` clients have the others' mean model."""
         count = len(bank)
+        if self._is_due and not self.is_local:
+            raise ValueError(f"{_CENTRAL}: updates were averaged without noise; use context.averaging.next_bank")
         if self.releases.hidden:
-            sizes = self._sizes * max(self._online, len(self._asked)) / max(len(self._asked), 1)
+            sizes = self._sizes * max(self._online, self._present) / max(self._present, 1)
         else:
             known = [model for model in assignment.values() if model < count]
             sizes = np.bincount(known, minlength=count).astype(np.float64)

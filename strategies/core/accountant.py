@@ -9,10 +9,12 @@ EXACT = 1e-12
 def delta_of(mu: float, epsilon: float) -> float:
     """Return the least delta for which a release of level mu is (epsilon, delta)-differentially private.
 
-    A sum of sensitivity 1 with noise of standard deviation z has level 1 / z. Releases of levels mu_i, each chosen
-    after the ones before it, have together the level sqrt(sum mu_i^2): nothing is lost by composing them.
+    A sum of sensitivity 1 with noise of standard deviation z has level 1 / z. Releases of levels mu_i have together
+    the level sqrt(sum mu_i^2), and nothing is lost by composing them. Which release comes next, and at what level,
+    may depend on those before it, as long as the sum of squares stays within a bound that is fixed beforehand.
 
-    Source: Balle and Wang 2018, Th. 8; Dong, Roth and Su 2022, Cor. 2.13 and 3.3 (composition).
+    Source: Balle and Wang 2018, Th. 8; Dong, Roth and Su 2022, Cor. 2.13 and 3.3 (composition); Smith and Thakurta
+    2022 (levels that depend on earlier releases).
     """
     from scipy.special import log_ndtr
 

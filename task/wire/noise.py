@@ -18,14 +18,23 @@ _SHIFT = 8.0
 """Standard deviations by which noised losses are raised: losses that are sent are not negative."""
 
 
-def fresh() -> np.random.Generator:
-    """Return a generator seeded by the operating system: who knows the run's seed must not know its noise."""
-    return np.random.default_rng(secrets.randbits(256))
-
-
 def gaussian(shape: int | tuple[int, ...], deviation: float) -> Vector:
-    """Return fresh Gaussian noise."""
-    return fresh().normal(0.0, deviation, shape) if deviation > 0 else np.zeros(shape)
+    """Return fresh Gaussian noise, made of the operating system's random bytes.
+
+    Who knows the run's seed must not know it, nor compute the rest of it from entries that are noise alone, as from
+    those of NumPy's generators.
+
+    Source: Box and Muller 1958.
+    """
+    if not deviation > 0:
+        return np.zeros(shape)
+    count = int(np.prod(shape))
+    pairs = (count + 1) // 2
+    words = np.frombuffer(secrets.token_bytes(16 * pairs), np.uint64).reshape(2, pairs)
+    uniform = ((words >> 11) + 0.5) * 2.0**-53
+    radius, angle = deviation * np.sqrt(-2 * np.log(uniform[0])), 2 * np.pi * uniform[1]
+    drawn: Vector = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count].reshape(shape)
+    return drawn
 
 
 def within(vector: npt.NDArray[np.floating], bound: float) -> Vector:
