@@ -31,6 +31,7 @@ from florets.strategies.cfl_gp.profile import (
 )
 from florets.strategies.cfl_gp.strategy import CFLGP
 from florets.strategies.core.metrics import adjusted_rand_index
+from florets.strategies.core.robust import RobustRule
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, steps, thetas
@@ -187,6 +188,16 @@ def test_a_profile_vector_out_of_all_proportion_costs_that_clients_reply_alone()
     assert strategy.assignment == honest.assignment
 
 
+def test_before_clients_are_clustered_a_robust_rule_bounds_how_far_a_model_moves() -> None:
+    robust = {"averaging": ModelAveraging(robust=RobustRule("median"))}
+    # A client each: they move by 1 and 200, and the (lower) median is 1.
+    _, _, arrays = play(FakeClients([2.0, 400.0]), models(0.0, 0.0), 1, **robust)
+    assert sorted(thetas(arrays)) == [1.0, 2.0]
+    # A model of nobody says nothing of how far others may move.
+    _, _, arrays = play(FakeClients([0.0, 5.0, 10.0]), models(3.0, 4.0), 1, initial_groups="one", **robust)
+    assert thetas(arrays) == [4.0, 4.0]
+
+
 def test_the_number_of_clusters_is_found_after_the_warm_up() -> None:
     targets = [0.0, 0.1, 0.2, 10.0, 10.1, 10.2, -30.0, -30.1, -30.2]
     clients = FakeClients(targets)
@@ -287,6 +298,12 @@ def test_the_features_are_those_of_the_svd(num_blocks, num_clients, length, seed
         # Directions have no sign and, where singular values are equal, no order: inner products have both.
         np.testing.assert_allclose(features @ features.T, projected @ projected.T, atol=1e-5)
         np.testing.assert_allclose(np.abs(features), np.abs(projected), atol=1e-3)
+    # On the first direction of the others, where the first client is left out.
+    others = np.arange(num_clients) > 0
+    u, values, _ = np.linalg.svd(dense[:, others], full_matrices=False)
+    if len(values) and values[0] > 1e-3:
+        features = spectral_features(gram, 1, others)
+        np.testing.assert_allclose(np.abs(features), np.abs(dense.T @ u[:, :1]), atol=1e-3)
 
 
 def test_a_block_is_the_mean_of_all_that_came_and_counts_are_each_clients_own():

@@ -1,12 +1,18 @@
 """Loss vectors that are lies do not take a model from the others' groups; groups of another scale do."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from florets.strategies.base.report import RoundReport
+from florets.strategies.base.report import RoundReport, State
 from florets.strategies.clove.strategy import CLoVE
+from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import Quarantine
-from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, placed
+from florets.strategies.core.robust import RobustRule
+from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
+from florets.strategies.shared.bounded_rows import without_strangers
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, play
 
@@ -24,6 +30,44 @@ def test_groups_are_there_where_one_more_would_gain_nothing() -> None:
     rng = np.random.default_rng(0)
     rows = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 5, axis=0) + rng.normal(size=(15, 2))
     assert [has_groups(rows, k, rng) for k in (1, 2, 3, 4)] == [False, False, True, False]
+
+
+TWO_GROUPS = np.array([[4.0, 4.0], [4.0, 4.2], [4.2, 4.0], [4.2, 4.2], [-4.0, 4.0], [-4.0, 4.2], [-4.2, 4.0]])
+
+
+def test_a_row_of_no_clear_group_is_lone_unless_there_are_as_many_as_a_group_may_have() -> None:
+    rng = np.random.default_rng(0)
+
+    def lone(rows: list[list[float]], groups: int = 2) -> list[int]:
+        return np.flatnonzero(lone_rows(np.array([*TWO_GROUPS, *rows]), groups, 2, rng)).tolist()
+
+    assert lone([]) == []
+    # The opposite of a group, and no direction at all.
+    assert lone([[-4.0, -4.0], [0.0, 0.1]]) == [7, 8]
+    # A member that is less like the others; two that agree, where the smallest group has three; three lone ones.
+    assert (
+        lone([[4.0, 5.5]]) == lone([[4.0, -4.0], [4.0, -4.2]]) == lone([[4.0, -4.0], [0.0, -9.0], [-9.0, -9.0]]) == []
+    )
+    # With one group too many none is clear.
+    assert lone([[-4.0, -4.0]], groups=3) == []
+
+
+def test_strangers_are_in_quarantine_at_once_and_one_that_has_left_it_is_only_set_aside() -> None:
+    rule, state = RobustRule("median"), State(quarantine=Quarantine(cleared={"h"}))
+    context: Any = SimpleNamespace(averaging=SimpleNamespace(robust=rule), random=np.random.default_rng)
+    rows = np.array([*TWO_GROUPS, [-4.0, -4.0], [4.0, -4.0]])
+    asked = []
+
+    def rows_of(others: np.ndarray) -> FloatArray:
+        asked.append(int(others.sum()))
+        return rows
+
+    _, away = without_strangers(state, context, list("abcdefghi"), rows_of, 2)
+    assert np.flatnonzero(away).tolist() == [7, 8]
+    assert state.quarantine is not None
+    assert list(state.quarantine.clients) == ["i"]
+    # Without them the rows are made anew.
+    assert asked == [9, 7]
 
 
 def test_rows_set_aside_move_no_centroid_and_are_placed_by_the_nearest() -> None:

@@ -215,8 +215,10 @@ def singular_values(gram: FloatArray, count: int) -> FloatArray:
     return _leading(gram, count)[0]
 
 
-def spectral_features(gram: FloatArray, count: int) -> FloatArray:
-    """Project every client's profile on its leading left singular directions: (M, min(count, M)).
+def spectral_features(gram: FloatArray, count: int, of: BoolArray | None = None) -> FloatArray:
+    """Project every client's profile on the leading left singular directions: (M, min(count, M)).
+
+    The directions are those of the profiles of some clients, `of` (M,), or of all.
 
     The projection U^T g of client i is the i-th row of (singular value * right singular vector), and both follow from
     the Gram matrix alone: M x M in place of K d x M. A column's entry of largest size is positive, because the sign
@@ -224,11 +226,14 @@ def spectral_features(gram: FloatArray, count: int) -> FloatArray:
 
     Source: CFL-GP, Sec. 3, spectral clustering, step (a).
     """
+    if of is not None and not of.all():
+        features = spectral_features(gram[np.ix_(of, of)], count)
+        # U = G V / s of some clients' profiles G; the columns of `features` are V s.
+        return np.asarray(gram[:, of] @ features / np.maximum(np.square(features).sum(axis=0), np.finfo(float).tiny))
     values, vectors = _leading(gram, count)
     largest = np.argmax(np.abs(vectors), axis=0)
     signs = np.where(np.take_along_axis(vectors, largest[np.newaxis], axis=0) < 0, -1.0, 1.0)
-    features: FloatArray = vectors * signs * values
-    return features
+    return np.asarray(vectors * signs * values)
 
 
 def estimate_k(gram: FloatArray, k_max: int, rng: np.random.Generator) -> int:

@@ -20,9 +20,10 @@ from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_me
 from florets.strategies.cfl_gp.stages import Stages
 from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
-from florets.strategies.core.robust import shortened
+from florets.strategies.core.outliers import lower_median
+from florets.strategies.core.robust import LONGEST, clip_factors, shortened
 from florets.strategies.core.set_aside import placed
-from florets.strategies.shared.bounded_rows import bounded_rows
+from florets.strategies.shared.bounded_rows import bounded_rows, without_strangers
 from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
@@ -103,6 +104,23 @@ class CFLGP(Stages):
 
         return Plan(requests, read, combine)
 
+    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Average the updates; before the first clustering a robust rule also bounds how far each model moves.
+
+        Groups are drawn until then, and one may by chance be mostly hostile: `LONGEST` times the median model's way.
+        """
+        bank, context = super().average(updates), self.context
+        if context.averaging.robust is None or self.state.placed:
+            return bank
+        trained = context.models.layout.trained
+        changes = (bank - context.models.bank)[:, trained]
+        lengths = np.linalg.norm(changes, axis=1)
+        if not lengths.any():
+            return bank
+        factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
+        bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
+        return bank
+
     def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], context: Round) -> None:
         """Refresh one block of the profile and group all clients that have one (l. 8 to 10)."""
         assert self.state.profiles is not None
@@ -117,8 +135,10 @@ class CFLGP(Stages):
         keys = self.state.profiles.keys
         gram = self.state.profiles.gram(keys)
         number = self._number(gram, context)
-        features = spectral_features(gram, number)
-        rows, aside = bounded_rows(self.state, context, keys, features, number)
+        features, strangers = without_strangers(
+            self.state, context, keys, lambda others: spectral_features(gram, number, others), number
+        )
+        rows, aside = bounded_rows(self.state, context, keys, features, number, strangers)
         rng = context.random(Purpose.CLUSTERING)
         groups = placed(rows, aside, lambda core: cluster(core, number, "kmeans", rng))
         previous = np.array([self.assignment[key] for key in keys])

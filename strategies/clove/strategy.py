@@ -252,8 +252,12 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
         vectors, aside = bounded_rows(self.state, context, found.keys, found.vectors, k)
         core, rng = vectors[~aside], context.random(Purpose.CLUSTERING)
-        clusters = placed(vectors, aside, lambda rows: self.cluster_losses(rows, k, rng))  # l. 11
-        check_clusters(clusters[~aside], len(core), f"{name}.cluster_losses")
+
+        def group(rows: FloatArray) -> IntArray:
+            check_clusters(found := self.cluster_losses(rows, k, rng), len(rows), f"{name}.cluster_losses")
+            return found
+
+        clusters = placed(vectors, aside, group)  # l. 11
         previous = np.array([self.assignment.get(key, -1) for key in found.keys])
         models = self.match(core[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
         check_match(models, clusters, context.models.count, f"{name}.match")

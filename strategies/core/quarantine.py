@@ -99,6 +99,8 @@ class Quarantine:
         By client: rounds in which what it was to be grouped by was far from all others'.
     probation
         Of these clients the ones whose updates of this round do not count.
+    cleared
+        Those that have left quarantine: only their updates can bring them back.
     """
 
     suspects: dict[str, Record] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class Quarantine:
     entered: list[str] = field(default_factory=list)
     far: dict[str, int] = field(default_factory=dict)
     probation: set[str] = field(default_factory=set)
+    cleared: set[str] = field(default_factory=set)
 
     def begin_round(self) -> None:
         """Forget what is of the last round alone."""
@@ -162,4 +165,5 @@ class Quarantine:
         self.enter(new)
         for key in back:
             del self.clients[key]
+        self.cleared.update(back)
         return back

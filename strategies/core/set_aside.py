@@ -3,10 +3,19 @@
 from collections.abc import Callable
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import centroids, cluster, group_means, nearest_centroid
-from florets.strategies.core.outliers import LEAST_CLIENTS
+from florets.strategies.core.cluster import (
+    MOST_MERGED,
+    centroids,
+    cluster,
+    cut,
+    group_means,
+    nearest_centroid,
+    ward_tree,
+)
+from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 
 FARTHEST = 2.0
 """Distance from the centre beyond which a row is far, in that of the farthest row of which one is benign."""
@@ -17,6 +26,14 @@ COPIED = 0.1
 """Squared distance to another client's rows, in that of a client's own rows, below which one has copied."""
 LEAST_ENTRIES = 16
 """Entries of a row below which two clients' may be so near by chance."""
+SHORT = 0.25
+"""Length, in that of the median row, below which a row has no direction and so is of no group."""
+WITHIN = 0.25
+"""Largest distance of a clear group's rows from its centre, in that to the nearest other centre."""
+OUTSIDE = 0.5
+"""Distance from the nearest centre, in the same unit, beyond which a row is of no group."""
+CUTS = 20
+"""Numbers of clusters that are tried at most in search of clear groups."""
 
 
 def from_centre(rows: FloatArray, hostile: int) -> tuple[FloatArray, FloatArray, float]:
@@ -70,6 +87,41 @@ def copied_rows(folds: FloatArray) -> BoolArray:
     nearest[clients, clients] = np.inf
     mask: BoolArray = (nearest <= np.maximum(COPIED * own.min(axis=(1, 2)), 1e-6)[:, np.newaxis]).any(axis=1)
     return mask
+
+
+def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.Generator) -> BoolArray:
+    """Return the mask (M,) of rows (M, D) that are of none of `num_clusters` clear groups: at most `hostile`.
+
+    Ward's tree of the rows is cut into more clusters than there are groups, so that lone rows get their own. The
+    largest are the groups; lone rows that are as near to each other as a clear group's must be at most half as many
+    as the smallest has, since it could not be said otherwise which is the group. Where groups are not clear
+    (`WITHIN`, `OUTSIDE`) no row is lone.
+    """
+    lone = np.zeros(len(rows), dtype=np.bool_)
+    lengths = np.linalg.norm(rows, axis=1)
+    short = lengths < SHORT * lower_median(lengths)
+    some = np.flatnonzero(~short)
+    if len(some) > MOST_MERGED:
+        some = np.sort(rng.choice(some, size=MOST_MERGED, replace=False))
+    if num_clusters < 2 or len(some) < num_clusters + LEAST_CLIENTS:
+        return lone
+    tree = ward_tree(rows[some])
+    for more in sorted({round(hostile * part / CUTS) for part in range(CUTS + 1)}):
+        clusters = cut(tree, min(num_clusters + more, len(some)))
+        largest = np.argsort(-np.bincount(clusters), kind="stable")[:num_clusters]
+        centres = centroids(rows[some], clusters)[largest]
+        apart = cdist(centres, centres) + np.diag(np.full(num_clusters, np.inf))
+        distances = cdist(rows, centres)
+        nearest = distances.argmin(axis=1)
+        relative = distances.min(axis=1) / np.maximum(apart.min(axis=1)[nearest], np.finfo(np.float64).tiny)
+        lone = short | (relative > OUTSIDE)
+        if lone.sum() > hostile or relative[~lone].max() > WITHIN:
+            continue
+        strangers = rows[lone & ~short]
+        near = cdist(strangers, strangers) <= WITHIN * apart.min()
+        if 2 * near.sum(axis=1).max(initial=0) <= np.bincount(nearest[~lone], minlength=num_clusters).min():
+            return lone
+    return np.zeros(len(rows), dtype=np.bool_)
 
 
 def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> bool:

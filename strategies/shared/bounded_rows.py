@@ -1,6 +1,6 @@
 """Clients' rows as a clustering sees them where some may be hostile: drawn in, set aside, or known as copies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +12,27 @@ from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.outliers import LEAST_CLIENTS
 from florets.strategies.core.quarantine import Quarantine
 from florets.strategies.core.robust import most_hostile
-from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups
+from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows
 from florets.task.randomness import Purpose
 
 
 def bounded_rows(
-    state: State, context: Round, keys: Sequence[str], rows: FloatArray, num_clusters: int
+    state: State,
+    context: Round,
+    keys: Sequence[str],
+    rows: FloatArray,
+    num_clusters: int,
+    strangers: BoolArray | None = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Return clients' rows (M, D) as they are to be clustered, and which of them are set aside and placed afterwards.
 
     Without a robust rule the rows as they are, and none. Else those of clients in quarantine are set aside, as are
     far ones (`core.set_aside`) in a client's first `PROBATION` rounds, in which its updates do not count. After them,
     where the others have all groups without the far ones, these are in quarantine, and otherwise they are a group of
-    another scale: they are drawn in and clustered.
+    another scale: they are drawn in and clustered. `strangers` (M,) are set aside as well.
     """
     rule, none = context.averaging.robust, np.zeros(len(rows), dtype=np.bool_)
+    strangers = none if strangers is None else strangers
     if rule is None:
         return rows, none
     rows, most = finite_losses(rows), most_hostile(len(rows), rule.hostile)
@@ -36,10 +42,10 @@ def bounded_rows(
         # Nothing can be said of so few, nor of one group.
         return rows, none
     judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far)}
-    away = np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
+    away = strangers | np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
     if judged and has_groups(rows[~away], num_clusters, context.random(Purpose.CLUSTERING)):
         quarantine.enter(sorted(judged))
-    away = np.array([key in quarantine.clients or key in quarantine.probation for key in keys])
+    away = strangers | np.array([key in quarantine.clients or key in quarantine.probation for key in keys])
     return drawn_in(rows, most), away if len(rows) - away.sum() >= max(num_clusters, LEAST_CLIENTS) else none
 
 
@@ -57,3 +63,32 @@ def quarantined_copies(state: State, context: Round, rows: Mapping[str, NDArray[
         quarantine = state.quarantine = state.quarantine or Quarantine()
         quarantine.enter(sorted(copies - quarantine.clients.keys()))
     return copies
+
+
+def without_strangers(
+    state: State, context: Round, keys: Sequence[str], rows_of: Callable[[BoolArray], FloatArray], num_clusters: int
+) -> tuple[FloatArray, BoolArray]:
+    """Return clients' rows (M, D), and which clients are strangers to all groups that the others form.
+
+    `rows_of` makes the rows of what those that are no strangers (M,) have in common. Strangers (`lone_rows`) are in
+    quarantine at once: they would fill one group, or take a centroid. One that has left quarantine counts.
+    """
+    rule, away = context.averaging.robust, np.zeros(len(keys), dtype=np.bool_)
+    rows = rows_of(~away)
+    if rule is None:
+        return rows, away
+    quarantine = state.quarantine = state.quarantine or Quarantine()
+    found = np.array([key in quarantine.clients for key in keys])
+    most = most_hostile(len(keys), rule.hostile)
+    while True:
+        away |= found
+        rows = rows_of(~away) if found.any() else rows
+        found = np.zeros(len(keys), dtype=np.bool_)
+        found[~away] = lone_rows(
+            rows[~away], num_clusters, most - int(away.sum()), context.random(Purpose.CLUSTERING)
+        )
+        if not found.any():
+            break
+    strangers = {key for key, is_away in zip(keys, away.tolist(), strict=True) if is_away}
+    quarantine.enter(sorted(strangers - quarantine.clients.keys() - quarantine.cleared))
+    return rows, away
