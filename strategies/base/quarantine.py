@@ -70,7 +70,7 @@ def quarantine_details(state: State, context: Round) -> dict[str, Detail]:
         found[ADVICE] = (
             f"client {named(sorted(quarantine.entered))} is in quarantine from round {context.server_round} on: its "
             f"update departed from its group's in {ROUNDS} rounds running, or what it was to be grouped by from all "
-            f"others'. It is sent models and tested, and counts "
+            f"others', or equals another client's. It is sent models and tested, and counts "
             f"again once {ROUNDS} updates running agree; look at its data and its node"
         )
     return found
