@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -45,6 +46,7 @@ florets node log [<folder>] [last=<n>] [run=<id>]
 APPROVED = "approved.json"
 _REFUSED = "refused"
 _MOST_REFUSED = 5
+_MOST_UNPACKED = 2**30
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 log = logging.getLogger("florets")
@@ -80,24 +82,31 @@ def _start(arguments: Sequence[str]) -> int:
     server = options[options.index("--superlink") + 1] if "--superlink" in options[:-1] else ""
     os.environ[node_log.SERVER] = server
 
+    known = len(_approvals(file)) if file.exists() else None
+
     def refuses(content: bytes, run: int) -> str | None:
         digest = hashlib.sha256(content).hexdigest()
-        # Read anew for each run: an approval takes effect at once.
-        if not file.exists() or digest in {known["sha256"] for known in _approvals(file)}:
-            return None
+        try:
+            # Read anew for each run: an approval takes effect at once. A file that has gone approves nothing.
+            if (known is None and not file.exists()) or digest in {one["sha256"] for one in _approvals(file)}:
+                return None
+        except ConfigError as error:
+            say(f"florets: {error}", sys.stderr, "error")
         reason = f"this node's owner has not approved this version of the app; there: florets node approve {digest}"
         say(f"Refused a bundle before its code ran: {reason}", sys.stderr, "error")
         kept = node_log.default_folder() / _REFUSED
-        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (kept / f"{digest}.fab").write_bytes(content)
-        for old in sorted(kept.glob("*.fab"), key=lambda path: path.stat().st_mtime)[:-_MOST_REFUSED]:
-            old.unlink()
-        NodeLog(kept.parent).append(
-            Logged(time.time(), run, 0, "bundle", "", server, len(content), node_log.REFUSED, reason)
-        )
+        try:
+            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (kept / f"{digest}.fab").write_bytes(content)
+            for old in sorted(kept.glob("*.fab"), key=lambda path: path.stat().st_mtime)[:-_MOST_REFUSED]:
+                old.unlink()
+            NodeLog(kept.parent).append(
+                Logged(time.time(), run, 0, "bundle", "", server, len(content), node_log.REFUSED, reason)
+            )
+        except OSError as error:
+            say(f"{kept.parent}: cannot be written ({error.strerror}); the bundle is not kept.", sys.stderr, "error")
         return reason
 
-    known = len(_approvals(file)) if file.exists() else None
     say(
         f"{file}: no such file, so this node runs every app that the server sends; florets node approve begins one."
         if known is None
@@ -122,15 +131,16 @@ def _approve(arguments: Sequence[str]) -> int:
         given = next((path for path in kept if path.is_file()), given)
     try:
         content = given.read_bytes()
-        with zipfile.ZipFile(io.BytesIO(content)) as bundle:
-            files = {name: hashlib.sha256(bundle.read(name)).hexdigest() for name in sorted(bundle.namelist())}
-    except (OSError, zipfile.BadZipFile) as error:
+        files = dict(_files(content))
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "is no bundle"
         raise ConfigError(
             f"{rest[0]}: cannot be read ({reason}); name a bundle (flwr build), or the hash of one that this node "
             "refused."
         ) from None
     digest = hashlib.sha256(content).hexdigest()
+    if _HASH.fullmatch(rest[0]) and rest[0] != digest:
+        raise ConfigError(f"{given}: has been changed since it was refused; approve the bundle itself (flwr build).")
     approved = _approvals(file) if file.exists() else []
     if digest in {known["sha256"] for known in approved}:
         say(f"{digest}: is approved already.")
@@ -148,6 +158,22 @@ def _approve(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _files(content: bytes) -> Iterator[tuple[str, str]]:
+    """Yield a bundle's files and their hashes; a hostile one may unpack to more than there is memory."""
+    with zipfile.ZipFile(io.BytesIO(content)) as bundle:
+        infos = sorted(bundle.infolist(), key=lambda info: info.filename)
+        if sum(info.file_size for info in infos) > _MOST_UNPACKED:
+            raise ValueError
+        for info in infos:
+            with bundle.open(info) as file:
+                yield info.filename, hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def _shown(text: str) -> str:
+    """Return a text of the server's without what a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def _changes(before: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
     """Yield the files that a bundle has otherwise than the one before."""
     if not before:
@@ -157,7 +183,7 @@ def _changes(before: Mapping[str, str], files: Mapping[str, str]) -> Iterator[st
         ("removed", before.keys() - files.keys()),
         ("changed", {name for name in files.keys() & before.keys() if files[name] != before[name]}),
     ):
-        yield from (f"{word:8}{name}" for name in sorted(names))
+        yield from (f"{word:8}{_shown(name)}" for name in sorted(names))
 
 
 def _approvals(file: Path) -> list[dict[str, Any]]:
@@ -201,10 +227,11 @@ def table(lines: Sequence[Logged], last: int, width: int) -> Iterator[str]:
     heads = [f"{'time':14} {'run':>6} {'round':>5} {'message':22} {'answer':8} {'s':>6}"]
     texts = ["left this node, or why not"]
     for line in lines[-last:]:
-        kind = line.kind if len(line.kind) <= 22 else f"...{line.kind[-19:]}"
+        kind = _shown(line.kind)
+        kind = kind if len(kind) <= 22 else f"...{kind[-19:]}"
         when = _local(line).strftime("%m-%d %H:%M:%S")
         heads.append(f"{when} {str(line.run)[-6:]:>6} {line.round:>5} {kind:22} {line.answer:8} {line.seconds:6.1f}")
-        texts.append(_left([line]) if line.answer == node_log.ANSWERED else line.reason)
+        texts.append(_left([line]) if line.answer == node_log.ANSWERED else _shown(line.reason))
     # In a narrow terminal what left goes below.
     indent = len(heads[0]) + 2 if width >= 110 else 4
     for head, text in zip(heads, texts, strict=True):

@@ -19,6 +19,8 @@ MOST_BYTES = 10 * 2**20
 """Size at which a new file is begun."""
 MOST_FILES = 10
 """Files that are kept: the log, and `messages.jsonl.1` to `.9`, the latest first."""
+_LONGEST = 1_000
+"""Characters of a text that are kept: a server that chooses it must not fill the log with few messages."""
 _COUNTS = "counts.json"
 ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
 
@@ -79,6 +81,7 @@ class NodeLog:
         values = asdict(line)
         values["time"] = _iso(line.time)
         values["seconds"] = round(line.seconds, 3)
+        values = {key: value[:_LONGEST] if isinstance(value, str) else value for key, value in values.items()}
         text = json.dumps({key: value for key, value in values.items() if value not in ("", {})}) + "\n"
         path = self.folder / LOG_FILE
         with self._locked():

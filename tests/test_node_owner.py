@@ -57,6 +57,8 @@ def main(grid, context):
     packed = parcels.pack(items, parcels.Hosting(2))
     messages = [new_message(packed, node, kinds.PARCEL, 600.0, "1") for node in grid.get_node_ids()]
     for reply in grid.send_and_receive(messages, timeout=600):
+        if reply.has_error():
+            continue  # of the node that has approved another app
         found = parcels.read_replies(reply.content, len(items))
         told[str(reply.metadata.src_node_id)] = [
             one.reason if isinstance(one, parcels.Failure) else "answered" for one in found

@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 
 from florets.client_app.client import session
 from florets.commands.main import main
 from florets.commands.node import table
+from florets.strategies.fedala.messages import TRAIN_MIXED
 from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
 from florets.task.node_log import Logged, NodeLog
-from florets.task.wire import kinds
+from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
 from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left
 from tests.test_caps import sent
@@ -85,6 +87,15 @@ def test_what_is_never_sent_is_refused_before_it_is_computed(what: str, node: di
         sent({**node, "never-send": f"labels, {what}"}, kind, settings)
 
 
+def test_what_is_sent_has_its_own_name_whatever_else_the_message_holds(node: dict[str, Any]) -> None:
+    for kind in (kinds.TRAIN_SELECT, kinds.LOSSES):
+        with pytest.raises(ValueError, match="does not let it send loss-vectors"):
+            sent({**node, "never-send": "loss-vectors"}, kind, records={kinds.MASKING: ConfigRecord()})  # type: ignore[dict-item]
+    asked = {kinds.HANDLER: TRAIN_MIXED, kinds.REPLY: kinds.REPLY_GRADIENT}
+    with pytest.raises(ValueError, match="does not let it send models"):
+        sent({**node, "never-send": "models"}, "train.custom", asked)
+
+
 def test_other_answers_leave_and_a_wrong_name_is_refused(node: dict[str, Any]) -> None:
     sent({**node, "never-send": "models"}, kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT})
     with pytest.raises(ValueError, match=r"never-send=fold: fold is no kind of what leaves: models, "):
@@ -146,11 +157,16 @@ def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_
             sent(config, kind, settings)
     sent(config, kinds.HELLO, noise)
     # rho = 1/8 each; epsilon is 2.524 after one, 3.643 after two, 4.530 after three, 5.299 after four.
-    for _ in range(3):
-        sent(config, kinds.TRAIN, noise)
+    folds = {kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 3, kinds.FOLD_STEPS: 1, kinds.FOLD_UPLOAD: "full"}
+    folds |= {kinds.FOLD_WIDTH: 8, kinds.FOLD_SEED: 0, kinds.PRIVACY_LOSS_NOISE: 2.0}
+    for kind, settings in ((kinds.TRAIN, noise), (kinds.TRAIN, noise), (QUERY_FOLDS, {**noise, **folds})):
+        sent(config, kind, settings)
     for settings in (noise, {**noise, kinds.PRIVACY_NOISE: 0.0}):
         with pytest.raises(ValueError, match="would pass the epsilon of 5 that its owner allows for all runs"):
             sent(config, kinds.TRAIN, settings)
+    # A norm below 0 would reverse an update and suppress its noise.
+    with pytest.raises(ValueError, match="must be at least 0"):
+        sent(node, kinds.TRAIN, {**noise, kinds.PRIVACY_CLIP: -1.0})
 
 
 def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_path: Path) -> None:
@@ -186,6 +202,8 @@ def test_a_large_log_is_put_aside_and_the_oldest_go(tmp_path: Path, monkeypatch:
     kept = [line.round for line in log.lines(7)]
     assert kept == list(range(kept[0], 30))
     assert len(list(tmp_path.glob("messages.jsonl*"))) == node_log.MOST_FILES
+    log.append(node_log.Logged(2e9, 7, 0, "k" * 10**6))
+    assert (tmp_path / node_log.LOG_FILE).stat().st_size < 2000
     assert not list(log.lines(8))
 
 
@@ -237,16 +255,17 @@ def test_a_bundle_is_approved_with_what_changed_in_it(
     monkeypatch.chdir(tmp_path)
     assert main(["node", "approve", str(bundle(tmp_path / "1.fab", a="1", b="1"))]) == 0
     (tmp_path / "state/flwr/florets/refused").mkdir(parents=True)
-    content = bundle(tmp_path / "2.fab", a="2", c="1").read_bytes()
+    content = bundle(tmp_path / "2.fab", a="2", **{"c\n\x1b[2J": "1"}).read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     (tmp_path / f"state/flwr/florets/refused/{digest}.fab").write_bytes(content)
     capsys.readouterr()
     assert main(["node", "approve", digest]) == 0
-    assert capsys.readouterr().out.splitlines()[:3] == ["added   c.py", "removed b.py", "changed a.py"]
+    assert capsys.readouterr().out.splitlines()[:3] == [r"added   c\n\x1b[2J.py", "removed b.py", "changed a.py"]
     approved = json.loads((tmp_path / "approved.json").read_text())
-    assert [sorted(one["files"]) for one in approved] == [["a.py", "b.py"], ["a.py", "c.py"]]
+    assert [sorted(one["files"]) for one in approved] == [["a.py", "b.py"], ["a.py", "c\n\x1b[2J.py"]]
+    (tmp_path / f"state/flwr/florets/refused/{'1' * 64}.fab").write_bytes(content)
     (tmp_path / "x.fab").write_text("no archive")
-    for wrong, text in {"x.fab": "is no bundle", "0" * 64: "No such file"}.items():
+    for wrong, text in {"x.fab": "is no bundle", "0" * 64: "No such file", "1" * 64: "has been changed"}.items():
         assert main(["node", "approve", wrong]) == 2
         assert text in capsys.readouterr().err
     (tmp_path / "approved.json").write_text("[1]")
@@ -254,16 +273,35 @@ def test_a_bundle_is_approved_with_what_changed_in_it(
     assert "is no list of approvals" in capsys.readouterr().err
 
 
+def test_approvals_that_have_gone_or_are_damaged_approve_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guards: list[Any] = []
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setattr(flower, "guard_bundles", guards.append)
+    monkeypatch.setattr(flower, "run_supernode", lambda options: None)
+    file, start = tmp_path / "approved.json", ["node", "start", f"approved={tmp_path / 'approved.json'}"]
+    main(start)
+    assert guards[0](b"any", 1) is None
+    file.write_text(json.dumps([{"sha256": hashlib.sha256(b"good").hexdigest(), "files": {}}]))
+    main(start)
+    assert guards[1](b"good", 1) is None
+    for damage in (lambda: file.write_text("[1]"), file.unlink):
+        damage()
+        assert "has not approved" in guards[1](b"good", 1)
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_log_is_a_table_that_fits(width: int) -> None:
     left = {"models": Left(26, 104), FACTS: Left(3, 24)}
     lines = [
         Logged(1e9, 12345678, 1, "train", left=left),
-        Logged(1e9 + 9, 12345678, 1, "evaluate", answer="refused", reason="the owner does not let it. " * 5),
+        Logged(1e9 + 9, 12345678, 1, "\x1b[2Jval", answer="refused", reason="the owner does not let it. " * 5),
     ]
     shown = list(table(lines, 20, width))
     assert max(map(len, shown)) <= width
     text = " ".join(" ".join(shown).split())
     assert "345678 1 train answered 0.0 models 26 (104 B), facts 3 (24 B)" in text
+    assert r"\x1b[2Jval refused" in text
     assert "run 12345678: 2 messages, 1 refused; models 26 (104 B), facts 3 (24 B)" in text
     assert "day 2001-09-0" in text

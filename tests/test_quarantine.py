@@ -47,6 +47,13 @@ def test_an_opposed_update_and_long_noise_depart_and_a_long_one_does_not(last: l
     assert found.tolist() == [AGREES] * 4 + [said]
 
 
+def test_a_change_is_long_only_beyond_what_the_group_has_had() -> None:
+    # The others have learnt what they can: lengths of a tenth, and this one's is as before.
+    rows = gram([0.1, 0.01], [0.1, -0.01], [0.1, 0.005], [0.1, 0.0], [0.0, 1.0])
+    assert verdicts(rows, EVERYBODY)[0][-1] == DEPARTS
+    assert verdicts(rows, EVERYBODY, usual=0.5)[0][-1] == UNKNOWN
+
+
 def test_nothing_is_said_of_few_members_or_of_such_that_have_little_in_common() -> None:
     assert verdicts(gram([1.0, 0.0], [-1.0, 0.0]), EVERYBODY[:2])[0].tolist() == [UNKNOWN] * 2
     around = [[1.0, 0.0], [-0.5, 0.87], [-0.5, -0.87]]

@@ -200,6 +200,11 @@ def two(kind: str, node: int, content: RecordDict) -> None:
         )
 
 
+def many(kind: str, node: int, content: RecordDict) -> None:
+    if kind == kinds.SECURE_SHARES:
+        config(content, members=list(range(40)), keys=[bytes([number]) * 33 for number in range(80)])
+
+
 def invented(kind: str, node: int, content: RecordDict) -> None:
     if kind == kinds.SECURE_SHARES:
         keys = entries(content["config"])[kinds.KEYS]
@@ -217,6 +222,7 @@ def moved(kind: str, node: int, content: RecordDict) -> None:
     [
         (alone, "takes part only with at least 6"),
         (two, "takes part only with at least 3"),
+        (many, "33 are the most"),
         (invented, "all different"),
         (moved, "are not its own"),
     ],
@@ -295,6 +301,8 @@ def test_sums_of_integers_are_exact_and_never_overflow() -> None:
     for wrong in (np.array([1000.1]), np.array([np.nan]), np.array([np.inf])):
         with pytest.raises(ValueError, match="beyond the range"):
             encoded(wrong, 0.0, 1, bits, limit)
+    with pytest.raises(ValueError, match="not finite"):
+        encoded(np.zeros(1), float("nan"), 1, bits, limit)
     # On a ring everybody is its neighbours' neighbour.
     ring = [neighbours(place, 50) for place in range(50)]
     assert all(len(own) == 33 and all(place in ring[other] for other in own) for place, own in enumerate(ring))

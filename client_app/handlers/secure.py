@@ -18,6 +18,7 @@ from florets.task.wire.codec import pack
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import (
     LEAST,
+    NEIGHBOURS,
     Boxes,
     Masked,
     PublicKeys,
@@ -142,6 +143,8 @@ def shares(client: Client) -> RecordDict:
     now.keys = [one for one in sent if isinstance(one, bytes)] if isinstance(sent, list) else []
     count = len(now.members)
     now.require(count)
+    if count > NEIGHBOURS + 1:
+        raise ValueError(f"{count} members share masks, and {NEIGHBOURS + 1} are the most")
     if len(now.keys) != 2 * count or len(set(now.keys)) != 2 * count:
         raise ValueError("members' public keys are not two for each, all different")
     own, boxes_key = private_key(now.secret), private_key(now.box_secret)

@@ -70,7 +70,8 @@ def quarantine_details(state: State, context: Round) -> dict[str, Detail]:
         clients = f"client {named(entered)} is" if len(entered) == 1 else f"clients {named(entered)} are"
         found[ADVICE] = (
             f"{clients} in quarantine from round {context.server_round} on: updates departed from the group's in "
-            f"{ROUNDS} rounds running, or losses or gradients from all other clients'. Such a client is sent models "
-            f"and tested, and counts again once {ROUNDS} updates running agree; look at its data and its node"
+            f"{ROUNDS} rounds running or equal another client's, or losses or gradients departed from all others'. "
+            f"Such a client is sent models and tested, and counts again once {ROUNDS} updates running agree; look at "
+            "its data and its node"
         )
     return found

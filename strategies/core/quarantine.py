@@ -18,7 +18,7 @@ COMMON = 0.2
 SPREADS = 4.0
 """Robust standard deviations that a cosine lies below its group's median."""
 LONG = 3.0
-"""Length of an update in those of the median member, from which on noise departs as well as what is opposed."""
+"""Length of an update, in the largest that the median member's has been, from which on noise departs as well."""
 
 UNKNOWN, AGREES, DEPARTS = 0, 1, -1
 
@@ -46,13 +46,15 @@ def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
     return found
 
 
-def verdicts(gram: FloatArray, trusted: BoolArray) -> tuple[IntArray, FloatArray]:
+def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[IntArray, FloatArray]:
     """Return what one round says of each member of a group, (n,), and its `agreement` (n,).
 
     With mu the median agreement of the trusted members and s its robust standard deviation, a member `DEPARTS` if its
-    agreement is `SPREADS` s below mu, and below - mu / 2; of a change `LONG` times the median one's, below mu / 4,
-    which noise is. It `AGREES` above mu / 4. Where members have little in common (mu below `COMMON`), as those of a
-    group that has been trained to its end, or whose labels differ, nothing is said.
+    agreement is `SPREADS` s below mu, and below - mu / 2; of a change `LONG` times the median one, and `usual`, the
+    largest squared length of that so far, below mu / 4, which noise is: a client whose samples are hard still makes
+    changes of the first rounds' length when the others have nothing left to learn. It `AGREES` above mu / 4. Where
+    members have little in common (mu below `COMMON`), as those of a group that has been trained to its end, or whose
+    labels differ, nothing is said.
     """
     unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
     if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:
@@ -63,7 +65,7 @@ def verdicts(gram: FloatArray, trusted: BoolArray) -> tuple[IntArray, FloatArray
         return unknown
     spread = 1.4826 * float(np.median(np.abs(cosines[trusted] - middle)))
     squares = np.diagonal(gram)
-    is_long = squares > LONG**2 * lower_median(squares[trusted])
+    is_long = squares > LONG**2 * max(lower_median(squares[trusted]), usual)
     far = (cosines < middle - SPREADS * spread) & (cosines < np.where(is_long, middle / 4, -middle / 2))
     return np.where(far, DEPARTS, np.where(cosines >= middle / 4, AGREES, UNKNOWN)), cosines
 
@@ -99,6 +101,8 @@ class Quarantine:
         By client: rounds in which what it was to be grouped by was far from all others'.
     probation
         Of these clients the ones whose updates of this round do not count.
+    usual
+        By model: largest squared length that its median member's change has had.
     cleared
         Those that have left quarantine: only their updates can bring them back.
     """
@@ -108,6 +112,7 @@ class Quarantine:
     entered: list[str] = field(default_factory=list)
     far: dict[str, int] = field(default_factory=dict)
     probation: set[str] = field(default_factory=set)
+    usual: dict[str, float] = field(default_factory=dict)
     cleared: set[str] = field(default_factory=set)
 
     def begin_round(self) -> None:
@@ -148,7 +153,10 @@ class Quarantine:
             Members that may be in quarantine at a time: of more that depart, those that agree least.
         """
         trusted = np.array([key not in self.clients for key in keys])
-        found, cosines = verdicts(gram, trusted)
+        if trusted.any():
+            length = lower_median(np.diagonal(gram)[trusted])
+            self.usual[str(model)] = max(self.usual.get(str(model), 0.0), float(length))
+        found, cosines = verdicts(gram, trusted, self.usual.get(str(model), 0.0))
         due, back = [], []
         for row, key in enumerate(keys):
             if key in self.clients:

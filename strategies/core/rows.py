@@ -53,6 +53,12 @@ class Columns:
         """Return one row's entries in these columns."""
         return self.rows[row][self.mask]
 
+    def changes(self, rows: IntArray, start: FloatArray) -> Iterator[FloatArray]:
+        """Yield the changes of some rows from `start`, of these columns, see `ScaledRows`."""
+        whole = np.zeros(len(self.mask))
+        whole[self.mask] = start
+        yield from (change[self.mask] for change in changes_of(self.rows, rows, whole))
+
     def columns(self, rows: IntArray, count: int) -> Iterator[FloatArray]:
         """Yield these columns of some rows, see `ScaledRows`."""
         begin = 0
@@ -65,7 +71,7 @@ class Columns:
 
 def changes_of(rows: Rows, members: IntArray, start: FloatArray) -> Iterator[FloatArray]:
     """Yield each member's change from `start` (R,), one after the other in the same place."""
-    if isinstance(rows, ScaledRows):
+    if isinstance(rows, ScaledRows | Columns):
         yield from rows.changes(members, start)
     else:
         yield from (rows[int(member)] - start for member in members)

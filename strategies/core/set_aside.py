@@ -22,6 +22,10 @@ FARTHEST = 2.0
 ELBOW = 0.5
 """Ratio of two falls of the sum of squares up to which the first one's clusters are real."""
 ELBOW_OF_TWO = 0.25
+COPIED = 0.1
+"""Squared distance to another client's rows, in that of a client's own rows, below which one has copied."""
+LEAST_ENTRIES = 16
+"""Entries of a row below which two clients' may be so near by chance."""
 SHORT = 0.25
 """Length, in that of the median row, below which a row has no direction and so is of no group."""
 WITHIN = 0.25
@@ -64,6 +68,27 @@ def far_rows(rows: FloatArray, hostile: int) -> BoolArray:
     return mask
 
 
+def copied_rows(folds: FloatArray) -> BoolArray:
+    """Return the mask (M,) of clients whose rows (M, m, D) on m folds are those of another client, in any order.
+
+    Rows of one client on different folds of its data are as near to each other as honest rows are. Where each of a
+    client's rows is far nearer to one of another's than its own are, `COPIED` of their squared distance, one of the
+    two has copied; the rows do not say which. Nothing is said of fewer than `LEAST_ENTRIES` entries.
+    """
+    count, num_folds, size = folds.shape
+    if num_folds < 2 or size < LEAST_ENTRIES:
+        return np.zeros(count, dtype=np.bool_)
+    lengths = np.maximum(np.linalg.norm(folds, axis=2, keepdims=True), np.finfo(np.float64).tiny)
+    flat = (folds / lengths).astype(np.float32).reshape(-1, size)
+    apart = (1.0 - flat @ flat.T).reshape(count, num_folds, count, num_folds)
+    clients = np.arange(count)
+    own = apart[clients, :, clients] + 4.0 * np.eye(num_folds)
+    nearest = apart.min(axis=3).max(axis=1)
+    nearest[clients, clients] = np.inf
+    mask: BoolArray = (nearest <= np.maximum(COPIED * own.min(axis=(1, 2)), 1e-6)[:, np.newaxis]).any(axis=1)
+    return mask
+
+
 def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.Generator) -> BoolArray:
     """Return the mask (M,) of rows (M, D) that are of none of `num_clusters` clear groups: at most `hostile`.
 
@@ -72,14 +97,14 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
     as the smallest has, since it could not be said otherwise which is the group. Where groups are not clear
     (`WITHIN`, `OUTSIDE`) no row is lone.
     """
-    lone = np.zeros(len(rows), dtype=np.bool_)
+    none = np.zeros(len(rows), dtype=np.bool_)
     lengths = np.linalg.norm(rows, axis=1)
     short = lengths < SHORT * lower_median(lengths)
     some = np.flatnonzero(~short)
     if len(some) > MOST_MERGED:
         some = np.sort(rng.choice(some, size=MOST_MERGED, replace=False))
     if num_clusters < 2 or len(some) < num_clusters + LEAST_CLIENTS:
-        return lone
+        return none
     tree = ward_tree(rows[some])
     for more in sorted({round(hostile * part / CUTS) for part in range(CUTS + 1)}):
         clusters = cut(tree, min(num_clusters + more, len(some)))
@@ -89,14 +114,14 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
         distances = cdist(rows, centres)
         nearest = distances.argmin(axis=1)
         relative = distances.min(axis=1) / np.maximum(apart.min(axis=1)[nearest], np.finfo(np.float64).tiny)
-        lone = short | (relative > OUTSIDE)
+        lone: BoolArray = short | (relative > OUTSIDE)
         if lone.sum() > hostile or relative[~lone].max() > WITHIN:
             continue
         strangers = rows[lone & ~short]
         near = cdist(strangers, strangers) <= WITHIN * apart.min()
         if 2 * near.sum(axis=1).max(initial=0) <= np.bincount(nearest[~lone], minlength=num_clusters).min():
             return lone
-    return np.zeros(len(rows), dtype=np.bool_)
+    return none
 
 
 def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> bool:

@@ -11,6 +11,7 @@ from florets.strategies.base.report import STABLE_FROM
 from florets.strategies.core import FloatArray
 from florets.strategies.discovery.settings import DiscoverySettings, DiscoveryState
 from florets.strategies.discovery.waiting import REGRESSION, Waiting
+from florets.strategies.shared.bounded_rows import quarantined_copies
 from florets.strategies.shared.first_rounds import group_models
 from florets.strategies.shared.fold_round import Evidence, FoldRound, Found
 from florets.task.wire.leaving import FOLDS, MODELS
@@ -99,9 +100,13 @@ class Discovery(Waiting):
                 self._report(Evidence("open", seen=len(folds.rows), needed=needed))
                 return group_models(context, updates, self.assignment, 1)
             with context.meter.part("discover"):
+                copies = set() if folds.noised else quarantined_copies(self.state, context, folds.rows)
                 found = self._decide(folds, context)
             self.assignment.clear()
-            return group_models(context, updates, self._settle(found), found.count)
+            groups = self._settle(found)
+            honest = {groups.get(key) for key, _ in updates if key not in copies}
+            counted = [(key, update) for key, update in updates if key not in copies or groups.get(key) not in honest]
+            return group_models(context, counted, groups, found.count)
 
         return Plan(requests, read, combine)
 

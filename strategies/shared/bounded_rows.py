@@ -1,8 +1,9 @@
-"""Clients' rows as a clustering sees them where some may be hostile: drawn in, or set aside."""
+"""Clients' rows as a clustering sees them where some may be hostile: drawn in, set aside, or known as copies."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florets.strategies.base.context import Round
 from florets.strategies.base.report import State
@@ -11,7 +12,7 @@ from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.outliers import LEAST_CLIENTS
 from florets.strategies.core.quarantine import Quarantine
 from florets.strategies.core.robust import most_hostile
-from florets.strategies.core.set_aside import drawn_in, far_rows, has_groups, lone_rows
+from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows
 from florets.task.randomness import Purpose
 
 
@@ -46,6 +47,22 @@ def bounded_rows(
         quarantine.enter(sorted(judged))
     away = strangers | np.array([key in quarantine.clients or key in quarantine.probation for key in keys])
     return drawn_in(rows, most), away if len(rows) - away.sum() >= max(num_clusters, LEAST_CLIENTS) else none
+
+
+def quarantined_copies(state: State, context: Round, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
+    """Take clients whose rows on folds are copies into quarantine, and return them; without a robust rule nobody.
+
+    Whoever was copied is among them, and counts again once its updates agree with its group's.
+    """
+    keys = sorted(rows)
+    if context.averaging.robust is None or len(keys) < LEAST_CLIENTS:
+        return set()
+    mask = copied_rows(np.stack([rows[key] for key in keys]).astype(np.float64))
+    copies = {key for key, is_copy in zip(keys, mask.tolist(), strict=True) if is_copy}
+    if copies:
+        quarantine = state.quarantine = state.quarantine or Quarantine()
+        quarantine.enter(sorted(copies - quarantine.clients.keys()))
+    return copies
 
 
 def without_strangers(

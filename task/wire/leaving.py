@@ -80,6 +80,10 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     "two_phase.train_soft": {**_MODEL, "memberships": CHOICES, "losses": LOSS_VECTORS},
 }
 """By message, what each entry of its reply, or all of a record, is; see `message_name`. What all hold is `FACTS`."""
+_EITHER = frozenset(
+    {kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE, "shared.train_folds", "cfl_gp.train_probe"}
+)
+"""Messages whose reply is a gradient where the server asks for one; all others send models whatever it asks for."""
 _ON_REQUEST = frozenset({kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.DESCRIPTION, "class-sums"})
 """Entries that a message need not ask for, or that the node may leave out of its answer."""
 
@@ -87,7 +91,8 @@ _ON_REQUEST = frozenset({kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.
 def message_name(kind: str, content: RecordDict) -> str:
     """Return a message's name: its kind, `<algorithm>.<function>` of a built-in handler, or an import path."""
     if kind.partition(".")[2] != kinds.CUSTOM:
-        return f"{kind}.{kinds.MASKED}" if kinds.MASKING in content else kind
+        # Of other kinds a record of this name changes nothing: it must not change what they are held to.
+        return f"{kind}.{kinds.MASKED}" if kind == kinds.TRAIN and kinds.MASKING in content else kind
     path = str(entries(entries(content)[kinds.CONFIG]).get(kinds.HANDLER, ""))
     if not kinds.is_built_in(path):
         return path
@@ -100,7 +105,7 @@ def asked_for(name: str, config: Mapping[str, Any]) -> set[str]:
     asked = {what for entry, what in LEAVING.get(name, {}).items() if entry not in _ON_REQUEST}
     if config.get(kinds.STEP_LOSSES) and name == kinds.TRAIN:
         asked.add(LOSS_VECTORS)
-    return {_as_sent(what, config) for what in asked} - {FACTS}
+    return {_as_sent(what, name, config) for what in asked} - {FACTS}
 
 
 @dataclass(frozen=True)
@@ -121,14 +126,15 @@ def left(name: str, config: Mapping[str, Any], content: RecordDict) -> dict[str,
         single = {} if isinstance(values, ArrayRecord) else inside
         for entry in single or [record]:
             what = table.get(entry) or table.get(record) or _FACTS.get(record) or _FACTS.get(entry, OWN)
-            before = found.get(what := _as_sent(what, config), Left(0, 0))
+            before = found.get(what := _as_sent(what, name, config), Left(0, 0))
             count, size = payload_of(single[entry]) if single else payload_of(*inside.values())
             found[what] = Left(before.entries + count, before.size + size)
     return found
 
 
-def _as_sent(what: str, config: Mapping[str, Any]) -> str:
-    return GRADIENTS if what == MODELS and config.get(kinds.REPLY) == kinds.REPLY_GRADIENT else what
+def _as_sent(what: str, name: str, config: Mapping[str, Any]) -> str:
+    is_gradient = config.get(kinds.REPLY) == kinds.REPLY_GRADIENT and (name in _EITHER or name not in LEAVING)
+    return GRADIENTS if what == MODELS and is_gradient else what
 
 
 def named(text: object) -> frozenset[str]:

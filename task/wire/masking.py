@@ -134,8 +134,8 @@ def encoded(values: npt.NDArray[np.float64], loss: float, weight: int, bits: int
     ValueError where a value is beyond `limit`, by which the server has chosen `bits`.
     """
     # NaN is not at most anything.
-    if not np.abs(values).max(initial=0.0) <= limit or not weight >= 1:
-        raise ValueError("a value of the update is not finite, or beyond the range that the sum can take")
+    if not np.abs(values).max(initial=0.0) <= limit or math.isnan(loss) or not weight >= 1:
+        raise ValueError("the loss or a value of the update is not finite, or beyond the range that the sum can take")
     if math.log2(limit * weight) + bits > _BITS:
         raise ValueError(f"{kinds.MASKING}: bits={bits} are too many for this client's weight")
     scaled = np.rint(np.ldexp(np.append(values, min(max(loss, 0.0), limit)) * weight, bits))
