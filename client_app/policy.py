@@ -35,8 +35,10 @@ from florets.task.training.settings import KEYS
 from florets.task.wire import kinds
 from florets.task.wire.leaving import (
     CHOICES,
+    FOLDS,
     GRADIENTS,
     LOSS_VECTORS,
+    MASKED,
     MODELS,
     STATISTICS,
     Left,
@@ -123,7 +125,8 @@ class Policy:
         1 / (2 z^2). A choice is made of noised losses, and costs nothing more.
         """
         asked = asked_for(name, client.config) - {CHOICES}
-        levels = {MODELS: kinds.PRIVACY_NOISE, GRADIENTS: kinds.PRIVACY_NOISE, LOSS_VECTORS: kinds.PRIVACY_LOSS_NOISE}
+        levels = dict.fromkeys((MODELS, GRADIENTS, MASKED), kinds.PRIVACY_NOISE)
+        levels |= dict.fromkeys((LOSS_VECTORS, FOLDS), kinds.PRIVACY_LOSS_NOISE)
         if kinds.PRIVACY not in client.config or asked - levels.keys():
             raise Refused(
                 f"the owner of this node lets it answer only with noise of its own ({MOST_EPSILON}); run with "

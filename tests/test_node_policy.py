@@ -157,11 +157,16 @@ def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_
             sent(config, kind, settings)
     sent(config, kinds.HELLO, noise)
     # rho = 1/8 each; epsilon is 2.524 after one, 3.643 after two, 4.530 after three, 5.299 after four.
-    for _ in range(3):
-        sent(config, kinds.TRAIN, noise)
+    folds = {kinds.NUM_FOLDS: 2, kinds.FOLD_SIZE: 3, kinds.FOLD_STEPS: 1, kinds.FOLD_UPLOAD: "full"}
+    folds |= {kinds.FOLD_WIDTH: 8, kinds.FOLD_SEED: 0, kinds.PRIVACY_LOSS_NOISE: 2.0}
+    for kind, settings in ((kinds.TRAIN, noise), (kinds.TRAIN, noise), (QUERY_FOLDS, {**noise, **folds})):
+        sent(config, kind, settings)
     for settings in (noise, {**noise, kinds.PRIVACY_NOISE: 0.0}):
         with pytest.raises(ValueError, match="would pass the epsilon of 5 that its owner allows for all runs"):
             sent(config, kinds.TRAIN, settings)
+    # A norm below 0 would reverse an update and suppress its noise.
+    with pytest.raises(ValueError, match="must be at least 0"):
+        sent(node, kinds.TRAIN, {**noise, kinds.PRIVACY_CLIP: -1.0})
 
 
 def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from florets.strategies.settings import Privacy, Releases
 from florets.task.wire import kinds, noise
 
 SIZES = 0.1
-"""Fraction of a round's release that says how large groups are, where that is not known."""
+"""Fraction of the cost of a round's update that pays for noised sizes of hidden groups."""
 _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
 _CENTRAL = "privacy.kind=central"
@@ -67,7 +67,7 @@ class Budget:
         )
 
     def affords(self, key: str, cost: float) -> bool:
-        """Say whether a client can spend so much more."""
+        """Return whether what a client has left covers this cost."""
         return self.spent.get(key, 0.0) + cost <= self.total * (1 + _ROUNDING)
 
     @property
@@ -151,7 +151,7 @@ class Guard:
             raise ValueError(f"{handler or kind}: {_UNCOVERED}; use privacy.kind=none")
 
     def charge(self, keys: Sequence[str], cost: float) -> None:
-        """Let clients pay for a release, before it is made; BudgetSpent, and nobody pays, where one cannot."""
+        """Charge clients for a release before it is made; where one cannot pay, none is charged (BudgetSpent)."""
         if not all(self.budget.affords(key, cost) for key in keys):
             raise BudgetSpent(self._end_words())
         spent = self.budget.spent
@@ -160,7 +160,7 @@ class Guard:
             self.save(self.budget)
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
-        """Let clients pay for the losses or rows that they are asked for; where the server adds the noise, later."""
+        """Charge clients for losses or rows that they noise themselves; sums are charged by `noised_sum`."""
         if self.is_local:
             self.charge(keys, self.budget.grouping)
 
@@ -171,7 +171,7 @@ class Guard:
         return noise.raised_by(num_models, self.privacy.loss_clip, multiplier(self.budget.grouping))
 
     def charge_training(self, keys: Sequence[str], groups: Mapping[str, int]) -> None:
-        """Let clients pay for the updates that they are asked for; `groups` are theirs, where they are known."""
+        """Charge clients for updates that they are asked for; `groups` are theirs, where they are known."""
         self._asked, self._groups = list(keys), dict(groups)
         self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
         self._is_due = True
@@ -179,7 +179,7 @@ class Guard:
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
         """Return a sum over clients, of whom each adds an array of at most this norm, with noise.
 
-        It costs as much as `count` releases, and has the less noise.
+        It costs as much as `count` releases, and has correspondingly less noise.
         """
         cost = count * self.budget.grouping
         self.charge(keys, cost)
@@ -267,9 +267,9 @@ class Guard:
 
 
 def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray:
-    """Return sizes of groups (K,) from counts with noise, drawn to equal sizes as far as noise hides them; least 1.
+    """Return group sizes (K,) from noised counts, shrunk towards equal sizes as far as noise hides them; at least 1.
 
-    `total` is what they sum to.
+    `total` is what they sum to before they are clipped.
     """
     even = total / len(counts)
     noised = counts + noise.gaussian(len(counts), deviation)

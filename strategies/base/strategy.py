@@ -335,7 +335,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
         """Set up the run's privacy budget, or go on with an `earlier` one; None where no noise is asked for.
 
-        Of clients of whom rounds sample a fraction, each takes part in that fraction of the rounds.
+        Where rounds sample a fraction of the clients, a client's budget is for that fraction of the rounds.
         """
         privacy = self.run.privacy
         releases = self.settings.releases(privacy.kind)

@@ -3,7 +3,7 @@
 import math
 
 EXACT = 1e-12
-"""Relative width at which a search ends; its end on the safe side is taken."""
+"""Relative width at which a bisection stops; the safe end is returned."""
 
 
 def delta_of(mu: float, epsilon: float) -> float:

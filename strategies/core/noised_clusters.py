@@ -1,4 +1,4 @@
-"""k-means on vectors of which noised sums alone are seen."""
+"""k-means that sees vectors through noised sums alone."""
 
 from collections.abc import Callable
 

@@ -97,14 +97,14 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
     as the smallest has, since it could not be said otherwise which is the group. Where groups are not clear
     (`WITHIN`, `OUTSIDE`) no row is lone.
     """
-    lone = np.zeros(len(rows), dtype=np.bool_)
+    none = np.zeros(len(rows), dtype=np.bool_)
     lengths = np.linalg.norm(rows, axis=1)
     short = lengths < SHORT * lower_median(lengths)
     some = np.flatnonzero(~short)
     if len(some) > MOST_MERGED:
         some = np.sort(rng.choice(some, size=MOST_MERGED, replace=False))
     if num_clusters < 2 or len(some) < num_clusters + LEAST_CLIENTS:
-        return lone
+        return none
     tree = ward_tree(rows[some])
     for more in sorted({round(hostile * part / CUTS) for part in range(CUTS + 1)}):
         clusters = cut(tree, min(num_clusters + more, len(some)))
@@ -114,14 +114,14 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
         distances = cdist(rows, centres)
         nearest = distances.argmin(axis=1)
         relative = distances.min(axis=1) / np.maximum(apart.min(axis=1)[nearest], np.finfo(np.float64).tiny)
-        lone = short | (relative > OUTSIDE)
+        lone: BoolArray = short | (relative > OUTSIDE)
         if lone.sum() > hostile or relative[~lone].max() > WITHIN:
             continue
         strangers = rows[lone & ~short]
         near = cdist(strangers, strangers) <= WITHIN * apart.min()
         if 2 * near.sum(axis=1).max(initial=0) <= np.bincount(nearest[~lone], minlength=num_clusters).min():
             return lone
-    return np.zeros(len(rows), dtype=np.bool_)
+    return none
 
 
 def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> bool:

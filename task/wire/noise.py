@@ -1,4 +1,4 @@
-"""Clipping and Gaussian noise: what keeps a sum, or what one client sends, from saying much about that client."""
+"""Clipping and Gaussian noise: what keeps a sum, or what one client sends, from saying much about one client."""
 
 import secrets
 
@@ -26,7 +26,10 @@ def gaussian(shape: int | tuple[int, ...], deviation: float) -> Vector:
 
     Source: Box and Muller 1958.
     """
-    if not deviation > 0:
+    if not deviation >= 0:
+        # A server may ask for a bound below 0; an answer without noise must not leave.
+        raise ValueError(f"noise of deviation {deviation}: must be at least 0")
+    if deviation == 0:
         return np.zeros(shape)
     count = int(np.prod(shape))
     pairs = (count + 1) // 2
