@@ -178,6 +178,22 @@ def test_a_client_does_no_step_twice_and_sends_nothing_in_clear_afterwards() -> 
     assert again(kinds.SECURE_KEYS, later) == ""
 
 
+def test_an_update_that_does_not_fit_is_not_tried_with_another_limit(caplog: Any) -> None:
+    def narrow(kind: str, node: int, content: RecordDict) -> None:
+        if kind == kinds.TRAIN:
+            entries(content[kinds.MASKING])[kinds.LIMIT] = 1e-9
+
+    grid = Watched(before=narrow)
+    with contextlib.suppress(FederationError):
+        run(FedAvg(**SECURE, round_tries=1), grid)
+    assert "beyond the range" in caplog.text
+    sent = next(message for message in grid.sent if message.metadata.message_type == kinds.TRAIN)
+    entries(sent.content[kinds.MASKING])[kinds.LIMIT] = 1e3
+    again = Message(sent.content, sent.metadata.dst_node_id, kinds.TRAIN)
+    (reply,) = LocalGrid.send_and_receive(grid, [again])
+    assert "it does none twice" in str(reply.error.reason)
+
+
 STEPS = (kinds.SECURE_KEYS, kinds.SECURE_SHARES, kinds.TRAIN, kinds.SECURE_UNMASK)
 
 

@@ -46,14 +46,14 @@ _IN_CLEAR = (kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE)
 
 @dataclass
 class Standing:
-    """How far a client is in its last masked round, and what it keeps until the end of it.
+    """How far a client is in its last masked round, and what it keeps until the round ends.
 
     Attributes
     ----------
     server_round, attempt
         The round, and the try of it.
     step
-        The last of its steps that is done: "keys", "shares", "masked", "unmasked".
+        The last of its steps: "keys", "shares", "training" (left there by an error), "masked", "unmasked".
     member, members, keys
         Its number, those of all whom it shares masks with, itself included, and two public keys of each.
     secret, box_secret, seed, own_share
@@ -88,7 +88,7 @@ class Standing:
         client.context.state[_STATE + client.key] = config_record(asdict(self))
 
     def at(self, client: Client, step: str) -> "Standing":
-        """Return it where its last step is this one; ValueError for a message of another round, or a repeated one."""
+        """Return it if its last step is this one; ValueError for a message of another round, or a repeated one."""
         if (self.server_round, self.attempt, self.step) != (client.server_round, _attempt(client), step):
             raise ValueError(
                 f"round {client.server_round}: this client is not at this step of secure aggregation, or has done it "
@@ -97,7 +97,7 @@ class Standing:
         return self
 
     def require(self, members: int) -> None:
-        """Raise ValueError where so many members are too few for a sum."""
+        """Raise ValueError if so many members are too few for a sum."""
         if members < (least := max(LEAST, needed(len(self.members)))):
             raise ValueError(f"a sum of {members} members: this client takes part only with at least {least}")
 
@@ -111,7 +111,7 @@ def _attempt(client: Client) -> int:
 
 
 def refuse_clear(client: Client, kind: str) -> None:
-    """Raise ValueError where a client that has answered masked in this run is asked for an update in clear."""
+    """Raise ValueError if a client that has begun a masked round in this run is asked for an update in clear."""
     if not client.context.state or _STATE + client.key not in client.context.state:
         return
     is_masked = kind == kinds.TRAIN and kinds.MASKING in client.content
@@ -176,6 +176,8 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
         raise ValueError("shares came of others than this client's fellow members")
     if not isinstance(boxes, list) or len(boxes) != len(now.peers):
         raise ValueError("there are not as many shares as members")
+    # One try, even if it fails: whether a value fits is an answer too, which must not be had for many limits.
+    now.keep(client, "training")
     boxes_key = private_key(now.box_secret)
     for peer, box in zip(now.peers, boxes, strict=True):
         seed, key = unboxed(agreed(boxes_key, now.public(peer, 1)), peer, now.member, box)

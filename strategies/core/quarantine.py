@@ -13,7 +13,7 @@ ROUNDS = 3
 """Rounds running in which a client's update departs before it is in quarantine, and agrees before it counts again."""
 PROBATION = 2
 """Rounds in which a far client is set aside before it is judged, when the others' groups have begun to part."""
-COMMON = 0.2
+COMMON = 0.3
 """Cosine that a group's members have with each other at least, where anything is said of one of them."""
 SPREADS = 4.0
 """Robust standard deviations that a cosine lies below its group's median."""

@@ -79,7 +79,7 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     "two_phase.moment_descent": {**_MODEL, "residual": MOMENTS},
     "two_phase.train_soft": {**_MODEL, "memberships": CHOICES, "losses": LOSS_VECTORS},
 }
-"""By message, what each entry of its reply, or all of a record, is; see `message_name`. What all hold is `FACTS`."""
+"""By message (`message_name`), what each entry of its reply, or all of a record, is; those of all are `FACTS`."""
 _EITHER = frozenset(
     {kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE, "shared.train_folds", "cfl_gp.train_probe"}
 )

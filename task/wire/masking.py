@@ -29,7 +29,7 @@ from florets.task.wire.flower import agreed_key, combined, decrypted, encrypted,
 __all__ = ["agreed_key", "combined", "decrypted", "encrypted", "shares_of"]
 
 LEAST = 3
-"""Members that a sum must have: that of two tells each of them the other's."""
+"""Fewest members of a sum: from a sum of two each member learns the other's update."""
 NEIGHBOURS = 32
 """Members that a member of a large group shares masks with, an even number; in a smaller group all others."""
 _CURVE = ec.SECP256R1()
@@ -71,7 +71,7 @@ class Revealed:
 
 
 def needed(members: int) -> int:
-    """Return the shares of a secret that restore it, more than half: nobody gives both of one member's."""
+    """Return how many shares restore a secret: more than half, so that one of each member restores one alone."""
     return members // 2 + 1
 
 
@@ -145,7 +145,7 @@ def encoded(values: npt.NDArray[np.float64], loss: float, weight: int, bits: int
 def decoded(total: Words, bits: int) -> tuple[npt.NDArray[np.float64], float, int]:
     """Return the weighted means of what `encoded` was given, (R,) and the loss, and the weights' sum.
 
-    Of what no members can have sent, the sum is 0 or negative.
+    The weight is 0 or negative if no members can have sent such a sum.
     """
     words = total.view(np.int64)
     weight = int(words[-1])
@@ -181,7 +181,7 @@ def joined(shares: list[bytes]) -> bytes | None:
 
 
 def ring(values: Any) -> list[int]:
-    """Return a list of members as it came in a message, each once; ValueError where it is none."""
+    """Return a list of members as it came in a message, each once; ValueError for anything else."""
     if not isinstance(values, list) or not all(type(one) is int and one >= 0 for one in values):
         raise ValueError("members are not a list of integers from 0")
     if len(set(values)) != len(values):
