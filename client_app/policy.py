@@ -37,6 +37,7 @@ from florets.task.wire.leaving import (
     CHOICES,
     FOLDS,
     GRADIENTS,
+    LEAVING,
     LOSS_VECTORS,
     MASKED,
     MODELS,
@@ -83,10 +84,15 @@ class Policy:
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> "Policy":
         """Read the policy; raise ValueError for a value that is none."""
-        patterns = (part.strip() for part in str(node_config.get(ANSWERS, "")).split(","))
+        patterns = tuple(filter(None, (part.strip() for part in str(node_config.get(ANSWERS, "")).split(","))))
+        for pattern in patterns:
+            # An author's own message is an import path.
+            if ":" not in pattern and not any(fnmatchcase(name, pattern) for name in LEAVING):
+                known = ", ".join(LEAVING)
+                raise ValueError(f"this node's config has {ANSWERS}={pattern}, which is no message: {known}")
         return cls(
             named(node_config.get(kinds.NEVER_SEND, "")),
-            tuple(filter(None, patterns)),
+            patterns,
             _count(node_config, LEAST_RECORDS),
             _count(node_config, MOST_MESSAGES),
             _epsilon(node_config),
@@ -105,7 +111,9 @@ class Policy:
             self._check_records(name, client)
 
     def _check_records(self, name: str, client: Client) -> None:
-        counts = {"records": client.num_examples, **{key: client.number(key, 0) for key in _SUBSETS}}
+        # How tables are prepared is agreed on after they are described.
+        records = client.task.describe().train_records if name == kinds.DESCRIBE else client.num_examples
+        counts = {"records": records, **{key: client.number(key, 0) for key in _SUBSETS}}
         steps = client.number(KEYS["local_steps"], 0)
         counts["batch-size * local-steps"] = steps * client.number(KEYS["batch_size"], 0)
         if name.startswith("evaluate") and name != kinds.LOSSES:

@@ -419,6 +419,11 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         problems.append(f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee.")
     if privacy.delta is None and run.num_clients is None and privacy.has_noise:
         problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
+    if privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
+        problems.append(
+            f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
+            f"{1 / run.num_clients:g}, or leave it out."
+        )
     local, start = privacy.kind == "local", run.first_round
     for key, value, why in (
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),

@@ -120,6 +120,18 @@ def test_only_messages_that_are_named_are_answered(node: dict[str, Any]) -> None
         sent(allowed, kind, settings)
     with pytest.raises(ValueError, match=r"does not let it answer train; .* add it to answers in the node config"):
         sent(allowed, kinds.TRAIN)
+    with pytest.raises(ValueError, match=r"answers=trian, which is no message: "):
+        sent({**node, "answers": "trian"}, kinds.HELLO)
+
+
+def test_a_table_is_described_before_it_is_prepared_where_it_has_the_records(tmp_path: Path) -> None:
+    lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
+    (tmp_path / "data.csv").write_text("\n".join(["age,stage,sick", *lines]), encoding="utf-8")
+    session.adopt(None)
+    node = {"data-dir": str(tmp_path)}
+    sent({**node, "min-records": 5}, kinds.DESCRIBE)
+    with pytest.raises(ValueError, match="answer from at least 50 records"):
+        sent({**node, "min-records": 50}, kinds.DESCRIBE)
 
 
 @pytest.mark.parametrize(
