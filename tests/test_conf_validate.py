@@ -51,7 +51,7 @@ WRONG = {
     "experiment=mixed_regression/mnist strategy=cfl_gp k=auto num_clients=100": (
         "k=auto: preset mixed_regression/mnist makes task.num_clusters from k; give k an integer"
     ),
-    "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it out.",
+    "strategy=ifca privacy.kind=central privacy.epsilon=8 privacy.delta=0.05": "give less than 0.05, or leave it",
     "strategy=two_phase strategy.inner_steps=3": "must be even and at least 2, because it",
     "strategy=two_phase strategy.grouping=threshold": "add strategy.delta=<distance>",
     "strategy=two_phase strategy.anchors=3": "at least k=4",
