@@ -278,7 +278,7 @@ def play(case: Case, more: Sequence[str] = ()) -> Row:
     groups = [plain.cluster_of(client) for client in range(config.num_clients)]
     hostile = hostile_clients(groups, case.fraction, case.seed)
     most = max(np.mean([client in hostile for client, own in enumerate(groups) if own == g]) for g in groups)
-    if not any(key.startswith("hostile=") for key in overrides):
+    if rule != "none" and not any(key.startswith("hostile=") for key in overrides):
         config = replace(config, hostile=max(config.hostile, float(most)))
     # One that is refused at the start ends nothing.
     config = replace(config, min_clients=config.num_clients - len(hostile))
