@@ -17,6 +17,7 @@ from florets.strategies.shared.estimates import ask_estimates
 from florets.strategies.shared.fixed_groups import FixedClusters, FixedGroups
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
+from florets.task.wire.leaving import MODELS
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class OneShot(FixedClusters[OneShotSettings, OneShotState]):
 
     Settings = OneShotSettings
     State = OneShotState
+
+    def all_leaving(self) -> frozenset[str]:
+        """Name models too where gradients are averaged: clients' own estimates are models."""
+        return super().all_leaving() | {MODELS}
 
     def describe(self, clients: Sequence[Client], context: Round) -> Replies[FloatArray]:
         """Ask for each client's own estimate of its model: its trainable parameters, flat."""
