@@ -10,6 +10,7 @@ from florets.strategies.base.report import Client, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, Start, Weighted
 from florets.task.keys import setting
+from florets.task.wire.leaving import CHOICES, LOSS_VECTORS
 from florets.task.wire.replies import Update
 
 
@@ -73,6 +74,11 @@ class Oracle(Strategy[OracleSettings, State]):
     """
 
     Settings = OracleSettings
+
+    def all_leaving(self) -> frozenset[str]:
+        """Name what clients send that choose among the true models."""
+        chosen: set[str] = {CHOICES, LOSS_VECTORS} if self.settings.mode == "true_start" else set()
+        return super().all_leaving() | chosen
 
     @property
     def is_frozen(self) -> bool:
