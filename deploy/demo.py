@@ -159,13 +159,17 @@ def wait_online(federation: Federation, count: int) -> None:
 
 
 def follow(
-    federation: Federation, run_id: str, results: Path, after_round: Callable[[], None] = lambda: None
+    federation: Federation,
+    run_id: str,
+    results: Path,
+    after_round: Callable[[], None] = lambda: None,
+    since: float | None = None,
 ) -> Path:
     """Print each round of a run and return its results folder once Flower says that it completed.
 
-    `after_round` is called once, after the second round.
+    `after_round` is called once, after the second round. Folders older than `since` (None: now) are of earlier runs.
     """
-    shown, asked, before = 0, time.monotonic(), time.time()
+    shown, asked, before = 0, time.monotonic(), time.time() if since is None else since
     deadline = asked + _RUN_SECONDS
     while True:
         folders = [path.parent for path in results.rglob(MARKER) if path.stat().st_mtime >= before - 1]
