@@ -229,7 +229,7 @@ class HostileGrid(LocalGrid):
             chosen = config.get(kinds.MODEL_INDEX, 0)
             for metrics in reply.metric_records.values():
                 chosen = metrics.get(kinds.CHOSEN_MODEL, chosen)
-            model = bank.model(got, int(chosen) if bank.num_models(got) > 1 else 0)  # type: ignore[arg-type]
+            model = bank.model(got, int(chosen) if bank.num_models(got) > 1 else 0)  # type: ignore[arg-type]  # the index is an integer
             start = Layout.of(model).flatten(model)
         return Sent(self._task.cluster_of(client), start, end, first)
 
@@ -325,7 +325,7 @@ def grid_of(given: argparse.Namespace) -> Iterator[Case]:
 
 def read_rows(files: Iterable[str]) -> list[Row]:
     lines = [line for file in files for line in csv.DictReader(Path(file).read_text(encoding="utf-8").splitlines())]
-    return [Row(*(field.type(line[field.name]) for field in fields(Row))) for line in lines]  # type: ignore[operator]
+    return [Row(*(field.type(line[field.name]) for field in fields(Row))) for line in lines]  # type: ignore[operator]  # a field's type reads it
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:

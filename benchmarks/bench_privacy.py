@@ -202,7 +202,7 @@ def _turned(run: Played, group: int, part: str) -> tuple[torch.Tensor, IntArray]
 
 
 def membership(runs: Sequence[Played]) -> Iterator[tuple[int, str, float]]:
-    """Yield, by run, how well the records and the clients that a model was trained on are told from others.
+    """Yield, by run, how well the records and the clients that a model was trained on are distinguished from others.
 
     A model is attacked for each group that has it, or, of personal models, for each client. Who was not trained on
     are the records in no client of the group, and clients made of them.

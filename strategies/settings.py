@@ -430,7 +430,7 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         (
             "secure_aggregation",
             run.secure_aggregation and releases.hidden,
-            "members are told how many they are, and only known groups have sizes to tell",
+            "members learn how many they are, and only known groups have sizes to tell",
         ),
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (

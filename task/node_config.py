@@ -62,7 +62,7 @@ NODE_KEYS = (
     *POLICY_KEYS,
     *(cap.key for cap in ALL_CAPS),
 )
-"""What the owner of a node may write into its node config."""
+"""Keys that the owner of a node may write into its node config."""
 _SET_BY_ENGINES = (PARTITION_ID, NUM_PARTITIONS, kinds.ROWS_OF, kinds.ONE_PROCESS)
 _OF_SUPERNODE = (kinds.CLIENTS_IN_FOLDERS, LOG)
 """Keys that concern the whole of a real node, and have no meaning in the file of a data folder."""

@@ -177,7 +177,7 @@ class Guard:
         self._is_due = True
 
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
-        """Return a sum over clients, of whom each adds an array of at most this norm, with noise.
+        """Return a sum over clients, each of which adds an array of at most this norm, with noise.
 
         It costs as much as `count` releases, and has correspondingly less noise.
         """
@@ -280,7 +280,7 @@ def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray
 
 
 LEDGER = "privacy.json"
-"""What has been spent, in a run's folder: written before each release."""
+"""File in a run's folder of what has been spent; written before each release."""
 
 
 def read_budget(path: Path) -> Budget:

@@ -1,6 +1,7 @@
 """Epsilon and delta of Gaussian releases, alone and composed, exactly."""
 
 import math
+from collections.abc import Callable
 
 EXACT = 1e-12
 """Relative width at which a bisection stops; the safe end is returned."""
@@ -28,21 +29,20 @@ def epsilon_of(mu: float, delta: float) -> float:
     """Return the least epsilon, to a relative 1e-12, for which a release of level mu is (epsilon, delta)-private."""
     if delta_of(mu, 0.0) <= delta:
         return 0.0
-    low, high = 0.0, 1.0
-    while delta_of(mu, high) > delta:
-        low, high = high, 2 * high
-    while high - low > EXACT * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_of(mu, middle) <= delta else (middle, high)
-    return high
+    return _bracket(lambda epsilon: delta_of(mu, epsilon) > delta)[1]
 
 
 def level_of(epsilon: float, delta: float) -> float:
     """Return the largest level mu, to a relative 1e-12, that is (epsilon, delta)-private."""
+    return _bracket(lambda mu: delta_of(mu, epsilon) <= delta)[0]
+
+
+def _bracket(is_below: Callable[[float], bool]) -> tuple[float, float]:
+    """Return two numbers, to a relative 1e-12, of which the first alone is below the one that is searched."""
     low, high = 0.0, 1.0
-    while delta_of(high, epsilon) <= delta:
+    while is_below(high):
         low, high = high, 2 * high
     while high - low > EXACT * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
-    return low
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return low, high

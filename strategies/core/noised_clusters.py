@@ -7,7 +7,7 @@ import numpy as np
 from florets.strategies.core import FloatArray, IntArray
 
 NoisedSum = Callable[[FloatArray, float], FloatArray]
-"""Adds noise to a sum over clients, each of whom adds an array of at most the given norm."""
+"""Adds noise to a sum over clients, each of which adds an array of at most the given norm."""
 
 RESIDUAL = 0.2
 """Largest residual, in the norm of a vector."""

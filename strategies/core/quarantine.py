@@ -33,7 +33,7 @@ def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
     gram : (n, n) float64
         Inner products of the changes.
     trusted : (n,) bool
-        Members by whom the others are judged, at least two.
+        Members that the others are compared with, at least two.
     """
     lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(np.float64).tiny))
     cosines = gram / np.outer(lengths, lengths)
@@ -138,7 +138,7 @@ class Quarantine:
             self.entered.append(key)
 
     def is_due(self, key: str) -> bool:
-        """Say whether a client is to be asked for its losses: every `ROUNDS` rounds of its own without agreement."""
+        """Say whether a client is to be asked for its losses: every `ROUNDS` of its rounds without agreement."""
         record = self.clients.get(key)
         return record is not None and record.rounds == 0 and record.heard % ROUNDS == 0
 

@@ -18,12 +18,12 @@ FOLDS, PROTOTYPES, PRINCIPAL_VECTORS, MOMENTS, CENTRES = (
 MASKED = "masked-models"
 """Models of which the server learns the sum alone (`secure_aggregation=true`)."""
 OWN = "own"
-"""All but the model that a handler of an author's own returns."""
+"""All but the model that a handler of an author returns."""
 NAMES = (
     *(MODELS, GRADIENTS, LOSS_VECTORS, CHOICES, EVALUATIONS, STATISTICS, LABELS, CLASS_SHARES, FOLDS, PROTOTYPES),
     *(PRINCIPAL_VECTORS, MOMENTS, CENTRES, MASKED, OWN),
 )
-"""What an owner may forbid."""
+"""Names of what an owner may forbid to send."""
 FACTS = "facts"
 """A part of every answer: who the client is, counts of its records, mean training loss, what the answer cost."""
 
