@@ -389,10 +389,8 @@ def cost(clients: int, parameters: int, repeats: int = 5) -> Iterator[str]:
             averaging.next_bank(models, trusted, trusted.models, trusted.examples)
             found.setdefault(name, []).append((time.process_time() - begin, judged - begin))
         for name, seconds in found.items():
-            parts = [
-                [one[part] / plain[0] for one, plain in zip(seconds, found["none"], strict=True)] for part in (0, 1)
-            ]
-            yield f"| {groups} | {name} | {median(parts[0]):.2f} | {median(parts[1]):.2f} |"
+            ratios = np.array(seconds) / np.array(found["none"])[:, :1]
+            yield f"| {groups} | {name} | {' | '.join(f'{ratio:.2f}' for ratio in np.median(ratios, axis=0))} |"
 
 
 def _quiet_and_single() -> None:
