@@ -321,8 +321,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
+        least = run.min_clients
+        if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
+            # Noise or masks of fewer would fail in round 1.
+            needed = run.privacy.min_group if self.secure is None else self.secure.least
+            least = math.ceil(needed / self.settings.fraction_train)
         self.federation = Federation(
-            *(run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers),
+            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
         )
         self.privacy: Guard | None = None
