@@ -177,7 +177,7 @@ def prepare_extension(overrides: Sequence[str], on_nodes: bool = False) -> tuple
 
 
 def _budget_of(parent: Path, extended: Config, on_nodes: bool) -> Budget:
-    """Return what the earlier run has spent of `privacy.epsilon`; ConfigError where too little is left for a round."""
+    """Return what the earlier run has spent of its budget; ConfigError where too little is left for a round."""
     from florets.engines.own_nodes import own_nodes
 
     try:

@@ -29,7 +29,8 @@ HELP = """florets plan [experiment=<preset>] [key=value ...] [--json]
   Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
   each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of what
-  Python, PyTorch and Flower take. With privacy.kind it gives epsilon and delta. --json prints the same for programs."""
+  Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given. --json prints the same for
+  programs."""
 
 _ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
@@ -171,7 +172,7 @@ def lines(plan: Plan) -> list[str]:
         )
     if (masked := plan.masked) is not None:
         lines.append(
-            f"From the round on that fixes groups, a round is masked: {masked.messages} messages, {size(masked.down)} "
+            f"Once groups are fixed, a round is masked: {masked.messages} messages, {size(masked.down)} "
             f"down, {size(masked.up)} up."
         )
     if (spent := plan.privacy) is not None:

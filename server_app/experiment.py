@@ -127,12 +127,9 @@ def _run(
         first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
         guard = strategy.protect(config.num_rounds, budget)
-        if guard is not None and checkpoint is not None and config.num_rounds > _began(config, checkpoint):
-            if sum(map(guard.can_pay, strategy.federation.online())) < config.privacy.min_group:
-                raise ConfigError(
-                    f"num_rounds={config.num_rounds}: {guard.spent_words()}; leave num_rounds out, or start a new run, "
-                    "whose epsilon adds to this one's."
-                )
+        if guard is not None and config.num_rounds > _began(config, checkpoint):
+            with refused():
+                guard.require_more(f"num_rounds={config.num_rounds}", strategy.federation.online())
         recorder = _open_folder(config, folder, total, done_rounds, lock, earlier.buffer)
     if config.task.partition == OWN:
         # It may be there already, and be open to others.
@@ -171,7 +168,9 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
     except ValueError as error:
         raise CheckpointError(str(error)) from None
     if budget.extended_to:
-        raise ConfigError(f"{folder}: what was left of privacy.epsilon went to {budget.extended_to}; resume that run.")
+        raise ConfigError(
+            f"{folder}: what was left of privacy.epsilon went to {budget.extended_to}; resume that run."
+        )
     return budget
 
 

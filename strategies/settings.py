@@ -287,7 +287,11 @@ class Settings:
         """Return why groups never stay as they are, which `secure_aggregation` needs; None: they do at some time."""
         if self.freezes:
             return None
-        return "may change groups, or uses clients' models, in every round" if self.has_groups else "keeps clients' own models"
+        return (
+            "may change groups, or uses clients' models, in every round"
+            if self.has_groups
+            else "keeps clients' own models"
+        )
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""
@@ -406,7 +410,9 @@ def too_few(settings: Settings, run: RunKeys, least: int, key: str, remedy: str)
     if (count := getattr(run, name)) is None or (sampled := sampled_of(settings.fraction_train, count)) >= least:
         return []
     rate = "" if settings.fraction_train == 1 else f" and strategy.fraction_train={settings.fraction_train:g}"
-    return [f"{key}: needs {least} clients in a round, and with {name}={count}{rate} it may have {sampled}; {remedy}."]
+    return [
+        f"{key}: needs {least} clients in a round, and with {name}={count}{rate} it may have {sampled}; {remedy}."
+    ]
 
 
 def sampled_of(fraction: float, clients: int) -> int:

@@ -219,6 +219,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
         (["personal=ditto"], "personal=ditto: not covered"),
+        (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients in a round"),
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
         (["first_round=farthest"], "first_round=farthest: not covered"),
         (["k=auto"], "k=auto: not covered"),

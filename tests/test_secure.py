@@ -297,7 +297,10 @@ class Median(FedAvg):
         (lambda: Oracle(mode="true_start", **SECURE), "true_start"),
         (lambda: FedAvg(robust="median", **SECURE), "robust=median looks at single updates"),
         (lambda: FedAvg(wire="int8", **SECURE), "leave wire=int8 out"),
-        (lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE), "needs 3 clients in a round, and .* it may have 2"),
+        (
+            lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE),
+            "needs 3 clients in a round, and .* it may have 2",
+        ),
         (lambda: Local(**SECURE), "Local keeps clients' own models"),
         (lambda: Median(**SECURE), "Median.average is given single updates"),
     ],

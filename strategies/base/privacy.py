@@ -145,8 +145,14 @@ class Guard:
             )
         raise BudgetSpent(self._end_words())
 
-    def spent_words(self) -> str:
-        """Return that another round would pass epsilon."""
+    def require_more(self, key: str, online: Sequence[Client]) -> None:
+        """Raise ValueError where too few clients can pay for the further rounds that a key asks for."""
+        if sum(map(self.can_pay, online)) < self.privacy.min_group:
+            raise ValueError(
+                f"{key}: {self._spent()}; leave it out, or start a new run, whose epsilon adds to this one's."
+            )
+
+    def _spent(self) -> str:
         budget = self.budget
         return (
             f"privacy.epsilon={budget.epsilon:g}: {budget.reached:.4g} is spent (delta {budget.delta:.2g}), and "
@@ -154,7 +160,7 @@ class Guard:
         )
 
     def _end_words(self) -> str:
-        return f"{self.spent_words()}; the run ends with its models"
+        return f"{self._spent()}; the run ends with its models"
 
     def check(self, kind: str, handler: object = None) -> None:
         """Raise ValueError for a message whose answer would not be covered."""

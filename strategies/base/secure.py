@@ -51,8 +51,6 @@ from florets.task.wire.masking import (
 from florets.task.wire.records import config_record, put
 from florets.task.wire.replies import Update
 
-SUMMED = "summed"
-"""The detail of a masked round: how many clients were asked for masked updates."""
 _ON = "secure_aggregation=true"
 
 

@@ -31,6 +31,7 @@ from florets.strategies.base.quarantine import move_quarantined, quarantine_deta
 from florets.strategies.base.report import (
     ADVICE,
     PRIVACY,
+    SUMMED,
     CostEstimate,
     Detail,
     Evaluation,
@@ -38,7 +39,7 @@ from florets.strategies.base.report import (
     State,
     snapshot,
 )
-from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
+from florets.strategies.base.secure import SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
     Averages,
