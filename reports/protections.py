@@ -1,4 +1,4 @@
-"""What protected a run against hostile clients and curious servers: rows of its page and of its model card."""
+"""Rows of a run's page and model card on its protections against hostile clients and curious servers."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -265,7 +265,7 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
     spent = [line["details"]["privacy"]["epsilon"] for line in lines]
     assert spent[0] < spent[1] == pytest.approx(3.0)
     assert "privacy.epsilon=3: 3 is spent" in (folder / "run.log").read_text()
-    assert "of 3, delta 0.0083" in (folder / "report.html").read_text()
+    assert "of 3 (delta 0.0083, central); covers" in (folder / "report.html").read_text()
     (damaged / LEDGER).unlink()
     with pytest.raises(CheckpointError, match="not known what the run has spent"):
         engine.resume(again[0], damaged)
