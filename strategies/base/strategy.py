@@ -24,7 +24,7 @@ from florets.strategies.base.evaluation import EvaluationSettings, confusions_of
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
-from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
+from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
 from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
@@ -508,10 +508,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
         updates nor the models (`context.models`).
         """
-        updates = trusted_updates(self.state, self.context, updates)
-        rows = Updates(updates)
+        rows = trusted_updates(self.state, self.context, updates)
         bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
-        return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
+        return bank if self.personal is None else self.personal.averaged(self.context.models, rows.updates, bank)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
