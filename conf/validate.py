@@ -443,6 +443,12 @@ def _privacy(config: Config) -> Iterator[str]:
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
+    if config.privacy.hides_records:
+        changed = {f"train.{name}": getattr(config.train, name) for name in ("augment", "class_weights", "precision")}
+        changed = {key: value for key, value in changed.items() if value not in (None, "none", "float32")}
+        for key, value in (changed | {"task.drift.rounds": config.task.drift.rounds}).items():
+            if value:
+                yield f"{key}={show(value)}: not covered by {kind}, which trains record by record; leave it out."
     if config.task.data == OWN and config.task.partition == OWN:
         yield (
             f"task.data=own: not covered by {kind}: own tables and arrays are agreed on first (columns, classes, "
