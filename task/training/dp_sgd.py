@@ -67,7 +67,8 @@ def train(
             values = {name: value.detach() for name, value in trained.items()}
             places = torch.from_numpy(drawn(len(x), rate)).to(x.device)
             total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in values.items()}
-            for part in places.split(PART) if len(places) else ():
+            for at in range(0, len(places), PART):
+                part = places[at : at + PART]
                 for name, value in clipped(slopes(values, samples(x, part), y[part]), clip).items():
                     total[name] += value
             own = noise.gaussian(sum(sizes), multiplier * clip)
@@ -92,8 +93,8 @@ def slopes_of(module: Module, loss: str) -> Slopes:
     Each is computed as in a batch of one: no layer sees two records.
     """
 
-    def value(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        outputs = functional_call(module, parameters, (x.unsqueeze(0),))
+    def value(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        outputs = functional_call(module, dict(parameters), (x.unsqueeze(0),))
         return per_sample_losses(outputs, targets_of(x.unsqueeze(0), y.unsqueeze(0), loss), loss).sum()
 
     found: Slopes = vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
@@ -139,7 +140,8 @@ def noised_losses(
     means = noise.centred(np.stack(rows), bound).mean(axis=1) + bound / 2
     deviation = multiplier * noise.loss_norm(len(means), bound) / len(x)
     noised = means + noise.gaussian(len(means), deviation) + noise.raised_by(len(means), bound, multiplier)
-    return np.maximum(noised, 0.0)
+    positive: NDArray[np.float64] = np.maximum(noised, 0.0)
+    return positive
 
 
 def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
