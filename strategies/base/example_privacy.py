@@ -28,10 +28,13 @@ class ExampleGuard(Guard):
     """
 
     def __init__(self, privacy: Privacy, releases: Releases, visits: int, earlier: Budget | None = None) -> None:
+        if earlier is not None:
+            # Clients' noise was made for so many, whatever num_rounds is now.
+            visits = round(1 / earlier.update)
         losses = releases.before + releases.each * visits
         epsilon, delta = float(privacy.epsilon or 0.0), privacy.records_delta
         budget = earlier or Budget(epsilon, delta, 1.0, 1 / visits, 1 / losses if losses else 0.0, most=0.0)
-        super().__init__(replace(privacy, min_group=1), releases, budget)
+        super().__init__(replace(privacy, min_group=privacy.least_group), releases, budget)
         level = privacy.grouping * level_of(epsilon, delta) ** 2 / losses if losses else 0.0
         self.declared = Declared(epsilon, delta, visits, losses, multiplier(level) if losses else 0.0)
         self.training = Training()
@@ -74,6 +77,11 @@ class ExampleGuard(Guard):
     def raised_by(self, num_models: int) -> float:
         """See `Guard.raised_by`."""
         return noise.raised_by(num_models, self.privacy.loss_clip, self.declared.loss_noise)
+
+    @property
+    def planned(self) -> dict[str, str | float]:
+        """See `Guard.planned`; noise of a round is each client's own."""
+        return {"kind": self.privacy.kind, "epsilon": self.declared.epsilon, "delta": self.declared.delta}
 
     def _note(self, keys: Sequence[str]) -> None:
         """Bring the largest epsilon of these clients into the budget."""
