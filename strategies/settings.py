@@ -285,7 +285,13 @@ class Settings:
 
     def open_groups(self) -> str | None:
         """Return why groups never stay as they are, which `secure_aggregation` needs; None: they do at some time."""
-        return None if self.freezes else "may change groups, or uses clients' models, in every round"
+        if self.freezes:
+            return None
+        return (
+            "may change groups, or uses clients' models, in every round"
+            if self.has_groups
+            else "keeps clients' own models"
+        )
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""
@@ -398,6 +404,23 @@ def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
     return lines
 
 
+def too_few(settings: Settings, run: RunKeys, least: int, key: str, remedy: str) -> list[str]:
+    """Return a line where the run may have rounds of fewer clients than `key` needs, as far as numbers are known."""
+    name = "num_clients" if run.min_clients is None else "min_clients"
+    if (count := getattr(run, name)) is None or (sampled := sampled_of(settings.fraction_train, count)) >= least:
+        return []
+    rate = "" if settings.fraction_train == 1 else f" and strategy.fraction_train={settings.fraction_train:g}"
+    return [
+        f"{key}: needs {least} clients in a round, and with {name}={count}{rate} it may have {sampled}; {remedy}."
+    ]
+
+
+def sampled_of(fraction: float, clients: int) -> int:
+    """Return how many of some clients a round samples."""
+    # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
+    return max(1, int(fraction * clients + 1e-9))
+
+
 COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")
 """Strategies that `privacy.kind` covers."""
 
@@ -424,6 +447,9 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
             f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
             f"{1 / run.num_clients:g}, or leave it out."
         )
+    if privacy.has_noise:
+        remedy = "let more take part, or lower privacy.min_group"
+        problems += too_few(settings, run, privacy.min_group, f"privacy.min_group={privacy.min_group}", remedy)
     local, start = privacy.kind == "local", run.first_round
     for key, value, why in (
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),

@@ -98,7 +98,9 @@ def test_what_is_sent_has_its_own_name_whatever_else_the_message_holds(node: dic
 
 def test_other_answers_leave_and_a_wrong_name_is_refused(node: dict[str, Any]) -> None:
     sent({**node, "never-send": "models"}, kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT})
-    with pytest.raises(ValueError, match=r"never-send=fold: fold is no kind of what leaves: models, "):
+    with pytest.raises(
+        ValueError, match=r"this node's config has never-send=fold: fold is no kind of what leaves: models, "
+    ):
         sent({**node, "never-send": "fold"}, kinds.HELLO)
 
 

@@ -7,8 +7,6 @@ import random
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -577,26 +575,6 @@ def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(tmp_path: Pat
             assert found == whole, f"killed for the {number}th time"
             done += 1
         assert number < 5 * trials
-
-
-@pytest.mark.slow
-def test_the_command_itself_is_killed_and_goes_on(tmp_path: Path) -> None:
-    florets = [sys.executable, "-m", "florets"]
-    given = [*settings("clove", "num_rounds=40"), f"results_dir={tmp_path}"]
-    process = subprocess.Popen([*florets, *given], cwd=ROOT)
-    while not list(tmp_path.rglob("round-000005.safetensors")):
-        time.sleep(0.01)
-        assert process.poll() is None
-    process.kill()
-    process.wait()
-    folder = run_folder(tmp_path)
-    done = subprocess.run([*florets, f"resume={folder}"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "continuing after round" in done.stderr
-    assert (
-        results(folder)["models"]
-        == results(straight(tmp_path / "whole", settings("clove", "num_rounds=40")))["models"]
-    )
 
 
 def good(server_round: int) -> Checkpoint:

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
 from florets.strategies.base.report import Client, named
+from florets.strategies.settings import sampled_of
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import INSTALLED, minor
@@ -441,8 +442,7 @@ class Federation:
         clients = self.online()
         if not clients:
             raise RoundFailed("no client is online")
-        # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
-        count = max(1, int(fraction * len(clients) + 1e-9))
+        count = sampled_of(fraction, len(clients))
         if among is not None:
             clients = [client for client in clients if among(client)]
         chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None

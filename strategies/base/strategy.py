@@ -24,13 +24,14 @@ from florets.strategies.base.evaluation import EvaluationSettings, confusions_of
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
-from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
+from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
 from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
 from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
 from florets.strategies.base.report import (
     ADVICE,
     PRIVACY,
+    SUMMED,
     CostEstimate,
     Detail,
     Evaluation,
@@ -38,7 +39,7 @@ from florets.strategies.base.report import (
     State,
     snapshot,
 )
-from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
+from florets.strategies.base.secure import SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
     Averages,
@@ -321,8 +322,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
+        least = run.min_clients
+        if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
+            # Noise or masks of fewer would fail in round 1.
+            needed = run.privacy.min_group if self.secure is None else self.secure.least
+            least = math.ceil(needed / self.settings.fraction_train)
         self.federation = Federation(
-            *(run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers),
+            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
             compares=not run.privacy.has_noise,
         )
@@ -503,10 +509,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
         updates nor the models (`context.models`).
         """
-        updates = trusted_updates(self.state, self.context, updates)
-        rows = Updates(updates)
+        rows = trusted_updates(self.state, self.context, updates)
         bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
-        return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
+        return bank if self.personal is None else self.personal.averaged(self.context.models, rows.updates, bank)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
