@@ -32,7 +32,6 @@ from florets.conf.validate import checked_config
 from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 from florets.strategies.settings import Settings
-from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.keys import type_hints
 from florets.task.settings import TableConfig, TaskConfig
 
@@ -300,6 +299,9 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
     given, key = table.get("preprocessing"), "task.table.preprocessing"
     if not given:
         return dict(table)
+    # NumPy, which few runs need here.
+    from florets.task.data.tables.preprocessing import Preprocessing
+
     try:
         values = json.loads(Path(given).expanduser().read_text("utf-8")) if isinstance(given, str) else given
         # Scales of an earlier run's sites are theirs: each site takes its own.
