@@ -8,6 +8,7 @@ from flwr.app import Context, RecordDict
 from florets.client_app.client import Client, device_of, partition_id
 from florets.client_app.handlers.custom import handler_of
 from florets.client_app.training import augmentation
+from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
 from florets.task.node_config import check_node_config
 from florets.task.wire import kinds
@@ -30,7 +31,11 @@ def hello(client: Client) -> RecordDict:
     for handler in handlers:
         handler_of(client, handler)
     if client.hides_records:
-        require_opacus()
+        try:
+            require_opacus()
+        except ValueError as error:
+            # This text may leave a node that noises all that it says: it is not of its data.
+            raise Refused(str(error)) from None
     if "augment" in client.config:
         augmentation(client)
     task, nodes = client.task, client.num_partitions

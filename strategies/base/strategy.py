@@ -332,6 +332,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.federation = Federation(
             *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
+            compares=not run.privacy.has_noise,
         )
         self.privacy: Guard | None = None
         self.last_round: int | None = None
