@@ -98,6 +98,11 @@ class TableConfig:
         [], "cells that mean a missing value, besides empty ones, ?, NA, N/A, NaN, null and None"
     )
     units: dict[str, Any] = setting({}, "unit of a column, for reports: {cholesterol: mg/dl}")
+    preprocessing: dict[str, Any] = setting(
+        {},
+        "file that says how tables are prepared, a preprocessing.json of another run or written by hand: sites then "
+        "describe nothing (docs/tables.md); none: they agree on it",
+    )
     classes: dict[str, Any] = setting(
         {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
     )

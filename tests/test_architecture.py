@@ -84,7 +84,9 @@ ALLOWED = {
         *("florets.reports", "florets.strategies", "florets.task", "florets.conf"),
         *("numpy", "pandas", "scipy", "sklearn", "matplotlib"),
     },
+    # How tables are prepared is checked where the file that says so is read.
     "conf": {
+        "florets.task.data.tables.preprocessing",
         *("florets.conf", "florets.task.settings", "florets.task.keys", "florets.task.training.settings"),
         *("florets.strategies.STRATEGIES", "florets.strategies.settings", "florets.strategies.registry"),
         *("hydra", "omegaconf"),
