@@ -107,6 +107,8 @@ class Recorder:
             self._lock.release()
             raise
         self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
+        for record in earlier:
+            self._show_warning(record.getMessage())
         if done_rounds is not None:
             self.note(f"continuing after round {done_rounds} in {self.folder}")
         if replaced:
@@ -148,8 +150,11 @@ class Recorder:
 
     def warn(self, text: str) -> None:
         """Log a warning and show it; summary and report have it as well."""
-        self._warnings.append(text)
         log.warning("%s", text)
+        self._show_warning(text)
+
+    def _show_warning(self, text: str) -> None:
+        self._warnings.append(text)
         self._progress.note(f"warning: {text}")
 
     def round(

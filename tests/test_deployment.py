@@ -17,7 +17,7 @@ from florets.deploy.demo import follow
 from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines.flower_processes import kill
-from florets.strategies.base.secure import SUMMED
+from florets.strategies.base.report import SUMMED
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.data.tables.preprocessing import Preprocessing
 from tests.test_flower_run import copy_of_the_app

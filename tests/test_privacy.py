@@ -219,6 +219,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
         (["personal=ditto"], "personal=ditto: not covered"),
+        (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients in a round"),
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
         (["first_round=farthest"], "first_round=farthest: not covered"),
         (["k=auto"], "k=auto: not covered"),
@@ -226,7 +227,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["strategy.watch=8"], "strategy.watch=8.0: not covered"),
         (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: losses decide"),
         (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
-        (["experiment=own_data", "privacy.kind=local"], "task.data=own: not covered"),
+        (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],
 )
 def test_what_noise_does_not_cover_is_refused_by_name(given: list[str], said: str) -> None:
@@ -264,7 +265,7 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
     spent = [line["details"]["privacy"]["epsilon"] for line in lines]
     assert spent[0] < spent[1] == pytest.approx(3.0)
     assert "privacy.epsilon=3: 3 is spent" in (folder / "run.log").read_text()
-    assert "of 3, delta 0.0083" in (folder / "report.html").read_text()
+    assert "of 3 (delta 0.0083, central); covers" in (folder / "report.html").read_text()
     (damaged / LEDGER).unlink()
     with pytest.raises(CheckpointError, match="not known what the run has spent"):
         engine.resume(again[0], damaged)

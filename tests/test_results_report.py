@@ -6,6 +6,7 @@ import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
 from florets.reports.pages import CSS
+from florets.reports.protections import protections
 from florets.reports.run_page import write_report
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
@@ -151,3 +152,21 @@ def test_of_thousands_of_clients_the_page_lists_the_first(tmp_path):
     assert "0299" in text
     assert "0300" not in text
     assert (tmp_path / "run" / "report.html").stat().st_size < 300_000
+
+
+def test_protections_of_a_run_are_listed_and_none_where_all_are_off(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("robust: none\n")
+    lines = [{"round": r, "details": {}, "num_clusters": 2} for r in (1, 2, 3, 4)]
+    assert protections(tmp_path, lines, []) == []
+    config.write_text("robust: median\nhostile: 0.2\nsecure_aggregation: true\n")
+    for line, keys in zip(lines, (["b"], [], ["b"], ["a", "b"]), strict=True):
+        line["details"] = {"quarantine": {"clients": keys}, **({"summed": 5.0} if line["round"] > 2 else {})}
+    lines[-1]["details"]["privacy"] = {"epsilon": 2.5, "target": 8.0, "delta": 0.005, "kind": "local"}
+    assert [state for _, state in protections(tmp_path, lines, ["c"])] == [
+        "median, against 20% hostile clients in a group",
+        "b since round 3; a since round 4",
+        "epsilon 2.5 of 8 (delta 0.005, local); covers models, not scores and groups shown here",
+        "2 of 4 rounds, from round 3 on",
+        "c; the warnings say why",
+    ]

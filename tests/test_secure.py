@@ -27,6 +27,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
+from florets.strategies.local.strategy import Local
 from florets.strategies.oracle.strategy import Oracle
 from florets.strategies.settings import Privacy
 from florets.task.wire import kinds
@@ -296,7 +297,11 @@ class Median(FedAvg):
         (lambda: Oracle(mode="true_start", **SECURE), "true_start"),
         (lambda: FedAvg(robust="median", **SECURE), "robust=median looks at single updates"),
         (lambda: FedAvg(wire="int8", **SECURE), "leave wire=int8 out"),
-        (lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE), "a round has 2 of the clients"),
+        (
+            lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE),
+            "needs 3 clients in a round, and .* it may have 2",
+        ),
+        (lambda: Local(**SECURE), "Local keeps clients' own models"),
         (lambda: Median(**SECURE), "Median.average is given single updates"),
     ],
 )

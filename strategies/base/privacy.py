@@ -46,6 +46,10 @@ class Budget:
         What one round's update, and one release for grouping, take of it.
     spent
         By client key.
+    most
+        Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
+    extended_to
+        Folder of the run that goes on with what is left; empty: this one may.
     """
 
     epsilon: float
@@ -54,6 +58,8 @@ class Budget:
     update: float
     grouping: float
     spent: dict[str, float] = field(default_factory=dict)
+    most: float | None = None
+    extended_to: str = ""
 
     @classmethod
     def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
@@ -73,6 +79,8 @@ class Budget:
     @property
     def reached(self) -> float:
         """Epsilon of the client that has spent most."""
+        if self.most is not None:
+            return self.most
         most = max(self.spent.values(), default=0.0)
         return min(epsilon_of(math.sqrt(most), self.delta), self.epsilon) if most else 0.0
 
@@ -123,9 +131,13 @@ class Guard:
             asked[kinds.PRIVACY_LOSS_NOISE] = multiplier(self.budget.grouping)
         return asked
 
+    @property
+    def _round_cost(self) -> float:
+        return self.budget.update + self.releases.each * self.budget.grouping
+
     def can_pay(self, client: Client) -> bool:
         """Say whether a client can take part in another round."""
-        return self.budget.affords(client.key, self.budget.update + self.releases.each * self.budget.grouping)
+        return self.budget.affords(client.key, self._round_cost)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
         """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there."""
@@ -138,12 +150,22 @@ class Guard:
             )
         raise BudgetSpent(self._end_words())
 
-    def _end_words(self) -> str:
+    def require_more(self, key: str, online: Sequence[Client]) -> None:
+        """Raise ValueError where too few clients can pay for the further rounds that a key asks for."""
+        if sum(map(self.can_pay, online)) < self.privacy.min_group:
+            raise ValueError(
+                f"{key}: {self._spent()}; leave it out, or start a new run, whose epsilon adds to this one's."
+            )
+
+    def _spent(self) -> str:
         budget = self.budget
         return (
             f"privacy.epsilon={budget.epsilon:g}: {budget.reached:.4g} is spent (delta {budget.delta:.2g}), and "
-            "another round would pass it; the run ends with its models"
+            "another round would pass it"
         )
+
+    def _end_words(self) -> str:
+        return f"{self._spent()}; the run ends with its models"
 
     def check(self, kind: str, handler: object = None) -> None:
         """Raise ValueError for a message whose answer would not be covered."""
@@ -156,8 +178,12 @@ class Guard:
             raise BudgetSpent(self._end_words())
         spent = self.budget.spent
         spent.update({key: spent.get(key, 0.0) + cost for key in keys})
+        self._note(keys)
         if self.save is not None:
             self.save(self.budget)
+
+    def _note(self, keys: Sequence[str]) -> None:
+        """Look at what these clients have spent; called before it is saved."""
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
         """Charge clients for losses or rows that they noise themselves; sums are charged by `noised_sum`."""
@@ -173,7 +199,7 @@ class Guard:
     def charge_training(self, keys: Sequence[str], groups: Mapping[str, int]) -> None:
         """Charge clients for updates that they are asked for; `groups` are theirs, where they are known."""
         self._asked, self._groups = list(keys), dict(groups)
-        self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
+        self.charge(keys, self._round_cost)
         self._is_due = True
 
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
@@ -256,6 +282,19 @@ class Guard:
         return bank
 
     @property
+    def planned(self) -> dict[str, str | float]:
+        """What `florets plan` says: epsilon of the run, of a round alone and of grouping before; noise, in clips."""
+        budget, releases = self.budget, self.releases
+        costs = {"round": self._round_cost, "grouping": releases.before * budget.grouping}
+        alone = {name: epsilon_of(math.sqrt(cost), budget.delta) if cost else 0.0 for name, cost in costs.items()}
+        noise_of_round = multiplier(budget.update) / math.sqrt(1 - SIZES if releases.hidden else 1)
+        return {
+            **{"kind": self.privacy.kind, "epsilon": budget.epsilon, "delta": budget.delta},
+            **alone,
+            "noise": noise_of_round,
+        }
+
+    @property
     def details(self) -> dict[str, Any]:
         """What is reported of each round."""
         return {
@@ -289,6 +328,7 @@ def read_budget(path: Path) -> Budget:
         found = Budget(**json.loads(path.read_text(encoding="utf-8")))
         if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):
             raise ValueError("spent")
+        found.extended_to = str(found.extended_to)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path}: cannot be read ({error}), so that it is not known what the run has spent of privacy.epsilon; "

@@ -28,6 +28,7 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.base.report import Client, named
 from florets.strategies.core.outliers import UPDATE_FACTOR
+from florets.strategies.settings import too_few
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import (
@@ -50,8 +51,6 @@ from florets.task.wire.masking import (
 from florets.task.wire.records import config_record, put
 from florets.task.wire.replies import Update
 
-SUMMED = "summed"
-"""The detail of a masked round: how many clients were asked for masked updates."""
 _ON = "secure_aggregation=true"
 
 
@@ -75,10 +74,7 @@ def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
         lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
     if type(averaging) not in (ModelAveraging, GradientAveraging):
         lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
-    sampled = None if run.num_clients is None else max(1, round(settings.fraction_train * run.num_clients))
-    if sampled is not None and sampled < LEAST:
-        lines.append(f"{_ON}: a round has {sampled} of the clients, and a sum needs {LEAST}; let more take part.")
-    return lines
+    return [*lines, *too_few(settings, run, max(LEAST, run.privacy.min_group), _ON, "let more take part")]
 
 
 @dataclass
