@@ -160,8 +160,9 @@ def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
 def _refuse_uncovered(client: Client, kind: str) -> None:
     """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
     own = kind.endswith(f".{kinds.CUSTOM}") and client.config.get(kinds.HANDLER) in NOISED_HANDLERS
+    own &= not client.hides_records
     if not own and kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
-        raise ValueError(f"{kind}: an answer would not be noised, and the run is one with privacy.kind=local")
+        raise ValueError(f"{kind}: an answer would not be noised, and the run is one whose clients add noise")
 
 
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
