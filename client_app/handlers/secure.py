@@ -116,9 +116,7 @@ def refuse_clear(client: Client, kind: str) -> None:
         return
     is_masked = kind == kinds.TRAIN and kinds.MASKING in client.content
     if not is_masked and (kind in _IN_CLEAR or kind.endswith(f".{kinds.CUSTOM}")):
-        raise ValueError(
-            f"{kind}: this client takes part in secure aggregation, and sends no update in clear"
-        )
+        raise ValueError(f"{kind}: this client takes part in secure aggregation, and sends no update in clear")
 
 
 def keys(client: Client) -> RecordDict:
