@@ -1,5 +1,6 @@
 """Rows of a run's page and model card on its protections against hostile clients and curious servers."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import yaml
 
 from florets.reports.summary import RoundLine, privacy_words
+from florets.strategies.base.privacy import LEDGER, read_budget
 from florets.strategies.base.report import QUARANTINE, SUMMED, named
+from florets.strategies.core.accountant import epsilon_of
 
 
 def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str]) -> list[tuple[str, str]]:
@@ -35,3 +38,25 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
     if left_out:
         rows.append(("nodes left out", f"{named(left_out)}; the warnings say why"))
     return rows
+
+
+def spent_together(folders: Sequence[Path]) -> str:
+    """Return what several private runs have spent of one client's data; nothing for fewer than two."""
+    total, epsilons, deltas = dict[str, float](), [], []
+    for folder in folders:
+        if (folder / LEDGER).is_file():
+            try:
+                budget = read_budget(folder / LEDGER)
+            except ValueError as error:
+                return f"Privacy: {error}."
+            epsilons.append(budget.epsilon)
+            deltas.append(budget.delta)
+            total |= {key: total.get(key, 0.0) + spent for key, spent in budget.spent.items()}
+    if len(epsilons) < 2 or not total:
+        return ""
+    epsilon = epsilon_of(math.sqrt(max(total.values())), min(deltas))
+    return (
+        f"Privacy: on the same data the {len(epsilons)} private runs together spend epsilon {epsilon:.3g} (delta "
+        f"{min(deltas):.2g}), each at most {max(epsilons):g}. A choice among them by scores, which have no noise, is "
+        "not covered."
+    )

@@ -257,9 +257,7 @@ def test_a_handler_that_a_decorator_registers_is_under_the_policy_and_in_the_log
         with pytest.raises(ValueError, match=f"does not let it {says}"):
             asked(**policy)
     lines = list(NodeLog(tmp_path / "log").lines())
-    assert [(line.kind, line.answer) for line in lines] == [("query.mine", "answered")] + 2 * [
-        ("query.mine", "refused")
-    ]
+    assert [line.answer for line in lines if line.kind == "query.mine"] == ["answered", "refused", "refused"]
 
 
 def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(

@@ -455,9 +455,7 @@ class Words:
                 text = f"worse by {amount(gain.mean, gain.half, self.measure)}"
             elif gain.is_loss:
                 better = amount(-gain.mean, gain.half, self.measure)
-                text = (
-                    f"better by {better} on the test records, but not clearly on the validation ones, which decide"
-                )
+                text = f"better by {better} on the test records, but not clearly on the validation ones, which decide"
             yield f"{self.title(name)}: {text}."
 
     def _apart(self) -> Iterator[str]:
