@@ -180,6 +180,8 @@ def _budget_of(parent: Path, extended: Config, on_nodes: bool) -> Budget:
     """Return what the earlier run has spent of its budget; ConfigError where too little is left for a round."""
     from florets.engines.own_nodes import own_nodes
 
+    if extended.privacy.hides_records:
+        raise ConfigError(f"run={parent}: with privacy.kind=example noise was made for its rounds and data alone.")
     try:
         budget = read_budget(parent / LEDGER)
     except ValueError as error:

@@ -1,18 +1,16 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules`` or
-``subgroups``; ``private`` for differential privacy. ``--steps 16 --upload signs`` and
-the like change the recipe. CPU seconds on one thread.
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``, or
+``private`` for differential privacy. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds on one
+thread.
 """
 
 import argparse
 import math
-import tempfile
 import time
 import warnings
 from collections import Counter
-from itertools import product
 
 import numpy as np
 import torch
@@ -20,14 +18,12 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
-import florets
 from benchmarks.discovery_federations import (
     TABLES,
     Cell,
     Recipe,
     federation,
     fold_changes,
-    nested_digits,
     pairs,
     plan_of,
     rotations,
@@ -214,23 +210,6 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
         print(f"{name:34}" + "".join(f"{share:21.2f}" for share in right / seeds), flush=True)
 
 
-def subgroups(first: int, seeds: int) -> None:
-    """Whole runs on nested digits: a model for each group found, or for each group within a group."""
-    for samples, seed in product((60, 80), range(first, first + seeds)):
-        clients, truth = nested_digits(seed, samples)
-        for within in (False, True):
-            with tempfile.TemporaryDirectory() as folder:
-                shown = {"quiet": True, "pictures": False, "loss_matrix": False, "eval_every": 30}
-                data = {"clients": clients, "clusters": truth.tolist(), "seed": seed, "results_dir": folder}
-                strategy = {"name": "discovery", "subgroups": within}
-                run = florets.run(**data, strategy=strategy, num_rounds=30, **shown)
-            print(
-                f"{samples} records, seed {seed}, subgroups {within!s:5}  accuracy {run.accuracy:.4f}  "
-                f"ARI {run.ari:.2f}  {run.summary.discovery}",
-                flush=True,
-            )
-
-
 EPSILONS = (1.0, 2.0, 4.0, 8.0, np.inf)
 FEDERATIONS = 4
 """Of each kind, with fresh noise in each draw."""
@@ -310,7 +289,7 @@ def misplaced(truth: np.ndarray, labels: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "subgroups", "private"])
+    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "private"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -328,8 +307,6 @@ def main() -> None:
     if given.table is None:
         cells("no_groups", recipe, given.first, 5, "20 clients x 60", 199)
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
-    elif given.table == "subgroups":
-        subgroups(given.first, given.seeds)
     elif given.table == "private":
         private(given.first, given.seeds, given.kind, given.grouping, given.only)
     elif given.table == "rules":

@@ -176,10 +176,14 @@ def lines(plan: Plan) -> list[str]:
             f"down, {size(masked.up)} up."
         )
     if (spent := plan.privacy) is not None:
-        grouping = f", the search for groups alone {spent['grouping']:.3g}" if spent["grouping"] else ""
+        grouping = f", the search for groups alone {spent['grouping']:.3g}" if spent.get("grouping") else ""
+        alone = "each client chooses its noise by how many records it has."
+        if "noise" in spent:
+            alone = f"a round alone {spent['round']:.3g}{grouping}. "
+            alone += f"Noise of a round: {spent['noise']:.3g} x privacy.clip."
         lines.append(
-            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} for the run; a "
-            f"round alone {spent['round']:.3g}{grouping}. Noise of a round: {spent['noise']:.3g} x privacy.clip."
+            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} for the run; "
+            + alone
         )
     lines.append(
         f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "

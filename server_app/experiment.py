@@ -314,7 +314,9 @@ class _Run:
         if strategy.privacy is not None and strategy.privacy.ended:
             recorder.warn(strategy.privacy.ended)
         if config.loss_matrix and strategy.privacy is not None and strategy.privacy.is_local:
-            recorder.note("no loss matrix: with privacy.kind=local clients send no losses without noise")
+            recorder.note(
+                f"no loss matrix: with privacy.kind={config.privacy.kind} clients send no losses without noise"
+            )
         elif config.loss_matrix:
             serial = config.engine == "local" and not self._by_flower
             losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)

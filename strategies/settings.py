@@ -21,25 +21,27 @@ Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
 
 
-PrivacyKind = Literal["none", "central", "local"]
+PrivacyKind = Literal["none", "central", "local", "example"]
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differential privacy at client level: what is released hardly depends on whether one client has any data."""
+    """Differential privacy: what is released hardly depends on whether one client has any data, or on one record."""
 
     kind: PrivacyKind = setting(
         "none",
         "noise on all that depends on a client's data: the server adds it to sums over clients (central), or each "
-        "client to what it sends (local)",
+        "client to what it sends (local); or enough to hide single records, added in training (example)",
     )
     epsilon: float | Literal["inf"] | None = setting(
         None,
         "largest epsilon of the whole run, which ends before it would pass it; inf: the plain run, without noise",
         above=0,
     )
-    delta: float | None = setting(None, "delta; null: 1 / (10 num_clients)", above=0, below=1)
-    clip: float = setting(1.0, "largest norm of a client's update, to which it is shortened", above=0)
+    delta: float | None = setting(None, "delta; null: 1 / (10 num_clients), with example 1e-5", above=0, below=1)
+    clip: float = setting(
+        1.0, "largest norm of a client's update, or of a record's gradient, to which it is shortened", above=0
+    )
     loss_clip: float = setting(
         5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
     )
@@ -58,7 +60,22 @@ class Privacy:
     @property
     def is_local(self) -> bool:
         """Whether clients add the noise."""
-        return self.kind == "local" and self.has_noise
+        return self.kind in ("local", "example") and self.has_noise
+
+    @property
+    def hides_records(self) -> bool:
+        """Whether there is a guarantee for single records."""
+        return self.kind == "example" and self.has_noise
+
+    @property
+    def least_group(self) -> int:
+        """Clients that a round and a group need."""
+        return 1 if self.hides_records else self.min_group
+
+    @property
+    def records_delta(self) -> float:
+        """Delta for single records."""
+        return 1e-5 if self.delta is None else self.delta
 
 
 @dataclass(frozen=True)
@@ -432,31 +449,47 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         return idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
     kind = f"privacy.kind={privacy.kind}"
     releases = settings.releases(privacy.kind)
+    example = privacy.kind == "example"
     if releases is None:
+        covered = ", ".join(one for one in COVERED if not example or one != "discovery")
         return [
-            f"{kind}: what clients of {name} send is not covered by its noise; use one of {', '.join(COVERED)}, or "
+            f"{kind}: what clients of {name} send is not covered by its noise; use one of {covered}, or "
             "privacy.kind=none."
         ]
     problems = list(settings.uncovered(run))
     if privacy.epsilon is None:
         problems.append(f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee.")
-    if privacy.delta is None and run.num_clients is None and privacy.has_noise:
+    if example:
+        problems += idle(privacy, ["min_group"], "privacy.kind=central or local", "privacy.")
+    elif privacy.delta is None and run.num_clients is None and privacy.has_noise:
         problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
-    if privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
+    if (
+        not example
+        and privacy.delta is not None
+        and run.num_clients is not None
+        and privacy.delta * run.num_clients >= 1
+    ):
         problems.append(
             f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
             f"{1 / run.num_clients:g}, or leave it out."
         )
     if privacy.has_noise:
         remedy = "let more take part, or lower privacy.min_group"
-        problems += too_few(settings, run, privacy.min_group, f"privacy.min_group={privacy.min_group}", remedy)
-    local, start = privacy.kind == "local", run.first_round
+        problems += too_few(settings, run, privacy.least_group, f"privacy.min_group={privacy.min_group}", remedy)
+    local, start = privacy.kind != "central", run.first_round
     for key, value, why in (
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),
         (
             "secure_aggregation",
             run.secure_aggregation and releases.hidden,
             "members learn how many they are, and only known groups have sizes to tell",
+        ),
+        ("secure_aggregation", example and run.secure_aggregation, "clients add noise for themselves alone"),
+        ("averaging", run.averaging if example and run.averaging == "gradients" else None, "clients send models"),
+        (
+            "loss_data",
+            run.loss_data if example and run.loss_data == "held_out" else None,
+            "how many records train is not said",
         ),
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (

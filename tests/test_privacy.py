@@ -227,7 +227,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["strategy.watch=8"], "strategy.watch=8.0: not covered"),
         (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: losses decide"),
         (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
-        (["experiment=own_data", "privacy.kind=local"], "task.data=own: not covered"),
+        (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],
 )
 def test_what_noise_does_not_cover_is_refused_by_name(given: list[str], said: str) -> None:

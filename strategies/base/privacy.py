@@ -46,6 +46,8 @@ class Budget:
         What one round's update, and one release for grouping, take of it.
     spent
         By client key.
+    most
+        Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
     extended_to
         Folder of the run that goes on with what is left; empty: this one may.
     """
@@ -56,6 +58,7 @@ class Budget:
     update: float
     grouping: float
     spent: dict[str, float] = field(default_factory=dict)
+    most: float | None = None
     extended_to: str = ""
 
     @classmethod
@@ -76,6 +79,8 @@ class Budget:
     @property
     def reached(self) -> float:
         """Epsilon of the client that has spent most."""
+        if self.most is not None:
+            return self.most
         most = max(self.spent.values(), default=0.0)
         return min(epsilon_of(math.sqrt(most), self.delta), self.epsilon) if most else 0.0
 
@@ -173,8 +178,12 @@ class Guard:
             raise BudgetSpent(self._end_words())
         spent = self.budget.spent
         spent.update({key: spent.get(key, 0.0) + cost for key in keys})
+        self._note(keys)
         if self.save is not None:
             self.save(self.budget)
+
+    def _note(self, keys: Sequence[str]) -> None:
+        """Look at what these clients have spent; called before it is saved."""
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
         """Charge clients for losses or rows that they noise themselves; sums are charged by `noised_sum`."""

@@ -21,6 +21,7 @@ from florets.strategies.base.context import (
     handler_paths,
 )
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
+from florets.strategies.base.example_privacy import ExampleGuard
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
@@ -57,6 +58,7 @@ from florets.strategies.settings import (
 from florets.task.device import give_back_freed, seldom_collected
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
@@ -326,11 +328,12 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         least = run.min_clients
         if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
             # Noise or masks of fewer would fail in round 1.
-            needed = run.privacy.min_group if self.secure is None else self.secure.least
+            needed = run.privacy.least_group if self.secure is None else self.secure.least
             least = math.ceil(needed / self.settings.fraction_train)
         self.federation = Federation(
             *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
+            compares=not run.privacy.has_noise,
         )
         self.privacy: Guard | None = None
         self.last_round: int | None = None
@@ -359,6 +362,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             return None
         # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
         visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
+        if privacy.hides_records:
+            self.privacy = ExampleGuard(privacy, releases, visits, earlier)
+            return self.privacy
         budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
         self.privacy = Guard(privacy, releases, budget)
         return self.privacy
@@ -601,6 +607,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         last = self.last_round = self.first_rounds + num_rounds
         if self.privacy is None:
             self.protect(num_rounds)
+        if isinstance(self.privacy, ExampleGuard):
+            self.privacy.training = Training.received(train_config)
         train_config, evaluate_config = self._noising(train_config), self._noising(evaluate_config)
         self.check(Models(initial_arrays, self.shared_layers, untrained_of(train_config)))
         result = Result(arrays=initial_arrays)

@@ -23,8 +23,8 @@ from florets.strategies.core.noised_groups import Release, noised_groups
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
-from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
+from florets.task.settings import left_after
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds, noise
 from florets.task.wire.folds import LEARNING_RATE, RowForm, Upload
