@@ -42,21 +42,22 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
 
 def spent_together(folders: Sequence[Path]) -> str:
     """Return what several private runs have spent of one client's data; nothing for fewer than two."""
-    total, epsilons, deltas = dict[str, float](), [], []
-    for folder in folders:
-        if (folder / LEDGER).is_file():
-            try:
-                budget = read_budget(folder / LEDGER)
-            except ValueError as error:
-                return f"Privacy: {error}."
-            epsilons.append(budget.epsilon)
-            deltas.append(budget.delta)
-            total |= {key: total.get(key, 0.0) + spent for key, spent in budget.spent.items()}
-    if len(epsilons) < 2 or not total:
+    try:
+        budgets = [read_budget(folder / LEDGER) for folder in folders if (folder / LEDGER).is_file()]
+    except ValueError as error:
+        return f"Privacy: {error}."
+    if len(budgets) < 2:
         return ""
-    epsilon = epsilon_of(math.sqrt(max(total.values())), min(deltas))
+    if all(budget.most is None for budget in budgets):
+        keys = {key for budget in budgets for key in budget.spent}
+        most = max((sum(budget.spent.get(key, 0.0) for budget in budgets) for key in keys), default=0.0)
+        delta = min(budget.delta for budget in budgets)
+        epsilon = epsilon_of(math.sqrt(most), delta) if most else 0.0
+    else:
+        # Not of Gaussian releases alone: both add up.
+        epsilon, delta = sum(budget.reached for budget in budgets), sum(budget.delta for budget in budgets)
     return (
-        f"Privacy: on the same data the {len(epsilons)} private runs together spend epsilon {epsilon:.3g} (delta "
-        f"{min(deltas):.2g}), each at most {max(epsilons):g}. A choice among them by scores, which have no noise, is "
-        "not covered."
+        f"Privacy: on the same data the {len(budgets)} private runs together spend epsilon {epsilon:.3g} (delta "
+        f"{delta:.2g}), each at most {max(budget.epsilon for budget in budgets):g}. A choice among them by scores, "
+        "which have no noise, is not covered."
     )
