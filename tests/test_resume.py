@@ -214,6 +214,8 @@ def test_a_run_that_is_killed_twice_ends_as_one_that_never_was(
         ("fedrc", ()),
         ("fedsoft", ("strategy.proximal_lambda=1",)),
         ("feddrift", ("strategy.period=1", "task.drift.rounds=[3]")),
+        ("cfl_s", ("strategy.mean_threshold=1", "strategy.client_threshold=0", "strategy.first_split=2")),
+        ("fedgwc", ()),
         ("clove", ("personal=ditto",)),
         ("clove", ("personal=intercept", "eval_clients=participants")),
         ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
