@@ -10,7 +10,6 @@ from florets.conf.compose import compose
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_s.strategy import CFLS, Halves, Norms, Tree, bipartition
 from florets.strategies.core.cluster import cosines
-from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, thetas
 
@@ -56,15 +55,6 @@ def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_n
     assert seen[0].details["mean_norm"] == [0.25]
     assert seen[0].details["median_norm"] == [0.625]
     assert seen[0].details["largest_norm"] == [1.625]
-
-
-def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
-    clients = FakeClients([0.3, 1.7, 2.9, -0.7, 11.1], examples=[7] * 5)
-    for rho, settings in ((1.0, {"k": 1}), (0.6, {"first_split": 99}), (1.0, {"mean_threshold": 1e-9})):
-        own = cfl_s(fraction_train=rho, **settings).start(clients.grid(), models(0.1), num_rounds=3)
-        fedavg = FedAvg(fraction_train=rho, eval_every=99).start(clients.grid(), models(0.1), num_rounds=3)
-        assert list(own.arrays) == list(fedavg.arrays)
-        assert all(own.arrays[name].data == fedavg.arrays[name].data for name in fedavg.arrays)
 
 
 @pytest.mark.parametrize(

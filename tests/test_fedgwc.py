@@ -27,7 +27,6 @@ from florets.task.training.losses import in_parts, recorded
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, Fault, lost, models, play, thetas
-from tests.method_runs import play as play_digits
 
 # Clients' losses
 
@@ -184,20 +183,6 @@ def test_a_later_round_of_few_clients_trains_and_learns_nothing_of_groups(monkey
     strategy.start(grid, models(0.0), num_rounds=3, on_round=lambda report, _: seen.append(report))
     assert [len(report.participants) for report in seen] == [3, 2, 2]
     assert strategy.state.clusters[0].meetings.sum() == 9
-
-
-# Runs on digits
-
-HALF = "strategy.fraction_train=0.5"
-
-
-@pytest.mark.parametrize(
-    "more", [("k=1", "strategy.rest_threshold=1000", "strategy.most_index=9"), ("train.local_steps=7",)]
-)
-def test_without_a_split_it_is_fedavg_to_the_bit(more: tuple[str, ...]) -> None:
-    shared = [text for text in more if text.startswith("train")]
-    fedavg = play_digits("strategy=fedavg", HALF, "num_rounds=4", *shared)
-    assert play_digits("strategy=fedgwc", HALF, "num_rounds=4", *more).final == fedavg.final
 
 
 # Rewards
