@@ -35,6 +35,19 @@ FAULTED = {
 }
 """Held to faulty clients: also those whose clients mix all models."""
 
+PERSONAL: dict[str, tuple[str, ...]] = {
+    "ditto": (),
+    "per_fedavg": (),
+    "fedala": ("strategy.most_passes=20",),
+    "fedproto": (),
+    "fedpac": (),
+    "clove personal=ditto": (),
+    "clove personal=fedala": ("personal_options.most_passes=20",),
+    "clove personal=intercept": (),
+    "oracle personal=fedproto": (),
+}
+"""Those with a model for each client, alone and within groups."""
+
 ONE_MODEL = (
     "clove k=1 first_round=random",
     "clove k=1 first_round=evaluate",
@@ -85,11 +98,18 @@ def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", FAULTED)
+@pytest.mark.parametrize("given", [*FAULTED, *PERSONAL])
 @pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_its_models(strategy: str, fault: str) -> None:
-    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *FAULTED[strategy]))
+def test_no_fault_ends_a_run_or_corrupts_its_models(given: str, fault: str) -> None:
+    strategy, *personal = given.split()
+    own = FAULTED.get(given, ()) + PERSONAL.get(given, ())
+    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *personal, *own))
     assert outcome.sound, outcome
+    if fault in ("missing array", "huge weights (1e6)"):
+        assert outcome.refused > 0
+    if "beside the model" in fault and given in PERSONAL and not personal:
+        # Per-FedAvg's clients send a model alone.
+        assert (outcome.refused > 0) == (strategy != "per_fedavg")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
