@@ -390,8 +390,10 @@ def clients_of(
         _refuse_other_data(str(one))
     folder = federation.write(Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute())
     given = _dotted(rest)
-    # With privacy no client describes its data.
-    form = federation.form if given.get("privacy.kind", "none") != "none" else {}
+    form: dict[str, Any] = {}
+    if given.get("privacy.kind", "none") != "none":
+        # No client describes its data, and how many there are is known.
+        form = {**federation.form, "min_clients": len(federation), "privacy.delta": 1 / (10 * len(federation))}
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 

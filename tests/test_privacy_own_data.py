@@ -33,7 +33,9 @@ DECLARED = {
 }
 QUICK = ("quiet=true", "pictures=false", "num_rounds=2", "loss_matrix=false", "train.local_epochs=1")
 KEYS = {"num_rounds": 2, "quiet": True, "pictures": False, "strategy": "fedavg", "loss_matrix": False}
-CENTRAL, LOCAL = ({"kind": kind, "epsilon": 8, "delta": 0.01} for kind in ("central", "local"))
+CENTRAL, LOCAL = ({"kind": kind, "epsilon": 8} for kind in ("central", "local"))
+
+PRIVATE = ("privacy.kind=central", "privacy.epsilon=8", "privacy.delta=0.01")
 
 
 def site(folder: Path, seed: int, scale: float = 1.0, sexes: str = "fm", rows: int = 12) -> None:
@@ -135,6 +137,7 @@ def test_with_noise_nothing_leaves_but_what_it_covers_whatever_a_client_has(
         else:
             data = sites(tmp_path / f"data{number}", **[{}, {"scale": 1e6, "sexes": "qz", "rows": 40}][number])
             keys = {"data_dir": str(data), "experiment": "own_data", "task.table.preprocessing": str(declared)}
+            keys |= {"min_clients": 4, "privacy.delta": 0.01}
         found = florets.run(**keys, **KEYS, privacy=privacy, results_dir=tmp_path / str(number))
         task = yaml.safe_load((found.folder / "config.yaml").read_text())["task"]
         prepared = found.folder / "preprocessing.json"
@@ -144,8 +147,8 @@ def test_with_noise_nothing_leaves_but_what_it_covers_whatever_a_client_has(
     assert {line.answer for line in log.lines()} == {node_log.ANSWERED}
     assert {name for line in log.lines() for name in line.left} <= {"facts", "models", "evaluations", "labels"}
     # A run that was stopped goes on with what was declared.
-    config = compose(["experiment=own_data", "privacy.kind=central", "privacy.epsilon=8", "privacy.delta=0.01",
-                      "task.partition_options={input_shape: [1, 2, 2], num_outputs: 3}"])  # fmt: skip
+    options = "task.partition_options={input_shape: [1, 2, 2], num_outputs: 3}"
+    config = compose(["experiment=own_data", "min_clients=4", *PRIVATE, options])
     assert bool(saved_data(config, found.folder).table.get(PREPARED)) == (form == "tables")
 
 
@@ -153,16 +156,15 @@ def test_what_is_not_declared_is_refused_before_anything_is_asked(tmp_path: Path
     for clients in ({"clients": arrays()}, {"clients": arrays(), "regression": False}):
         with pytest.raises(ConfigError, match=r"in Python classes= or regression=True"):
             florets.run(**clients, **KEYS, privacy=CENTRAL, results_dir=tmp_path)
-    private = ["privacy.kind=central", "privacy.epsilon=8"]
     with pytest.raises(ConfigError, match="what own data have in common must be declared"):
-        compose(["task.data=own", "task.partition=rotation", *private])
+        compose(["task.data=own", "task.partition=rotation", *PRIVATE])
     with pytest.raises(ConfigError, match=r"privacy\.delta: the number of clients is not known"):
-        compose(["experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}", *private])
+        compose(["experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}", *PRIVATE[:2]])
     site(tmp_path / "data" / "a", 0)
     site(tmp_path / "data" / "b", 1)
     options = "task.partition_options={input_shape: [4], num_outputs: 2}"
     with pytest.raises(FederationError, match=r"declare task\.table\.preprocessing"):
-        run(tmp_path / "data", tmp_path / "results", *private, "privacy.delta=0.01", options)
+        run(tmp_path / "data", tmp_path / "results", *PRIVATE, "privacy.min_group=2", options)
 
 
 def test_a_node_that_adds_noise_keeps_to_itself_why_its_table_does_not_fit(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.encoding import decode, encode
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.report import State
+from florets.strategies.core import BoolArray, FloatArray, IntArray, quarantine
 from florets.strategies.fedavg.strategy import FedAvg
 from tests.fakes import models
 from tests.flower_tools import parse_config_args
@@ -173,6 +174,20 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     if strategy == "clove":
         # It freezes its clusters in round 4: the second time they are in the checkpoint.
         assert [line["stable"] for line in whole["lines"]] == [False] * 4 + [True] * 2
+    for copy in copies:
+        assert results(resumed(copy)) == whole
+
+
+def test_a_run_with_somebody_in_quarantine_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdicts(gram: FloatArray, trusted: BoolArray, usual: float) -> tuple[IntArray, FloatArray]:
+        """Say that the first member of every group departs."""
+        return np.where(np.arange(len(gram)) == 0, quarantine.DEPARTS, quarantine.AGREES), np.zeros(len(gram))
+
+    monkeypatch.setattr(quarantine, "verdicts", verdicts)
+    given = [text for text in settings("clove", "robust=median") if "fraction_train" not in text]
+    folder, copies = with_copies(monkeypatch, tmp_path, given, (2, 4))
+    whole = results(folder)
+    assert ["quarantine" in line["details"] for line in whole["lines"]] == [False] * 2 + [True] * 4
     for copy in copies:
         assert results(resumed(copy)) == whole
 

@@ -10,7 +10,7 @@ from florets.strategies.base.models import ModelAveraging, Updates
 from florets.strategies.base.report import ADVICE, QUARANTINE, Detail, State, named
 from florets.strategies.core import IntArray
 from florets.strategies.core.quarantine import ROUNDS, Quarantine
-from florets.strategies.core.robust import Gram, gram_of, most_hostile
+from florets.strategies.core.robust import Gram, gram_of, most_expelled, most_hostile
 from florets.strategies.core.rows import Columns
 from florets.task.wire.replies import Update
 
@@ -32,8 +32,10 @@ def trusted_updates(state: State, context: Round, updates: Sequence[tuple[str, U
         members = np.flatnonzero(models_of == model)
         start = models.bank[model, trained]
         start = start if isinstance(context.averaging, ModelAveraging) else np.zeros_like(start)
-        most = most_hostile(len(members), rule.hostile)
-        gram = gram_of(changed, members, start, most + 1)
+        gram = gram_of(changed, members, start, most_hostile(len(members), rule.hostile) + 1)
+        # Of the whole group: of a small part of it that takes part most may be hostile.
+        group = {key for key, own in state.assignment.items() if own == model} | {keys[row] for row in members}
+        most = most_expelled(len(group), rule.hostile) - len(group & (quarantine.clients.keys() - set(keys)))
         grams[model] = members, gram
         back = quarantine.observe(model, [keys[row] for row in members], gram.products, most)
         if back:

@@ -62,7 +62,7 @@ from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
-from florets.task.wire.leaving import GRADIENTS, MODELS
+from florets.task.wire.leaving import GRADIENTS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -324,6 +324,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
+        self.state: M = self.State()
         least = run.min_clients
         if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
             # Noise or masks of fewer would fail in round 1.
@@ -336,7 +337,6 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         )
         self.privacy: Guard | None = None
         self.last_round: int | None = None
-        self.state: M = self.State()
         self._context: Round | None = None
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
@@ -346,9 +346,10 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     def all_leaving(self) -> frozenset[str]:
         """Return the names of what every run makes leave the clients, in the form in which this one averages."""
         names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
-        if isinstance(self.averaging, GradientAveraging):
-            names = {GRADIENTS if name == MODELS else name for name in names}
-        return frozenset(names)
+        form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
+        # Groups that are known from the start are masked in every round.
+        form = MASKED if self.secure is not None and self.is_frozen else form
+        return frozenset(form if name == MODELS else name for name in names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
         """Set up the run's privacy budget, or go on with an `earlier` one; None where no noise is asked for.

@@ -286,6 +286,14 @@ def most_hostile(count: int, fraction: float) -> int:
     return min(int(np.ceil(fraction * count - 1e-9)), (count - 1) // 2)
 
 
+def most_expelled(count: int, fraction: float) -> int:
+    """Return how many of `count` may be left out of all: the whole part of `fraction`, of three or more at least one.
+
+    An average can leave out one more at no cost; a client in quarantine loses its say.
+    """
+    return min(most_hostile(count, fraction), max(int(fraction * count + 1e-9), 1))
+
+
 def _combined(rows: Rows, members: IntArray, shares: FloatArray, start: FloatArray) -> FloatArray:
     """Return theta + sum of share_i (x_i - theta)."""
     total: FloatArray = start * (1.0 - shares.sum())
