@@ -337,6 +337,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             self.all_leaving(),
             compares=not run.privacy.has_noise,
         )
+        batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
+        self.federation.subsets = {key: size for key, size in batches.items() if size}
         self.privacy: Guard | None = None
         self.last_round: int | None = None
         self._context: Round | None = None
