@@ -449,7 +449,7 @@ def _limited(most_messages: Mapping[str, int], rounds: int) -> str:
     if not few:
         return ""
     return (
-        f"{named(few)}: answers at most {min(most_messages[key] for key in few)} messages a day ({MOST_MESSAGES}), and "
+        f"{named(few)}: answers at most {min(map(most_messages.__getitem__, few))} messages a day ({MOST_MESSAGES}), and "
         f"{counted(rounds, 'round')} are to come; it will drop out until the next day"
     )
 
