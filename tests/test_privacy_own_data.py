@@ -18,6 +18,7 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.engines import engine
 from florets.server_app.data_agreement import saved_data
 from florets.strategies.base.federation import FederationError
+from florets.studies.advise.methods import Question
 from florets.task import node_log
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.node_log import NodeLog
@@ -160,6 +161,8 @@ def test_what_is_not_declared_is_refused_before_anything_is_asked(tmp_path: Path
         compose(["task.data=own", "task.partition=rotation", *PRIVATE])
     with pytest.raises(ConfigError, match=r"privacy\.delta: the number of clients is not known"):
         compose(["experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}", *PRIVATE[:2]])
+    with pytest.raises(ConfigError, match="each of which would spend epsilon"):
+        Question.of(["privacy.kind=central", "privacy.epsilon=8"])
     site(tmp_path / "data" / "a", 0)
     site(tmp_path / "data" / "b", 1)
     options = "task.partition_options={input_shape: [4], num_outputs: 2}"
