@@ -445,11 +445,11 @@ def _began(config: Config, checkpoint: Checkpoint | None) -> int:
 
 def _limited(most_messages: Mapping[str, int], rounds: int) -> str:
     """Return what is to be said of nodes that answer fewer messages in a day than one for each round."""
-    few = sorted(key for key, most in most_messages.items() if most <= rounds)
+    few = {key: most for key, most in sorted(most_messages.items()) if most <= rounds}
     if not few:
         return ""
     return (
-        f"{named(few)}: answers at most {min(map(most_messages.__getitem__, few))} messages a day ({MOST_MESSAGES}), and "
+        f"{named(list(few))}: answers at most {min(few.values())} messages a day ({MOST_MESSAGES}), and "
         f"{counted(rounds, 'round')} are to come; it will drop out until the next day"
     )
 
