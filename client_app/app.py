@@ -259,9 +259,22 @@ class FloretsApp(ClientApp):
         answer = _ANSWERS.get(message.metadata.message_type)
         if not is_simulated(context):
             context = with_folders_config(context)
-        if answer is None or not self.is_bare or has_process_of_its_own():
+        if answer is None:
+            return self._registered(message, context)
+        if not self.is_bare or has_process_of_its_own():
             return super().__call__(message, context)
         return answer(message, context)
+
+    def _registered(self, message: Message, context: Context) -> Message:
+        """Answer by a handler that was registered with a decorator, under the owner's policy and log like others."""
+        replies = []
+
+        def handle(_: Client) -> RecordDict:
+            replies.append(super(FloretsApp, self).__call__(message, context))
+            return replies[0].content
+
+        answered(handle, message, context, lambda _: False)
+        return replies[0]
 
     def lifespan(self) -> Callable[[Lifespan], Lifespan]:
         """Register what runs before and after each message; see ClientApp."""

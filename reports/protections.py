@@ -1,5 +1,6 @@
 """Rows of a run's page and model card on its protections against hostile clients and curious servers."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import yaml
 
 from florets.reports.summary import RoundLine, privacy_words
+from florets.strategies.base.privacy import LEDGER, read_budget
 from florets.strategies.base.report import QUARANTINE, SUMMED, named
+from florets.strategies.core.accountant import epsilon_of
 
 
 def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str]) -> list[tuple[str, str]]:
@@ -35,3 +38,26 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
     if left_out:
         rows.append(("nodes left out", f"{named(left_out)}; the warnings say why"))
     return rows
+
+
+def spent_together(folders: Sequence[Path]) -> str:
+    """Return what several private runs have spent of one client's data; nothing for fewer than two."""
+    try:
+        budgets = [read_budget(folder / LEDGER) for folder in folders if (folder / LEDGER).is_file()]
+    except ValueError as error:
+        return f"Privacy: {error}."
+    if len(budgets) < 2:
+        return ""
+    if all(budget.most is None for budget in budgets):
+        keys = {key for budget in budgets for key in budget.spent}
+        most = max((sum(budget.spent.get(key, 0.0) for budget in budgets) for key in keys), default=0.0)
+        delta = min(budget.delta for budget in budgets)
+        epsilon = epsilon_of(math.sqrt(most), delta) if most else 0.0
+    else:
+        # Not of Gaussian releases alone: both add up.
+        epsilon, delta = sum(budget.reached for budget in budgets), sum(budget.delta for budget in budgets)
+    return (
+        f"Privacy: on the same data the {len(budgets)} private runs together spend epsilon {epsilon:.3g} (delta "
+        f"{delta:.2g}), each at most {max(budget.epsilon for budget in budgets):g}. A choice among them by scores, "
+        "which have no noise, is not covered."
+    )

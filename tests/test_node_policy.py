@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
+from florets.client_app.app import FloretsApp
 from florets.client_app.client import session
 from florets.commands.main import main
 from florets.commands.node import table
@@ -24,6 +25,8 @@ from florets.task.node_log import Logged, NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
 from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left
+from florets.task.wire.records import reply_message
+from tests.fakes import message_to
 from tests.test_caps import sent
 from tests.test_check import write
 
@@ -124,6 +127,19 @@ def test_only_messages_that_are_named_are_answered(node: dict[str, Any]) -> None
         sent(allowed, kinds.TRAIN)
     with pytest.raises(ValueError, match=r"answers=trian, which is no message: "):
         sent({**node, "answers": "trian"}, kinds.HELLO)
+
+
+def test_a_node_says_at_hello_what_it_cannot_send_by_the_messages_it_answers(node: dict[str, Any]) -> None:
+    def never(answers: str) -> set[str]:
+        config = sent({**node, "answers": answers}, kinds.HELLO)[kinds.CONFIG]
+        return set(str(config.get(kinds.NEVER_SEND, "")).split(","))
+
+    assert never("*") == {""}
+    assert never("evaluate*, k_fed.*") >= {"models", "gradients", "choices", "folds"}
+    assert not never("train, evaluate") & {"models", "gradients", "evaluations", "own"}
+    with pytest.raises(ValueError, match="answer from at least 5 records, and loss-batch are fewer"):
+        sent({**node, "min-records": 5}, kinds.HELLO, {kinds.LOSS_BATCH: 4})
+    assert sent({**node, "max-messages-per-day": 7}, kinds.HELLO)[kinds.METRICS]["max-messages-per-day"] == 7
 
 
 def test_a_table_is_described_before_it_is_prepared_where_it_has_the_records(tmp_path: Path) -> None:
@@ -236,6 +252,26 @@ def test_a_handler_of_an_authors_own_is_named_by_its_path(node: dict[str, Any], 
     assert (line.kind, line.left.keys()) == ("tests.own_handlers:draws", {OWN})
     with pytest.raises(ValueError, match="does not let it send own"):
         sent({**config, "never-send": OWN}, "query.custom", settings)
+
+
+def test_a_handler_that_a_decorator_registers_is_under_the_policy_and_in_the_log(tmp_path: Path) -> None:
+    own = FloretsApp()
+
+    @own.query("mine")
+    def mine(message: Message, _: Context) -> Message:
+        return reply_message(RecordDict({"figures": MetricRecord({"mean": 1.0})}), message)
+
+    def asked(**policy: Any) -> Message:
+        config = {"data-dir": str(tmp_path), "log-folder": str(tmp_path / "log"), **policy}
+        content = RecordDict({kinds.CONFIG: ConfigRecord()})
+        return own(message_to(content, 2, "query.mine"), Context(1, 2, config, RecordDict(), {}))
+
+    assert asked().content["figures"] == {"mean": 1.0}
+    for policy, says in (({"never-send": OWN}, "send own"), ({"answers": "train"}, r"answer query\.mine")):
+        with pytest.raises(ValueError, match=f"does not let it {says}"):
+            asked(**policy)
+    lines = list(NodeLog(tmp_path / "log").lines())
+    assert [line.answer for line in lines if line.kind == "query.mine"] == ["answered", "refused", "refused"]
 
 
 def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(

@@ -1,3 +1,5 @@
+import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -6,10 +8,11 @@ import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
 from florets.reports.pages import CSS
-from florets.reports.protections import protections
+from florets.reports.protections import protections, spent_together
 from florets.reports.run_page import write_report
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
+from florets.strategies.core.accountant import epsilon_of, level_of
 
 VOID = {"meta", "img", "link", "br"}
 
@@ -170,3 +173,15 @@ def test_protections_of_a_run_are_listed_and_none_where_all_are_off(tmp_path):
         "2 of 4 rounds, from round 3 on",
         "c; the warnings say why",
     ]
+
+
+def test_private_runs_of_a_sweep_add_up(tmp_path):
+    level = level_of(2.0, 0.01) ** 2
+    budget = {"epsilon": 2.0, "delta": 0.01, "total": level, "update": level, "grouping": 0.0}
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "privacy.json").write_text(json.dumps({**budget, "spent": {"a": level}}))
+    # Four equal releases have twice the level of one.
+    together = spent_together([tmp_path / str(number) for number in range(5)])
+    assert f"the 4 private runs together spend epsilon {epsilon_of(2 * math.sqrt(level), 0.01):.3g}" in together
+    assert spent_together([tmp_path / "0"]) == ""

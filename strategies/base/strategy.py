@@ -50,10 +50,12 @@ from florets.strategies.settings import (
     RunKeys,
     Settings,
     choice_of,
+    least_clients,
     loss_batch_of,
     privacy_problems,
     robust_problems,
     start_with,
+    too_few,
 )
 from florets.task.device import give_back_freed, seldom_collected
 from florets.task.keys import as_declared, range_problems
@@ -62,7 +64,7 @@ from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
-from florets.task.wire.leaving import GRADIENTS, MODELS
+from florets.task.wire.leaving import GRADIENTS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -297,6 +299,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             *chosen.conflicts(),
             *privacy_problems(chosen, self.run),
             *robust_problems(chosen, self.run),
+            *too_few(chosen, self.run, self.run.num_clients),
         ]:
             raise ValueError(" ".join(problems))
         run = self.run
@@ -324,19 +327,20 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
-        least = run.min_clients
-        if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
+        self.state: M = self.State()
+        least, needed = run.min_clients, least_clients(self.settings, run)
+        if needed > 1 and (run.num_clients is None or least is not None):
             # Noise or masks of fewer would fail in round 1.
-            needed = run.privacy.least_group if self.secure is None else self.secure.least
-            least = math.ceil(needed / self.settings.fraction_train)
+            least = max(least or 1, needed)
         self.federation = Federation(
             *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
             compares=not run.privacy.has_noise,
         )
+        batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
+        self.federation.subsets = {key: size for key, size in batches.items() if size}
         self.privacy: Guard | None = None
         self.last_round: int | None = None
-        self.state: M = self.State()
         self._context: Round | None = None
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
@@ -346,9 +350,10 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     def all_leaving(self) -> frozenset[str]:
         """Return the names of what every run makes leave the clients, in the form in which this one averages."""
         names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
-        if isinstance(self.averaging, GradientAveraging):
-            names = {GRADIENTS if name == MODELS else name for name in names}
-        return frozenset(names)
+        form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
+        # Groups that are known from the start are masked in every round.
+        form = MASKED if self.secure is not None and self.is_frozen else form
+        return frozenset(form if name == MODELS else name for name in names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
         """Set up the run's privacy budget, or go on with an `earlier` one; None where no noise is asked for.
