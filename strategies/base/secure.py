@@ -26,6 +26,7 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
+from florets.strategies.base.privacy import CLIP
 from florets.strategies.base.report import Client, named
 from florets.strategies.core.outliers import UPDATE_FACTOR
 from florets.task.wire import codec, kinds
@@ -223,7 +224,7 @@ class SecureAggregation:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
         guard = context.privacy
-        bound = math.inf if guard is None or guard.is_local else guard.privacy.clip
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.clip or CLIP
         weighting = getattr(context.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
         uniform = weighting == "uniform" or guard is not None

@@ -26,7 +26,7 @@ from florets.strategies.base.federation import Federation, FederationError, Roun
 from florets.strategies.base.method import Method, PersonalMethod
 from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
-from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
+from florets.strategies.base.privacy import CLIP, Budget, BudgetSpent, Guard
 from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
 from florets.strategies.base.report import (
     ADVICE,
@@ -59,7 +59,7 @@ from florets.task.randomness import Purpose, generator
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
-from florets.task.wire.leaving import GRADIENTS, MODELS
+from florets.task.wire.leaving import FOLDS, GRADIENTS, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -302,7 +302,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.choose_k = choice_of(self.settings, "choose_k", run.choose_k)
         self.loss_data = choice_of(self.settings, "loss_data", run.loss_data)
         self.loss_batch = loss_batch_of(self.settings, run.loss_batch)
-        self.first_round = choice_of(self.settings, "first_round", start_with(run.k, self.choose_k, run.first_round))
+        self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
@@ -339,6 +339,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
         if isinstance(self.averaging, GradientAveraging):
             names = {GRADIENTS if name == MODELS else name for name in names}
+        if self.first_round == "update" and (self.k == "auto" or self.run.privacy.has_noise):
+            names.add(FOLDS)
         return frozenset(names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
@@ -350,10 +352,14 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         releases = self.settings.releases(privacy.kind)
         if not privacy.has_noise or releases is None:
             return None
+        if self.first_round == "update":
+            releases = replace(releases, before=releases.before + releases.start)
         # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
         visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
         budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
-        self.privacy = Guard(privacy, releases, budget)
+        # Of masked updates the server sees no lengths.
+        clip = privacy.clip or (CLIP if self.secure is not None else None)
+        self.privacy = Guard(replace(privacy, clip=clip), releases, budget)
         return self.privacy
 
     @property
