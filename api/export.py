@@ -22,6 +22,8 @@ from florets.conf.problems import ConfigError
 from florets.conf.typed import show
 from florets.reports.console import counted
 from florets.reports.folder import refuse_taken, whole_folder, write_arrays
+from florets.reports.protections import protections
+from florets.reports.summary import read_lines
 from florets.server_app.data_agreement import declaration_of, is_own
 from florets.server_app.recorder import read_summary
 from florets.server_app.run_models import Arrays, RunModels, load_run
@@ -149,7 +151,8 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         train=config.train,
         strategy=config.strategy.settings,
         prepared=prepared,
-        summary=read_summary(folder),
+        summary=(summary := read_summary(folder)),
+        protections=protections(folder, read_lines(folder), summary.left_out),
         spent=read_budget(folder / LEDGER) if config.privacy.has_noise else None,
         label=find_strategy(config.strategy.name).label,
         license=license,

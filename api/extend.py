@@ -1,8 +1,9 @@
 """`florets.extend`: go on from a finished run with other data, in a new folder."""
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from florets.reports.summary import RunSummary
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary
 from florets.server_app.resume import CHANGEABLE, Parent, read_accept, refuse_changed_code
-from florets.strategies.base.privacy import LEDGER
+from florets.strategies.base.privacy import LEDGER, Budget, read_budget
 from florets.task.imported import import_from
 
 OTHERS = tuple(key for key in CHANGEABLE if key not in ("num_rounds", "data_dir", "results_dir"))
@@ -46,7 +47,8 @@ def extend(
 
     The models, the clients' groups and all that the strategy remembers are the earlier run's, and so is the way in
     which tables become inputs; a new site is placed by the strategy as a newcomer in the next round. Rounds continue
-    counting. The earlier run's folder is only read.
+    counting. The earlier run's folder is only read, but for what is left of its
+    privacy budget, which goes to the new one.
 
     Parameters
     ----------
@@ -165,9 +167,38 @@ def prepare_extension(overrides: Sequence[str], on_nodes: bool = False) -> tuple
         _check_sites(extended, parent)
     target = folders.get("to") or _free_name(parent)
     refuse_taken(target)
+    budget = _budget_of(parent, extended, on_nodes) if config.privacy.has_noise else None
     with whole_folder(target) as aside:
         _write(aside, parent, config, extended, checkpoint)
+        if budget is not None:
+            # What a client's data have left can be spent once.
+            write_whole(parent / LEDGER, json.dumps(asdict(replace(budget, extended_to=str(target)))) + "\n")
     return extended, target
+
+
+def _budget_of(parent: Path, extended: Config, on_nodes: bool) -> Budget:
+    """Return what the earlier run has spent of its budget; ConfigError where too little is left for a round."""
+    from florets.engines.own_nodes import own_nodes
+
+    if extended.privacy.hides_records:
+        raise ConfigError(f"run={parent}: with privacy.kind=example noise was made for its rounds and data alone.")
+    try:
+        budget = read_budget(parent / LEDGER)
+    except ValueError as error:
+        raise ConfigError(f"run={parent}: {error}.") from None
+    if budget.extended_to:
+        raise ConfigError(
+            f"run={parent}: what was left of its privacy.epsilon went to {budget.extended_to}, and cannot be spent "
+            "twice; extend that run."
+        )
+    if not on_nodes:
+        able = sum(budget.affords(str(node["client-id"]), budget.update) for node in own_nodes(extended))
+        if able < (least := extended.privacy.min_group):
+            raise ConfigError(
+                f"run={parent}: privacy.epsilon={budget.epsilon:g} allows {able} of the sites another round, which "
+                f"needs {least} (privacy.min_group); start a new run, whose epsilon adds to this one's."
+            )
+    return budget
 
 
 def _finished(parent: Path) -> RunSummary:

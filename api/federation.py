@@ -122,6 +122,7 @@ class Federation:
         self._clusters = None if clusters is None else _numbered(clusters, self.names)
         _refuse_mixed(self._clients)
         self._tables = {name: _tables(own) for name, own in self._clients.items() if _tables(own)}
+        self._declares_targets = classes is not None or regression is True
         self._targets = self._agree(classes, regression)
 
     @classmethod
@@ -175,6 +176,17 @@ class Federation:
         if self._targets.regression:
             return {"task.data_options.regression": True, **loss}
         return {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """Keys of the command that declare the form of arrays; none unless classes or a regression were given."""
+        if self.is_table or not self._declares_targets:
+            return {}
+        shape = _arrays(self._clients[self.names[0]])[0].x.shape[1:]
+        return {
+            "task.partition_options.input_shape": [1, *shape] if len(shape) == 2 else list(shape),
+            "task.partition_options.num_outputs": max(len(self._targets.classes), 1),
+        }
 
     def write(self, results_dir: Path) -> Path:
         """Write the data below a results folder, unless equal data lie there, and return their folder.
@@ -377,8 +389,12 @@ def clients_of(
     for one in [chosen] if isinstance(chosen, str) else chosen:
         _refuse_other_data(str(one))
     folder = federation.write(Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute())
-    given = set(_dotted(rest))
-    own = {name: value for name, value in federation.settings.items() if name not in given}
+    given = _dotted(rest)
+    form: dict[str, Any] = {}
+    if given.get("privacy.kind", "none") != "none":
+        # No client describes its data, and how many there are is known.
+        form = {**federation.form, "min_clients": len(federation), "privacy.delta": usual_delta(len(federation))}
+    own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 
 

@@ -1,41 +1,36 @@
 """Discovery on digits: right numbers of groups, false groups, and other rules on the same rows.
 
 Run: ``python -m benchmarks.bench_discovery`` for a look, ``python -m benchmarks.bench_discovery groups --seeds 40
---first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``,
-``fields``, ``one_terrain`` or ``subgroups``; ``private`` for differential privacy. ``--steps 16 --upload signs`` and
-the like change the recipe. CPU seconds on one thread.
+--first 1000`` for a table: no_groups, groups, unequal, skewed, few_sites, sampled or structure; ``rules``, or
+``private`` for differential privacy. ``--steps 16 --upload signs`` and the like change the recipe. CPU seconds on one
+thread.
 """
 
 import argparse
 import math
-import tempfile
 import time
 import warnings
 from collections import Counter
-from itertools import product
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist, pdist, squareform
+from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_score
 
-import florets
 from benchmarks.discovery_federations import (
     TABLES,
     Cell,
     Recipe,
     federation,
     fold_changes,
-    mine_fields,
-    nested_digits,
     pairs,
     plan_of,
     rotations,
     sent,
 )
 from florets.strategies.core.accountant import level_of
+from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
 from florets.strategies.core.folds import Groups, centred_rows, discover
 from florets.strategies.core.metrics import adjusted_rand_index
@@ -47,12 +42,7 @@ from florets.strategies.shared.fold_round import NOISED_WIDTH, OWN_NOISE_WIDTH
 
 def silhouette(rows: np.ndarray, k_max: int, rng: np.random.Generator) -> int:
     """Best mean silhouette of Ward's clusters (Rousseeuw 1987)."""
-    tree, apart = ward_tree(rows), squareform(pdist(rows))
-    scores = [
-        silhouette_score(apart, canonical(cut(tree, k)), metric="precomputed")
-        for k in range(2, min(k_max, len(rows) - 1) + 1)
-    ]
-    return 2 + int(np.argmax(scores))
+    return choose_k(rows, min(k_max, len(rows) - 1), "silhouette", 0.0, rng)
 
 
 def gap(rows: np.ndarray, k_max: int, rng: np.random.Generator, references: int = 20) -> int:
@@ -220,41 +210,6 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
         print(f"{name:34}" + "".join(f"{share:21.2f}" for share in right / seeds), flush=True)
 
 
-def fields(first: int, seeds: int, one_terrain: bool) -> None:
-    """Whole discoveries among `mine_fields`; of one terrain they have no groups."""
-    right, agreement, answers = 0, [], Counter()
-    begin = time.process_time()
-    for seed in range(first, first + seeds):
-        clients, truth = mine_fields(seed, one_terrain)
-        with tempfile.TemporaryDirectory() as folder:
-            found = florets.discover(clients, seed=seed, results_dir=folder, quiet=True)
-        agreement.append(adjusted_rand_index(truth.tolist(), found.labels.tolist()))
-        right += found.k == len(set(truth.tolist()))
-        answers[found.k] += 1
-    said = " ".join(f"{answer}:{count}" for answer, count in answers.most_common(6))
-    print(
-        f"29 fields, seeds {first} to {first + seeds - 1}: right {right / seeds:.3f}  ARI {np.mean(agreement):.2f}  "
-        f"ARI 1 {np.mean(np.array(agreement) == 1):.3f}  {said}  {(time.process_time() - begin) / seeds:.2f} s"
-    )
-
-
-def subgroups(first: int, seeds: int) -> None:
-    """Whole runs on nested digits: a model for each group found, or for each group within a group."""
-    for samples, seed in product((60, 80), range(first, first + seeds)):
-        clients, truth = nested_digits(seed, samples)
-        for within in (False, True):
-            with tempfile.TemporaryDirectory() as folder:
-                shown = {"quiet": True, "pictures": False, "loss_matrix": False, "eval_every": 30}
-                data = {"clients": clients, "clusters": truth.tolist(), "seed": seed, "results_dir": folder}
-                strategy = {"name": "discovery", "subgroups": within}
-                run = florets.run(**data, strategy=strategy, num_rounds=30, **shown)
-            print(
-                f"{samples} records, seed {seed}, subgroups {within!s:5}  accuracy {run.accuracy:.4f}  "
-                f"ARI {run.ari:.2f}  {run.summary.discovery}",
-                flush=True,
-            )
-
-
 EPSILONS = (1.0, 2.0, 4.0, 8.0, np.inf)
 FEDERATIONS = 4
 """Of each kind, with fresh noise in each draw."""
@@ -334,9 +289,7 @@ def misplaced(truth: np.ndarray, labels: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "table", nargs="?", choices=[*TABLES, "rules", "fields", "one_terrain", "subgroups", "private"]
-    )
+    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "private"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -354,10 +307,6 @@ def main() -> None:
     if given.table is None:
         cells("no_groups", recipe, given.first, 5, "20 clients x 60", 199)
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)
-    elif given.table in ("fields", "one_terrain"):
-        fields(given.first, given.seeds, given.table == "one_terrain")
-    elif given.table == "subgroups":
-        subgroups(given.first, given.seeds)
     elif given.table == "private":
         private(given.first, given.seeds, given.kind, given.grouping, given.only)
     elif given.table == "rules":

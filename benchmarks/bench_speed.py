@@ -1,7 +1,7 @@
 """Seconds of a round, peak memory and imports, each measured in its own process.
 
-``python -m benchmarks.bench_speed [own_settings strategies growth memory imports] [--device cuda] [--data-dir DIR]
-[--repeats 3] [--json FILE]``
+``python -m benchmarks.bench_speed [own_settings strategies imports steps] [--device cuda] [--data-dir DIR]
+[--repeats 3] [--clients 1000 5000] [--json FILE]``
 
 - ``own_settings``: a round alone, in blocks (`batch_clients=auto`) and as a bare loop over the clients, with the same
   arithmetic by PyTorch and nothing else, and no test: IFCA on its paper's rotated MNIST (10 full steps, here
@@ -9,11 +9,10 @@
   skew 1, with a small CNN and with ResNet-18 on CIFAR-10 (10 x 100 images), and on 1,000 digits clients; FedAvg
   with a CNN of 32 and 64 channels.
 - ``strategies``: a round of four strategies with test, on digits and on MNIST label skew 1.
-- ``growth``: a clustering round of CLoVE on digits in the number of clients, models and parameters.
-- ``memory``: the largest resident size of the command, one round of MNIST label skew 1.
 - ``imports``: what a process imports before its first message, as each message to a deployed node costs it.
+- ``steps``: one step each of the server's work on M clients, as the strategies call it; on all pairs up to 5,000.
 
-Cases take turns; shown are medians: CPU seconds and MB of the process. On a CUDA device (the first three tables) they
+Cases take turns; shown are medians: CPU seconds and MB of the process. On a CUDA device (the first two tables) they
 are wall seconds with all of its work done and the most memory that PyTorch held on it; there is no bare loop. Figures
 depend on the machine: compare rows of one table.
 """
@@ -22,15 +21,15 @@ import argparse
 import json
 import resource
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import in_own_process
 
-TABLES = ("own_settings", "strategies", "growth", "memory", "imports")
+TABLES = ("own_settings", "strategies", "imports", "steps")
 IFCA = [
     "experiment=paper/ifca/rotated_mnist", "num_clients=120", "task.partition_options.samples_per_client=100",
     "train.batch_size=100", "eval_every=1000",
@@ -43,24 +42,23 @@ CIFAR = [
 ]  # fmt: skip
 MNIST = ["experiment=clove/mnist_label_skew_1", "strategy.stop_when_stable=false", "eval_every=1000"]
 DIGITS = ["num_clients=1000", "strategy.stop_when_stable=false"]
-GROWTH = {
-    "100 clients": ["num_clients=100"],
-    "1,000 clients": ["num_clients=1000"],
-    "100 clients, K = 2": ["num_clients=100", "k=2"],
-    "100 clients, K = 8": ["num_clients=100", "k=8"],
-    "100 clients, hidden 256": ["num_clients=100", "task.model_options.hidden=[256]"],
-    "100 clients, hidden 1024": ["num_clients=100", "task.model_options.hidden=[1024]"],
-}
 IMPORTS = ("torch", "flwr.app", "florets.client_app.app", "florets.server_app.app")
+STEPS = (
+    "k-means, K = 10", "Ward, K = 10", "choose K by silhouette", "match clusters to models", "nearest centroid",
+    "ARI", "copy of CLoVE's state", "discovery, 4 folds of 256",
+)  # fmt: skip
+PAIRS, PAIRS_UP_TO = ("CFL-GP, products of 1,000 entries", "CFL-GP, spectral step, K = 10"), 5000
 
 
 def rounds(overrides: list[str], way: str, device: str = "cpu") -> dict[str, float]:
     """Return the median seconds of rounds 3 to the last, and the peak memory in MB."""
     import torch
 
-    from benchmarks.measuring import timed_rounds
+    from benchmarks.measuring import started
     from florets.conf.compose import compose
-    from florets.server_app.build import build_task
+    from florets.engines.engine import client_side
+    from florets.engines.local_grid import LocalGrid
+    from florets.server_app.build import build_strategy, build_task
     from florets.task.device import find_device
     from florets.task.training.vectorised import block_size
 
@@ -75,7 +73,13 @@ def rounds(overrides: list[str], way: str, device: str = "cpu") -> dict[str, flo
         torch.cuda.synchronize(there)
         return time.perf_counter()
 
-    seconds = timed_rounds(config, task, size, all_done if is_cuda else time.process_time)
+    side, clock, marks = client_side(), all_done if is_cuda else time.process_time, list[float]()
+    grid = LocalGrid(side.app, config.num_clients, None, side.in_blocks, side.adopt)
+    grid.share(task)
+    grid.block_size = size
+    started(build_strategy(config, task), config, task, grid, lambda *_: marks.append(clock()))
+    # Without the first round.
+    seconds = [end - begin for begin, end in pairwise(marks)]
     memory = torch.cuda.max_memory_allocated(there) / 2**20 if is_cuda else peak()
     return {"seconds": statistics.median(seconds[1:]), "MB": memory}
 
@@ -142,14 +146,44 @@ def imported(module: str) -> dict[str, float]:
     return {"seconds": time.process_time() - start, "MB": peak()}
 
 
-def command(data_dir: str, strategy: str) -> dict[str, float]:
-    """Return CPU seconds and peak memory of the command, one round of MNIST label skew 1."""
-    from florets.commands.main import main
+def step(name: str, num_vectors: int) -> dict[str, float]:
+    """Return the CPU seconds of one of the server's steps on so many clients."""
+    import numpy as np
 
-    with tempfile.TemporaryDirectory() as folder:
-        keys = ["experiment=clove/mnist_label_skew_1", "num_rounds=1", f"strategy={strategy}", "quiet=true"]
-        main([*keys, f"data_dir={data_dir}", f"results_dir={folder}"])
-    return {"seconds": time.process_time(), "MB": peak()}
+    from florets.strategies.base.report import snapshot
+    from florets.strategies.cfl_gp.profile import GradientProfile, spectral_features
+    from florets.strategies.clove.strategy import Histories
+    from florets.strategies.core.choose_k import choose_k
+    from florets.strategies.core.cluster import cluster, match_min_cost, nearest_centroid
+    from florets.strategies.core.folds import discover
+    from florets.strategies.core.metrics import adjusted_rand_index
+
+    rng = np.random.default_rng(0)
+    truth = np.arange(num_vectors) % 10
+    vectors = 2.0 - np.eye(10)[truth] + 0.2 * rng.standard_normal((num_vectors, 10))
+    histories = Histories({str(client): [1, 2, 3] for client in range(num_vectors)})
+    work: list[Callable[[], object]] = [
+        lambda: cluster(vectors, 10, "kmeans", rng),
+        lambda: cluster(vectors, 10, "agglomerative", rng),
+        lambda: choose_k(vectors, 10, "silhouette", 0.0, rng),
+        lambda: match_min_cost(vectors, truth),
+        lambda: nearest_centroid(vectors, np.eye(10)),
+        lambda: adjusted_rand_index(truth.tolist(), truth.tolist()),
+        lambda: snapshot(histories),
+        lambda: discover(folds.astype(np.float32), None, rng=rng),
+    ]
+    if name == STEPS[-1]:
+        folds = np.eye(10, 256)[truth][:, None] + rng.standard_normal((num_vectors, 4, 256))
+    if name in PAIRS:
+        profile = GradientProfile.empty(1, 1000)
+        profile.add_clients(num_vectors)
+        rows, updates = np.arange(num_vectors), rng.standard_normal((num_vectors, 1000))
+        work += [lambda: profile.refresh(0, rows, list(updates)), lambda: spectral_features(profile.gram(rows), 10)]
+    if name == PAIRS[-1]:
+        profile.refresh(0, rows, list(updates))
+    start = time.process_time()
+    work[(*STEPS, *PAIRS).index(name)]()
+    return {"seconds": time.process_time() - start, "MB": peak()}
 
 
 def table(cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, dict[str, float]]:
@@ -165,16 +199,17 @@ def table(cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, dict[str
     return rows
 
 
-def cases(name: str, data_dir: str, device: str) -> dict[str, tuple[Any, ...]]:
+def cases(name: str, data_dir: str, device: str, clients: list[int]) -> dict[str, tuple[Any, ...]]:
     """Return the cases of a table: by name a function of this file and its arguments."""
     data = [f"data_dir={data_dir}", "num_rounds=4"]
     if name == "imports":
         return {module: ("imported", module) for module in IMPORTS}
-    if name == "memory":
-        return {f"command, {s}": ("command", data_dir, s) for s in ("clove", "ifca")} if data_dir else {}
-    if name == "growth":
-        keys = ["strategy.stop_when_stable=false", "num_rounds=4"]
-        return {case: ("rounds", [*keys, *overrides], "off", device) for case, overrides in GROWTH.items()}
+    if name == "steps":
+        return {
+            f"{step}, {number:,} clients": ("step", step, number)
+            for number in clients
+            for step in (*STEPS, *PAIRS * (number <= PAIRS_UP_TO))
+        }
     if name == "strategies":
         presets = {"digits": ["experiment=quickstart", "num_rounds=6"]}
         presets |= {"MNIST label skew 1": [MNIST[0], *data]} if data_dir else {}
@@ -207,13 +242,14 @@ def main() -> None:
     parser.add_argument("--data-dir", default="", help="torchvision data folder with MNIST and CIFAR-10")
     parser.add_argument("--device", default="cpu", help="device of the rounds: cpu, cuda, cuda:1")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--clients", nargs="+", type=int, default=[1000, 5000], help="of the server's steps")
     parser.add_argument("--json", default="", help="file for the figures")
     given = parser.parse_args()
     data_dir = str(Path(given.data_dir).absolute()) if given.data_dir else ""
     found = {}
     for name in given.tables or TABLES:
         print(f"\n{name:44}{'seconds':>9}{'MB':>10}")
-        found[name] = table(cases(name, data_dir, given.device), given.repeats)
+        found[name] = table(cases(name, data_dir, given.device, given.clients), given.repeats)
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
 

@@ -1,7 +1,6 @@
 """Federations of digits for the benchmark of discovery, and the rows that their clients would send.
 
-Data, model (``mlp`` 64-32-10), plan of the folds and compression are the project's own. Training is written out for
-this one model with a leading axis for clients and folds, so that a federation takes tenths of a second.
+Data, model (``mlp`` 64-32-10), plan of the folds, training on them and compression are the project's own.
 """
 
 from collections.abc import Sequence
@@ -11,12 +10,13 @@ from functools import cache
 import numpy as np
 import torch
 from scipy.ndimage import rotate
-from scipy.special import expit
-from torch import Tensor
+from torch.nn import Module
 
 from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.registry import resolve
 from florets.task.task import initial_models
+from florets.task.training import folds as training_on_folds
+from florets.task.training.settings import Training
 from florets.task.wire.folds import RowForm, Upload
 
 HIDDEN, CLASSES, PIXELS = 32, 10, 64
@@ -280,32 +280,6 @@ def nested_digits(seed: int, samples: int) -> tuple[list[dict[str, Data]], np.nd
     return clients, np.array([group for _, group in kinds])
 
 
-def mine_fields(seed: int, one_terrain: bool = False) -> tuple[list[Data], np.ndarray]:
-    """Return inputs and labels of 29 fields on two terrains, about 500 records each, and the terrains.
-
-    Nine inputs, 6 % of the labels positive and drawn by a logistic rule. The terrains' rules have a cosine of 0.6.
-    Their inputs are centred 1.32 standard deviations apart, and each field's move by 0.215 in every input besides. Of
-    `one_terrain` all fields draw from one distribution.
-    """
-    rng = np.random.default_rng([seed, 7])
-    shared, own, where = np.linalg.qr(rng.standard_normal((9, 3)))[0].T
-    terrains = np.zeros(29, dtype=np.int64) if one_terrain else np.repeat([0, 1], [15, 14])
-    clients = []
-    for terrain in terrains:
-        side = 1 - 2 * terrain
-        x = rng.standard_normal((rng.integers(450, 560), 9))
-        if not one_terrain:
-            x += 0.66 * side * where + 0.215 * rng.standard_normal(9)
-        logits = 2.5 * x @ (np.sqrt(0.8) * shared + np.sqrt(0.2) * side * own)
-        # 6 % are positive on average: the intercept of each field is found by halving.
-        low, high = -60.0, 60.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (low, middle) if expit(logits + middle).mean() > 0.06 else (middle, high)
-        clients.append((x.astype(np.float32), (rng.random(len(x)) < expit(logits + low)).astype(np.int64)))
-    return clients, terrains
-
-
 def plan_of(clients: Sequence[Data], recipe: Recipe) -> FoldPlan:
     plan = FoldPlan.of([len(y) for _, y in clients], tests=True)
     if recipe.folds or recipe.size:
@@ -320,60 +294,28 @@ def fold_changes(clients: Sequence[Data], plan: FoldPlan, seed: int) -> tuple[np
     sizes = np.array([plan.size_of(len(y)) for _, y in clients])
     enough = np.flatnonzero(sizes)
     drawn = {i: rng.permutation(len(clients[i][1]))[: plan.folds * sizes[i]] for i in enough}
-    changes = np.empty((len(clients), plan.folds, PARAMETERS), dtype=np.float32)
+    model, changes = initial(seed), np.empty((len(clients), plan.folds, PARAMETERS), dtype=np.float32)
     for size in np.unique(sizes[enough]).tolist():
         alike = np.flatnonzero(sizes == size)
-        x = np.stack([clients[i][0][drawn[i]] for i in alike]).astype(np.float32)
-        y = np.stack([clients[i][1][drawn[i]] for i in alike])
-        found = train(
-            initial(seed),
-            torch.from_numpy(x).view(-1, size, PIXELS),
-            torch.from_numpy(y).view(-1, size),
-            plan.steps,
-            plan.rate,
+        x, y = (torch.from_numpy(np.concatenate([clients[i][part][drawn[i]] for i in alike])) for part in (0, 1))
+        # The folds of all clients in one stack: a federation takes tenths of a second.
+        folds, training = (
+            list(np.arange(len(y)).reshape(-1, size)),
+            training_on_folds.on_folds(Training(), plan.steps, plan.rate),
+        )
+        found = training_on_folds.fold_changes(
+            model, model.state_dict(), x.float()[:, None], y, "cross_entropy", folds, training, rng
         )
         changes[alike] = found.reshape(len(alike), plan.folds, -1)
     return changes[enough], enough
 
 
-@cache
-def initial(seed: int) -> np.ndarray:
+def initial(seed: int) -> Module:
     build = resolve("model", "mlp")
+    model = build((1, 8, 8), CLASSES, hidden=[HIDDEN])
     state = initial_models(lambda: build((1, 8, 8), CLASSES, hidden=[HIDDEN]), 1, "same", seed)[0]
-    return np.concatenate([value.ravel() for value in state.values()])
-
-
-def train(start: np.ndarray, x: Tensor, y: Tensor, steps: int, rate: float) -> np.ndarray:
-    """Train the model by Adam on B data sets apart, (B, n, 64) and (B, n); return what changed, (B, R) float32."""
-    number, size, _ = x.shape
-    flat = torch.from_numpy(np.tile(start.astype(np.float32), (number, 1)))
-    gradient = torch.zeros_like(flat)
-    w1, b1, w2, b2 = _parts(flat)
-    g1, gb1, g2, gb2 = _parts(gradient)
-    first, second = torch.zeros_like(flat), torch.zeros_like(flat)
-    target = torch.nn.functional.one_hot(y, CLASSES).to(torch.float32)
-    # Each sample's weight is the inverse square root of its class's count, with a mean of 1 within each fold.
-    weight = (target * target.sum(dim=1, keepdim=True)).sum(dim=2, keepdim=True) ** -0.5
-    weight = weight / weight.mean(dim=1, keepdim=True)
-    for step in range(1, steps + 1):
-        hidden = torch.relu(torch.baddbmm(b1[:, None], x, w1.transpose(1, 2)))
-        outputs = torch.baddbmm(b2[:, None], hidden, w2.transpose(1, 2))
-        error = (torch.softmax(outputs, dim=2) - target) * weight / size
-        g2.copy_(torch.bmm(error.transpose(1, 2), hidden))
-        gb2.copy_(error.sum(dim=1))
-        back = torch.bmm(error, w2) * (hidden > 0)
-        g1.copy_(torch.bmm(back.transpose(1, 2), x))
-        gb1.copy_(back.sum(dim=1))
-        first.mul_(0.9).add_(gradient, alpha=0.1)
-        second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        scale = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
-        flat.addcdiv_(first, scale, value=-rate / (1 - 0.9**step))
-    return (flat - torch.from_numpy(start)).numpy()
-
-
-def _parts(flat: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    w1, b1, w2, b2 = torch.split(flat, [PIXELS * HIDDEN, HIDDEN, HIDDEN * CLASSES, CLASSES], dim=1)
-    return w1.view(-1, HIDDEN, PIXELS), b1, w2.view(-1, CLASSES, HIDDEN), b2
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    return model
 
 
 def sent(changes: np.ndarray, recipe: Recipe, seed: int) -> np.ndarray:

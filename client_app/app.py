@@ -17,6 +17,7 @@ from flwr.clientapp.typing import Mod
 from florets.client_app.caps import Limits
 from florets.client_app.client import (
     Client,
+    config_of,
     consent_of,
     has_process_of_its_own,
     is_simulated,
@@ -31,6 +32,7 @@ from florets.client_app.handlers.secure import keys, masked, refuse_clear, share
 from florets.client_app.parcels import opened
 from florets.client_app.policy import answered
 from florets.client_app.training import losses, train, train_select
+from florets.task.consent import Refused
 from florets.task.device import one_thread_for_good
 from florets.task.imported import import_as_caller_did
 from florets.task.log_lines import start_json
@@ -77,18 +79,22 @@ _OURS = __name__.partition(".")[0]
 
 
 @contextmanager
-def own_texts_alone(context: Context) -> Iterator[None]:
+def own_texts_alone(message: Message, context: Context) -> Iterator[None]:
     """Replace an unexpected error, on a real node, by a RuntimeError; in one's own process it is passed on as it is.
 
     A library's text may hold what it was called with: "Target 7 is out of bounds", "could not convert string: 'x'".
     Flower sends the text to the server, where it is logged. A ValueError that the project, or code that the owner
-    allowed, has raised is passed on.
+    allowed, has raised is passed on, unless the node adds noise to all that it sends.
     """
     try:
         yield
     except Exception as error:  # whatever it is, its text must not reach the server unseen
         if _is_written_here(error, context):
-            raise
+            if is_simulated(context) or isinstance(error, Refused) or kinds.PRIVACY not in config_of(message.content):
+                raise
+            raise ValueError(
+                "this node cannot answer; the reason may depend on its data and is only in its log (florets node log)"
+            ) from error
         if is_simulated(context):
             # A bare KeyError or NotImplementedError is no help to whoever wrote the code.
             if place := raised_in(error, in_own_code=bool(str(error).strip())):
@@ -154,8 +160,9 @@ def _narrowed(client: Client, kind: str, content: RecordDict) -> RecordDict:
 def _refuse_uncovered(client: Client, kind: str) -> None:
     """Raise ValueError for a message whose answer would hold what has no noise of this client's."""
     own = kind.endswith(f".{kinds.CUSTOM}") and client.config.get(kinds.HANDLER) in NOISED_HANDLERS
+    own &= not client.hides_records
     if not own and kind not in ANSWERED and not (kind == kinds.EVALUATE and client.is_simulated):
-        raise ValueError(f"{kind}: an answer would not be noised, and the run is one with privacy.kind=local")
+        raise ValueError(f"{kind}: an answer would not be noised, and the run is one whose clients add noise")
 
 
 def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Context], Message]:
@@ -179,7 +186,7 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
                 content = _narrowed(client, kind, content)
             return content
 
-        with counted() as effort, own_texts_alone(context):
+        with counted() as effort, own_texts_alone(message, context):
             content = answered(reply, message, context, partial(_is_written_here, context=context))
         if not is_masked:
             # Of a masked one passes through the data would tell how many there are, and of a noised one.
@@ -252,9 +259,22 @@ class FloretsApp(ClientApp):
         answer = _ANSWERS.get(message.metadata.message_type)
         if not is_simulated(context):
             context = with_folders_config(context)
-        if answer is None or not self.is_bare or has_process_of_its_own():
+        if answer is None:
+            return self._registered(message, context)
+        if not self.is_bare or has_process_of_its_own():
             return super().__call__(message, context)
         return answer(message, context)
+
+    def _registered(self, message: Message, context: Context) -> Message:
+        """Answer by a handler that was registered with a decorator, under the owner's policy and log like others."""
+        replies = []
+
+        def handle(_: Client) -> RecordDict:
+            replies.append(super(FloretsApp, self).__call__(message, context))
+            return replies[0].content
+
+        answered(handle, message, context, lambda _: False)
+        return replies[0]
 
     def lifespan(self) -> Callable[[Lifespan], Lifespan]:
         """Register what runs before and after each message; see ClientApp."""

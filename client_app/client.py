@@ -404,6 +404,11 @@ class Client:
         return shares_statistics(self.context.node_config)
 
     @property
+    def hides_records(self) -> bool:
+        """Whether the server asks for noise that hides each single record (`privacy.kind=example`)."""
+        return self.config.get(kinds.PRIVACY) == kinds.RECORDS
+
+    @property
     def num_partitions(self) -> int:
         """Number of simulated nodes, 0 on a node that is not simulated."""
         return num_partitions(self.context)

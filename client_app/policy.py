@@ -135,7 +135,8 @@ class Policy:
         asked = asked_for(name, client.config) - {CHOICES}
         levels = dict.fromkeys((MODELS, GRADIENTS, MASKED), kinds.PRIVACY_NOISE)
         levels |= dict.fromkeys((LOSS_VECTORS, FOLDS), kinds.PRIVACY_LOSS_NOISE)
-        if kinds.PRIVACY not in client.config or asked - levels.keys():
+        # Noise that hides single records bounds nothing that is said of all of them.
+        if kinds.PRIVACY not in client.config or client.hides_records or asked - levels.keys():
             raise Refused(
                 f"the owner of this node lets it answer only with noise of its own ({MOST_EPSILON}); run with "
                 f"privacy.kind=local and an algorithm that it covers, or let the owner remove {MOST_EPSILON}"

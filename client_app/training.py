@@ -13,7 +13,7 @@ from torch.nn import Module
 from florets.client_app.client import Client, State, consent_of, session
 from florets.task.client_data import TestedOn
 from florets.task.randomness import Purpose
-from florets.task.training import loop
+from florets.task.training import dp_sgd, loop
 from florets.task.training.augmentation import KEY, Augmentation
 from florets.task.training.linear import (
     LinearModels,
@@ -41,6 +41,7 @@ from florets.task.wire.codec import pack
 from florets.task.wire.flower import Record
 from florets.task.wire.records import array_record, metric_record, record_dict, write_array
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
+from florets.task.wire.sampled_noise import Declared
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
@@ -50,8 +51,12 @@ Arrays = dict[str, NDArray[Any]]
 def model_losses(client: Client) -> NDArray[np.float64]:
     """Return the mean loss of each of the message's models on the samples that losses are taken on.
 
-    Asked to, this client adds noise to them (`privacy.kind=local`).
+    Asked to, this client adds noise to them (`privacy.kind=local` or `example`).
     """
+    if client.hides_records:
+        clip, multiplier = client.number(kinds.PRIVACY_LOSS_CLIP), _declared(client).loss_noise
+        states = map(client.on_device, client.states())
+        return dp_sgd.noised_losses(client.module, states, *client.loss_data, client.loss, clip, multiplier)
     losses = _model_losses(client)
     if kinds.PRIVACY not in client.config:
         return losses
@@ -90,6 +95,8 @@ def update(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINI
     `purpose` names the draws of training.
     """
     arrays, mean = work(client, state, purpose)
+    if client.hides_records:
+        return {"values": packed(arrays), "train_loss": 0.0, "num_examples": client.num_examples}
     if kinds.PRIVACY in client.config:
         # How many examples it has, and how well they are learned, is the client's own.
         return {"values": packed(_noised(client, arrays, state)), "train_loss": 0.0, "num_examples": 1}
@@ -101,7 +108,9 @@ def work(client: Client, state: State, purpose: Purpose = Purpose.LOCAL_TRAINING
 
     The arrays may share the process's module: use them before another model is loaded. `purpose` names the draws.
     """
-    if sends_gradient(client):
+    if client.hides_records:
+        arrays, mean = _of_hidden_records(client, state, purpose), 0.0
+    elif sends_gradient(client):
         arrays, mean = local_gradient(client, state)
     else:
         arrays, mean = trained(client, state, purpose)
@@ -214,6 +223,31 @@ def trained(
         if (solved := solve(client, problem)) is not None:
             return solved
     return _by_steps(client, problem.on_whole_loss())
+
+
+def _declared(client: Client) -> Declared:
+    """Return the guarantee that the message declares for this client's records."""
+    epsilon, delta, loss_noise = map(
+        client.number, (kinds.PRIVACY_EPSILON, kinds.PRIVACY_DELTA, kinds.PRIVACY_LOSS_NOISE)
+    )
+    if delta * client.num_examples >= 1:
+        # It says no number of the node's own data.
+        raise ValueError(f"privacy.delta={delta:g}: a node has too many records for it; give less than 1 / records")
+    rounds, losses = (int(client.number(key)) for key in (kinds.PRIVACY_ROUNDS, kinds.PRIVACY_LOSSES))
+    return Declared(epsilon, delta, rounds, losses, loss_noise)
+
+
+def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays:
+    """Return a model after DP-SGD, whose noise this client chooses by the guarantee that the run declares."""
+    if sends_gradient(client):
+        raise ValueError("averaging=gradients: not covered by privacy.kind=example; use averaging=models")
+    module, data, training = client.module, client.data, client.training
+    load(module, client.on_device(state))
+    objective, clip = as_asked(client, client.objective), client.number(kinds.PRIVACY_CLIP)
+    multiplier = _declared(client).multiplier(*training.drawing(client.num_examples))
+    rng = client.random(purpose)
+    dp_sgd.train(module, data.x_train, data.y_train, client.loss, training, clip, multiplier, rng, objective)
+    return values_of(module)
 
 
 def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
@@ -373,6 +407,6 @@ def losses(client: Client) -> RecordDict:
     return pack(
         Losses,
         losses=model_losses(client),
-        num_examples=1 if kinds.PRIVACY in client.config else client.num_examples,
+        num_examples=1 if kinds.PRIVACY in client.config and not client.hides_records else client.num_examples,
         kept=session.keep(client.config, client.arrays(), client.context),
     )

@@ -21,17 +21,21 @@ from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
 from florets.task.wire import kinds
+from florets.task.wire.masking import LEAST, protocol_bytes
 
 HELP = """florets plan [experiment=<preset>] [key=value ...] [--json]
   Estimate what a run sends and what memory it needs, before it is run. Nothing is trained and nothing is written.
 
-  Bytes are those of the models, without settings, losses and what Flower adds, in a run in which every client
+  Bytes are those of models and masks, without settings, losses and what Flower adds, in a run in which every client
   replies. A round sends each participant one model, or all K if it chooses among them by their losses (IFCA in
   each round, CLoVE until its clusters are stable): a line gives that total. Memory comes on top of what
-  Python, PyTorch and Flower take. --json prints the same for programs."""
+  Python, PyTorch and Flower take. With privacy.kind epsilon and delta are given. --json prints the same for
+  programs."""
 
 _ADAM_COPIES = 4
 """Copies of a model that local training holds: parameters, gradients, and Adam's two means."""
+_ARRAY_HEAD = 128
+"""Bytes of an array besides its values."""
 _SAMPLED = 16
 """Clients whose samples are measured; the others' are estimated by their mean."""
 
@@ -62,6 +66,10 @@ class Plan:
     parts: tuple[Part, ...]
     most_down: int
     memory: dict[str, int]
+    masked: Part | None
+    """A round in which updates are masked, if not all are (`secure_aggregation`)."""
+    privacy: dict[str, str | float] | None
+    """Of `privacy.kind`: epsilon of the run, of a round alone, and of the grouping; delta; noise of a round."""
 
     def total(self, name: str) -> int:
         """Return the sum of `messages`, `down` or `up` over the whole run."""
@@ -89,7 +97,12 @@ def plan_of(config: Config) -> Plan:
         Part("round", rounds, participants, participants * one, participants * one),
         Part("test", -(-rounds // config.eval_every), tested, tested * one, 0),
     ]
-    if config.loss_matrix:
+    guard, masked = strategy.protect(config.num_rounds), None
+    if config.secure_aggregation:
+        masked = _masked(rounds, participants, models.count, one, models.layout.size)
+        if strategy.is_frozen:
+            parts[0], masked = masked, None
+    if config.loss_matrix and not config.privacy.is_local:
         parts.append(Part("loss matrix", 1, clients, clients * each_model, 0))
     samples = _mean_samples(task, nodes, clients)
     client = samples + each_model + _ADAM_COPIES * one
@@ -111,7 +124,17 @@ def plan_of(config: Config) -> Plan:
             "client": client,
             "in_process": server + clients * samples + workers * (each_model + _ADAM_COPIES * one),
         },
+        masked=masked,
+        privacy=None if guard is None else guard.planned,
     )
+
+
+def _masked(rounds: int, participants: int, groups: int, one: int, parameters: int) -> Part:
+    """Return the round of groups of equal size whose updates are masked, with keys, shares and unmasking."""
+    down, up = protocol_bytes(max(LEAST, round(participants / groups)))
+    # Integers of 64 bits in one array, with loss and weight.
+    masked = 8 * (parameters + 2) + _ARRAY_HEAD
+    return Part("masked round", rounds, 4 * participants, participants * (one + down), participants * (masked + up))
 
 
 def _mean_samples(task: Task, nodes: Sequence[dict[str, Any]], clients: int) -> int:
@@ -146,6 +169,21 @@ def lines(plan: Plan) -> list[str]:
         lines.append(
             f"If all {plan.models} models went to every participant in each round, the total would be "
             f"{size(plan.most_down)} down."
+        )
+    if (masked := plan.masked) is not None:
+        lines.append(
+            f"Once groups are fixed, a round is masked: {masked.messages} messages, {size(masked.down)} "
+            f"down, {size(masked.up)} up."
+        )
+    if (spent := plan.privacy) is not None:
+        grouping = f", the search for groups alone {spent['grouping']:.3g}" if spent.get("grouping") else ""
+        alone = "each client chooses its noise by how many records it has."
+        if "noise" in spent:
+            alone = f"a round alone {spent['round']:.3g}{grouping}. "
+            alone += f"Noise of a round: {spent['noise']:.3g} x privacy.clip."
+        lines.append(
+            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} for the run; "
+            + alone
         )
     lines.append(
         f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "

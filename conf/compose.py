@@ -5,7 +5,9 @@ laid over each other by presets.py, so that all problems come in one error, in o
 """
 
 import dataclasses
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -31,7 +33,7 @@ from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 from florets.strategies.settings import Settings
 from florets.task.keys import type_hints
-from florets.task.settings import TaskConfig
+from florets.task.settings import TableConfig, TaskConfig
 
 OWN_DATA = "own_data"
 """Preset of nodes with data of their own."""
@@ -105,6 +107,7 @@ def compose(overrides: Sequence[str]) -> Config:
         raise ConfigError([*problems, f"k=auto: {preset} makes {', '.join(names)} from k; {how}."])
     resolved = _resolve(values)
     _spell_out(resolved["task"], typed)
+    resolved["task"]["table"] = _with_preprocessing(resolved["task"].get("table", {}), problems)
     if not trust:
         # What stands in ${...} has its value only now; a file that was chosen with task= or train= counts as well.
         require_trust(preset, _not_typed(resolved, typed))
@@ -286,6 +289,45 @@ def _spell_out(task: dict[str, Any], given: Collection[str]) -> None:
         task |= {part: name, f"{part}_options": options}
         if name == FLOWER and "task.num_clusters" not in given and "clusters" not in options:
             task["num_clusters"] = 0
+
+
+def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """Return what is declared of tables, with the content of the file that says how they are prepared.
+
+    What that says of columns and target is declared as well: other columns are not even looked at.
+    """
+    given, key = table.get("preprocessing"), "task.table.preprocessing"
+    if not given:
+        return dict(table)
+    # NumPy, which few runs need here.
+    from florets.task.data.tables.preprocessing import Preprocessing
+
+    try:
+        values = json.loads(Path(given).expanduser().read_text("utf-8")) if isinstance(given, str) else given
+        # Scales of an earlier run's sites are theirs: each site takes its own.
+        found = dataclasses.replace(Preprocessing.of(values), sites={})
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{key}={show(given)[:200]}: {error}; docs/tables.md has an example.")
+        return {**table, "preprocessing": {}}
+    plain = dataclasses.asdict(TableConfig())
+    follows = {
+        "target": found.target,
+        "columns": list(found.columns),
+        "categorical": [column.name for column in found.categorical],
+        "classes": {name: list(raws) for name, raws in found.classes.items()},
+        "regression": found.is_regression or None,
+        "standardise": found.standardise,
+        "units": dict(found.units),
+    }
+    if table.get("header") is False:
+        # Those are all columns of the file.
+        del follows["columns"]
+    problems += [
+        f"task.table.{name}={show(table[name])}: {key} has {show(value)}; leave it out."
+        for name, value in follows.items()
+        if table.get(name, plain[name]) not in (plain[name], value)
+    ]
+    return {**table, **follows, "preprocessing": found.to_plain()}
 
 
 def _resolve(values: Mapping[str, Any]) -> dict[str, Any]:

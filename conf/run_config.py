@@ -80,5 +80,6 @@ def task_spec(config: Config) -> dict[str, Any]:
         for entry in dataclasses.fields(TableConfig)
         if fields["table"][entry.name] != getattr(_PLAIN_TABLE, entry.name)
     }
-    fields["table"] = {"declared": declared} if declared else {}
+    prepared = declared.pop("preprocessing", None)
+    fields["table"] = ({"declared": declared} if declared else {}) | ({"prepared": prepared} if prepared else {})
     return {**fields, "num_clients": config.num_clients, "seed": config.seed, "data_dir": config.data_dir}

@@ -137,6 +137,7 @@ OPTION_KEYS = (
     "task.partition_options",
     "task.model_options",
     "task.table.units",
+    "task.table.preprocessing",
     "task.table.classes",
     "train.optimizer_options",
     "personal_options",

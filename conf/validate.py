@@ -443,11 +443,24 @@ def _privacy(config: Config) -> Iterator[str]:
         if (value := getattr(config, key)) not in (None, False):
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
-    if config.task.data == OWN and config.task.partition == OWN:
+    if config.privacy.hides_records:
+        changed = {f"train.{name}": getattr(config.train, name) for name in ("augment", "class_weights", "precision")}
+        changed = {key: value for key, value in changed.items() if value not in (None, "none", "float32")}
+        for key, value in (changed | {"task.drift.rounds": config.task.drift.rounds}).items():
+            if value:
+                yield f"{key}={show(value)}: not covered by {kind}, which trains record by record; leave it out."
+    if config.task.data != OWN:
+        return
+    declared = config.task.partition == OWN and {"input_shape", "num_outputs"} <= config.task.partition_options.keys()
+    if not declared and not config.task.table.preprocessing:
         yield (
-            f"task.data=own: not covered by {kind}: own tables and arrays are agreed on first (columns, classes, "
-            "means, spreads), without noise; read the data by a function, task.data=<package.module:function>."
+            f"{kind}: what own data have in common must be declared, since describing them has no noise: of tables "
+            "task.table.preprocessing=<preprocessing.json> (docs/tables.md), of arrays and images of "
+            "task.partition=own task.partition_options.input_shape and num_outputs (in Python classes= or "
+            "regression=True)."
         )
+    if config.task.partition == OWN and config.privacy.delta is None and not config.privacy.hides_records:
+        yield "privacy.delta: the number of clients is not known; give it, far below 1 / clients."
 
 
 def tracker_names(value: str | Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Hooks of the site's build: pages from other folders, links, equations, what is written from code and data."""
 
+import base64
 import html
 import importlib
 import inspect
@@ -14,10 +15,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, Normalize
+
 import florets
 from florets.commands.help import Row, keys_of_strategy, reference
 from florets.commands.main import WORDS
 from florets.conf.presets import choices
+from florets.reports import figures
 from florets.strategies import STRATEGIES, TITLES
 from florets.strategies.registry import find_strategy
 
@@ -30,8 +36,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DATA: dict[str, Any] = json.loads(Path(__file__).with_name("pictures.json").read_text(encoding="utf-8"))
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb7744", "#777777")
-"""Of groups and models: Paul Tol's bright scheme, which colour-blind readers tell apart on light and dark."""
 
 _IN_SITE = {
     "README.md": "index.md",
@@ -256,182 +260,105 @@ def _method(name: str) -> str:
 # Pictures
 
 
-def _svg(width: float, height: float, label: str, shapes: Sequence[str], caption: str) -> str:
-    return (
-        f'<div><svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" '
-        f'aria-label="{html.escape(label)}">{"".join(shapes)}</svg><span>{caption}</span></div>'
-    )
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.4g}" y="{y:.4g}" text-anchor="{anchor}">{html.escape(text)}</text>'
-
-
-def _rows_by_group(groups: Sequence[int], size: float) -> tuple[list[int], list[float]]:
-    """Return the clients in the order of their groups, and the height at which each one's row begins."""
-    order = sorted(range(len(groups)), key=lambda client: (groups[client], client))
-    gaps = [groups[client] for client in order]
-    return order, [place * size + 4 * len({*gaps[: place + 1]}) - 4 for place in range(len(order))]
-
-
-def _matched(models: Sequence[str], groups: Sequence[int]) -> dict[str, str]:
-    """Return a colour for each model: that of the group that most of its clients are of, as far as it is free."""
-    last = models[-1]
-    shares = sorted(
-        ((sum(a == one and b == group for a, b in zip(last, groups, strict=True)), one, group)
-         for one in {*last} - {"."} for group in {*groups}),
-        key=lambda share: (-share[0], share[1:]),
-    )  # fmt: skip
-    found: dict[str, int] = {}
-    for count, one, group in shares:
-        if count and one not in found and group not in found.values():
-            found[one] = group
-    for one in sorted({*"".join(models)} - {".", *found}):
-        found[one] = next(n for n in range(len(found) + len({*groups}) + 1) if n not in found.values())
-    return {one: COLOURS[number % len(COLOURS)] for one, number in found.items()}
-
-
-def _assignments(data: dict[str, Any]) -> str:
-    models, groups = data["models"], data["groups"]
-    order, tops = _rows_by_group(groups, 9)
-    colours, width = _matched(models, groups), 200 / len(models)
-    shapes = []
-    for client, top in zip(order, tops, strict=True):
-        row = "".join(one[client] for one in models)
-        for run in re.finditer(r"(.)\1*", row):
-            if run[1] != ".":
-                shapes.append(
-                    f'<rect x="{run.start() * width:.4g}" y="{top:.4g}" width="{len(run[0]) * width:.4g}" height="8" '
-                    f'fill="{colours[run[1]]}"/>'
-                )
-    bottom = tops[-1] + 22
-    shapes += [_text(0, bottom, "round 1"), _text(200, bottom, str(len(models)), "end")]
-    caption = "Model of each client (row, by true group) in each round; a colour is a model"
-    return _svg(200, bottom + 4, "Assignments over the rounds", shapes, caption)
-
-
-_COMPARED = {
-    "losses": "loss of each model (column) on each client (row); stronger is lower",
-    "shares": "share of each model (column) in each client (row); stronger is larger",
-    "distances": "distances between clients; stronger is nearer",
-}
-
-
-def _compared(data: dict[str, Any]) -> str:
-    kind, rows, groups = data["kind"], data["rows"], data["groups"]
-    if kind not in _COMPARED:
-        (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*rows, strict=True))
-        scale = 180 / (max(right - left, high - low) or 1)
-        shapes = [
-            f'<circle cx="{10 + (x - left) * scale:.4g}" cy="{10 + (high - y) * scale:.4g}" '
-            f'r="{7 - 1.5 * (group % 4):g}" fill="{COLOURS[group % len(COLOURS)]}" fill-opacity="0.75"/>'
-            for (x, y), group in zip(rows, groups, strict=True)
-        ]
-        caption = f"The clients' {kind} in round {data['round']}, two principal components, coloured by true group"
-        return _svg(200, 20 + (high - low) * scale, "What clients are compared by", shapes, caption)
-    order, tops = _rows_by_group(groups, 9)
-    square = kind == "distances" or len(rows[0]) == len(rows)
-    columns, lefts = (order, tops) if square else (list(range(len(rows[0]))), [n * 30.0 for n in range(len(rows[0]))])
-    width = 8 if square else 28
-    known = [value for row in rows for value in row if value is not None and value > 0] or [1]
-    low, high = min(known), max(known)
-
-    def dark(value: float | None) -> float:
-        if kind == "shares":
-            return value or 0
-        if value is None or value <= 0:
-            return float(kind == "distances")
-        return 1 - math.log(value / low) / (math.log(high / low) or 1)
-
-    shapes = [
-        f'<rect x="{left:.4g}" y="{top:.4g}" width="{width}" height="8" fill="currentColor" '
-        f'fill-opacity="{0.04 + 0.9 * dark(rows[client][column]):.2f}"/>'
-        for client, top in zip(order, tops, strict=True)
-        for column, left in zip(columns, lefts, strict=True)
-    ]
-    return _svg(
-        lefts[-1] + width,
-        tops[-1] + 9,
-        "What clients are compared by",
-        shapes,
-        f"Round {data['round']}: {_COMPARED[kind]}",
-    )
-
-
-def _curves(curves: dict[str, Sequence[float]], caption: str, log: bool = False) -> str:
-    """Draw a method's curve, and thinner those that it is compared with."""
-    values = [value for curve in curves.values() for value in curve]
-    measure: Callable[[float], float] = math.log10 if log else float
-    low, high = measure(min(values)), measure(max(values))
-    last = max(map(len, curves.values()))
-    shapes, heights = [], list[float]()
-    styles = ("2.5", "1.2", '1.2" stroke-dasharray="4 3', '1.2" stroke-dasharray="1 2')
-    for place, (name, curve) in enumerate(curves.items()):
-        points = [
-            (30 + 135 * n / (last - 1), 8 + 170 * (high - measure(y)) / (high - low)) for n, y in enumerate(curve)
-        ]
-        style = f'stroke="{"currentColor" if place else COLOURS[0]}" stroke-width="{styles[place]}"'
-        shapes.append(f'<polyline fill="none" {style} points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in points)}"/>')
-        height = points[-1][1] + 4
-        while any(abs(height - other) < 12 for other in heights):
-            height += 3
-        heights.append(height)
-        shapes.append(f'<path {style} d="M169 {height - 4:.4g}h14"/>{_text(186, height, name)}')
-    for value in (low, high):
-        y = 12 + 170 * (high - value) / (high - low)
-        shapes.append(_text(26, y, f"{10**value if log else value:.2g}", "end"))
-    shapes += [_text(30, 200, "round 1"), _text(165, 200, str(last), "end")]
-    return _svg(244, max(204, *heights), caption, shapes, caption)
-
-
-def _by_client(name: str, data: dict[str, Any]) -> str:
-    """Accuracy of each client, with its own and with FedAvg's model."""
-    order, tops = _rows_by_group(data["groups"], 9)
-    low = min(*data["clients"], *DATA["fedavg"]["clients"], *DATA["local"]["clients"])
-    shapes = []
-    for client, top in zip(order, tops, strict=True):
-        marks = [
-            (one["clients"][client] - low) / (100 - low) * 190 + 5 for one in (data, DATA["fedavg"], DATA["local"])
-        ]
-        y = top + 4
-        shapes.append(f'<path d="M{marks[2]:.4g} {y - 4:.4g}v8" stroke="currentColor" stroke-opacity="0.6"/>')
-        shapes.append(f'<circle cx="{marks[1]:.4g}" cy="{y:.4g}" r="3" fill="none" stroke="currentColor"/>')
-        colour = COLOURS[data["groups"][client] % len(COLOURS)]
-        shapes.append(f'<circle cx="{marks[0]:.4g}" cy="{y:.4g}" r="4" fill="{colour}"/>')
-    bottom = tops[-1] + 22
-    shapes += [_text(0, bottom, f"{low:.3g} %"), _text(200, bottom, "100 %", "end")]
-    caption = "Final accuracy of each client (row); dot: this method, by true group; circle: FedAvg; bar: Local-only"
-    return _svg(204, bottom + 4, f"Accuracy of the clients with {name}", shapes, caption)
+_ROUNDS = "Rotated digits, 20 clients in four groups, 20 rounds, seed 0."
+_COMPARED = {"losses": "Loss by model", "shares": "Share by model", "distances": "Distances"}
+"""Titles of what clients are compared by that is a matrix; anything else is drawn as points in a plane."""
 
 
 def _picture(name: str) -> str:
     """Draw a method's run from docs/pictures.json."""
-    data = DATA[name]
-    label = TITLES[name]
-    if name == "two_phase":
-        curves = {
-            "Two-phase": data["two_phase"],
-            "One-shot": data["one_shot"],
-            "IFCA": data["ifca"],
-            "Oracle": data["oracle"],
-        }
-        panels = [
-            _curves(curves, "Distance from the true models; two-phase's first five rounds are phase 1", log=True)
-        ]
-        told = "Mixed linear regression of 200 clients in 3 clusters (mixed_regression/a), seed 0."
+    data, told = DATA[name], _ROUNDS
+    with figures.styled():
+        if name == "two_phase":
+            told = "Mixed regression, 200 clients in 3 clusters (mixed_regression/a), seed 0; phase 1: five rounds."
+            curves = {TITLES[one]: values for one, values in data.items()}
+            picture = figures.new_picture(6.0, 3.4)
+            _curves(picture.subplots(), curves, "number", "Distance from the true models")
+        else:
+            panels: list[Callable[[Axes, dict[str, Any]], None]] = []
+            if 1 < len({*data["models"][-1]} - {"."}) < len(data["groups"]):
+                panels.append(_assignments)
+            if "rows" in data:
+                panels.append(_compared)
+            picture = figures.new_picture(3.2 * len(panels or [0]) + 5.0, 3.4)
+            *axes, last = picture.subplots(1, len(panels or [0]) + 1)
+            for one, draw in zip(axes, panels or [_by_client], strict=True):
+                draw(one, data)
+            shown = dict.fromkeys((name, "fedavg", "local"))
+            curves = {TITLES[one]: [value / 100 for value in DATA[one]["accuracy"]] for one in shown}
+            _curves(last, curves, "fraction", "Accuracy, mean over the clients")
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = picture.save(Path(folder) / "picture.svg")
+        svg = base64.b64encode(path.read_bytes()).decode()
+    label = f'alt="A run of {html.escape(TITLES[name])}" style="max-width: 100%"'
+    return f'<figure><img src="data:image/svg+xml;base64,{svg}" {label}><figcaption>{told}</figcaption></figure>'
+
+
+def _rows(data: dict[str, Any]) -> tuple[list[int], figures.ClientRows]:
+    """Return the clients in the order of their true groups, and the rows of a heat map of them."""
+    order = sorted(range(len(data["groups"])), key=lambda client: (data["groups"][client], client))
+    return order, figures.ClientRows(
+        [str(client) for client in order], [f"group {data['groups'][one]}" for one in order]
+    )
+
+
+def _assignments(axes: Axes, data: dict[str, Any]) -> None:
+    order, rows = _rows(data)
+    models = [
+        [math.nan if (model := row[client]) == "." else int(model, 36) for row in data["models"]] for client in order
+    ]
+    colours = ListedColormap(figures.COLOURS)
+    extent = (0.5, len(data["models"]) + 0.5, len(order) - 0.5, -0.5)
+    last = len(figures.COLOURS) - 1
+    axes.imshow(models, colours, aspect="auto", interpolation="nearest", vmin=0, vmax=last, extent=extent)
+    axes.set(title="Model of each client (colour)", xlabel="round", yticks=[])
+    figures.tidy(axes, None)
+    figures.count_in(axes.xaxis)
+    rows.part(axes)
+
+
+def _compared(axes: Axes, data: dict[str, Any]) -> None:
+    kind, values, (order, rows) = data["kind"], np.array(data["rows"], dtype=np.float64), _rows(data)
+    if kind in _COMPARED:
+        values = values[np.ix_(order, order)] if kind == "distances" else values[order]
+        norm, shades = (Normalize(0, 1), "YlGnBu") if kind == "shares" else (figures.colour_scale(values), "YlGnBu_r")
+        figures.heat_map(axes, values, [""] * len(order), (), norm=norm, cmap=shades)
+        rows.part(axes)
     else:
-        others = {"FedAvg": "fedavg", "Local-only": "local"}
-        curves = {
-            label: data["accuracy"],
-            **{one: DATA[key]["accuracy"] for one, key in others.items() if key != name},
-        }
-        several = 1 < len({*data["models"][-1]} - {"."}) < len(data["groups"])
-        panels = [_assignments(data)] if several else []
-        panels += [_compared(data)] if "rows" in data else []
-        panels += [] if panels else [_by_client(label, data)]
-        panels.append(_curves(curves, "Accuracy in %, mean over the clients"))
-        told = "Rotated digits, 20 clients in four groups, 20 rounds, seed 0."
-    return f'<figure class="panels">{"".join(panels)}<figcaption>{told}</figcaption></figure>'
+        groups = np.array(data["groups"])
+        figures.draw_points(axes, values, groups, groups)
+        figures.frame(axes)
+    title = _COMPARED.get(kind, f"The clients' {kind}")
+    axes.set_title(f"{title}, round {data['round']}")
+
+
+def _by_client(axes: Axes, data: dict[str, Any]) -> None:
+    order, rows = _rows(data)
+    for one, mark, label in (
+        (data, "o", "this method"),
+        (DATA["fedavg"], "x", "FedAvg"),
+        (DATA["local"], "|", "Local-only"),
+    ):
+        axes.plot([one["clients"][client] for client in order], range(len(order)), mark, label=label)
+    axes.set(title="Accuracy of each client in %", yticks=[])
+    axes.invert_yaxis()
+    figures.tidy(axes, "x")
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=9)
+    rows.part(axes)
+
+
+def _curves(axes: Axes, curves: dict[str, Sequence[float]], form: str, title: str) -> None:
+    lines = [
+        figures.Line(np.arange(1, len(values) + 1), np.array(values), label=name, style=figures.line_style(number))
+        for number, (name, values) in enumerate(curves.items())
+    ]
+    for line in lines:
+        figures.draw_line(axes, line)
+    figures.tidy(axes)
+    figures.count_in(axes.xaxis)
+    figures.set_limits(axes, form, lines)
+    axes.set(title=title, xlabel="round")
+    figures.label_ends(axes, lines)
 
 
 _MARKERS: dict[str, Callable[..., str]] = {

@@ -1,20 +1,19 @@
-"""Messages and contexts as bytes for another process, without what else Flower's objects hold.
+"""Messages and contexts as bytes for another process; what several messages hold stands in memory that both read.
 
-Pickled as it is, a message takes twice as long: each record brings its two checking functions, and each object is
-asked how it wants to be pickled. What is read was written by this process, or by one that it has started.
+What is read was written by this process, or by one that it has started.
 """
 
 import copyreg
 import io
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from florets.task.shared_file import Place
-from florets.task.wire.flower import array, entries, message_of, parts_of, restored
+from florets.task.wire.flower import array
 
 Sent = Sequence[tuple[Message, Context]]
 """Messages, and the contexts of the clients that they go to."""
@@ -28,17 +27,15 @@ PlaceOf = Callable[[ArrayRecord], Place | None]
 RecordAt = Callable[[Place], ArrayRecord]
 """Reads what stands there."""
 
-_Reduced = tuple[Callable[..., Any], tuple[Any, ...]] | tuple[Any, ...] | str
-
 
 def pickled(things: object, place_of: PlaceOf | None = None) -> bytes:
     """Return anything made of messages, contexts and records as bytes."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
-    own: dict[type, Callable[[Any], _Reduced]] = {ConfigRecord: _Settings().apart}
+    own: dict[type, Callable[[Any], Any]] = {Array: _plain}
     if place_of is not None:
         own[ArrayRecord] = _or_place(place_of)
-    pickler.dispatch_table = {**_TABLE, **own}
+    pickler.dispatch_table = {**copyreg.dispatch_table, **own}
     pickler.dump(things)
     return stream.getvalue()
 
@@ -46,6 +43,11 @@ def pickled(things: object, place_of: PlaceOf | None = None) -> bytes:
 def unpickled(data: bytes | memoryview, record_at: RecordAt | None = None) -> Any:
     """Return what `pickled` was given."""
     return pickle.loads(data) if record_at is None else _Reading(io.BytesIO(data), record_at).load()
+
+
+def _plain(values: Array) -> Any:
+    # What else an array has noted, such as its values' hash, is computed again on request.
+    return array, (values.dtype, values.shape, values.data, values.stype)
 
 
 class _Reading(pickle.Unpickler):
@@ -64,76 +66,12 @@ def record_at_place(place: Place) -> ArrayRecord:
     raise ValueError(f"nobody reads {place} here")
 
 
-def _or_place(place_of: PlaceOf) -> Callable[[ArrayRecord], _Reduced]:
-    def reduced(record: ArrayRecord) -> _Reduced:
+def _or_place(place_of: PlaceOf) -> Callable[[ArrayRecord], Any]:
+    def reduced(record: ArrayRecord) -> Any:
         place = place_of(record)
-        return _arrays_apart(record) if place is None else (record_at_place, (place,))
+        return record.__reduce_ex__(5) if place is None else (record_at_place, (place,))
 
     return reduced
-
-
-def _arrays_apart(record: ArrayRecord) -> _Reduced:
-    arrays = entries(record).items()
-    if any(type(values) is not Array for _, values in arrays):
-        return record.__reduce_ex__(5)
-    # What else an array has noted, such as its values' hash, is computed again on request.
-    return _arrays, ({name: (values.dtype, values.shape, values.data, values.stype) for name, values in arrays},)
-
-
-def _arrays(arrays: Mapping[str, tuple[str, tuple[int, ...], bytes, str]]) -> ArrayRecord:
-    return restored(ArrayRecord, {name: array(*values) for name, values in arrays.items()})
-
-
-def _content(records: dict[str, Any]) -> RecordDict:
-    return restored(RecordDict, records)
-
-
-class _Settings:
-    """Settings of an exchange's messages: each is sent as the first one with its names, and what is its own."""
-
-    def __init__(self) -> None:
-        self._first: dict[tuple[str, ...], dict[str, Any]] = {}
-
-    def apart(self, record: ConfigRecord) -> _Reduced:
-        values = entries(record)
-        first = self._first.setdefault(tuple(values), {**values})
-        # The very objects: among equal numbers one may be an integer and one a float.
-        own = {name: value for name, value in values.items() if first[name] is not value}
-        return _config, (first, own)
-
-
-def _config(first: dict[str, Any], own: dict[str, Any]) -> ConfigRecord:
-    return restored(ConfigRecord, {**first, **own})
-
-
-def _metrics(values: dict[str, Any]) -> MetricRecord:
-    return restored(MetricRecord, values)
-
-
-def _message_apart(message: Message) -> _Reduced:
-    return message_of, parts_of(message)
-
-
-def _context_apart(context: Context) -> _Reduced:
-    # Most clients have no state: an empty one is made anew.
-    own = (context.run_id, context.node_id, context.node_config, context.state or None, context.run_config)
-    return _context, (*own, context.series_id)
-
-
-def _context(
-    run_id: int, node_id: int, nodes: dict[str, Any], state: RecordDict | None, run: dict[str, Any], series_id: int
-) -> Context:
-    return Context(run_id, node_id, nodes, RecordDict() if state is None else state, run, series_id)
-
-
-_TABLE: dict[type, Callable[[Any], Any]] = {
-    **copyreg.dispatch_table,
-    ArrayRecord: _arrays_apart,
-    MetricRecord: lambda record: (_metrics, (entries(record),)),
-    RecordDict: lambda content: (_content, (entries(content),)),
-    Message: _message_apart,
-    Context: _context_apart,
-}
 
 
 class Writable(Protocol):

@@ -72,8 +72,7 @@ def run_figure(lines: Sequence[RoundLine]) -> Picture | None:
             mark(rows, stable, f"stable from round {stable}", last)
         if 0 < first < last:
             mark(rows, first + 0.5, end_of_phase_1(lines[first - 1]), last)
-        # Lines of an earlier version have no such count.
-        changed = [line.get("data_changed", 0) for line in lines]
+        changed = [line["data_changed"] for line in lines]
         starts = [place for place, now in enumerate(changed) if now and not (place and changed[place - 1])]
         for place in starts:
             words = f"data of {counted(changed[place], 'client')} change" if place == starts[0] else "again"
@@ -145,9 +144,7 @@ def _panel(lines: Sequence[RoundLine], key: str) -> list[Line]:
         names = ("all clients", names[1]) if covers_all(lines[-1]) else names
         shown = len(other.x) > 0 and not np.array_equal(other.y, own.y)
     else:
-        # Lines of an earlier version have no fine-tuning.
-        tuned = [line for line in lines if f"tuned_{key}" in line]
-        other, names = run_line(tuned, f"tuned_{key}"), ("as trained", "fine-tuned")
+        other, names = run_line(lines, f"tuned_{key}"), ("as trained", "fine-tuned")
         shown = len(other.x) > 0
     end = text(float(own.y[-1]))
     if not shown:

@@ -13,6 +13,7 @@ import numpy as np
 from florets.reports.console import counted, duration, number, size
 from florets.reports.folder import FINISHED, naming, write_whole
 from florets.reports.pages import Cell, embedded, render, shaded
+from florets.reports.protections import protections
 from florets.reports.summary import (
     RoundLine,
     RunSummary,
@@ -24,7 +25,6 @@ from florets.reports.summary import (
     stability_words,
     unplaced_words,
 )
-from florets.strategies.base.report import PRIVACY
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -50,6 +50,10 @@ _PAGE = """{% extends "page" %}
 {% endblock %}
 {% block main %}
 {{ tiles(figures) }}
+
+{% call section("Protections", shown=protections) %}
+<ul>{% for name, state in protections %}<li>{{ name }}: {{ state }}</li>{% endfor %}</ul>
+{% endcall %}
 
 {% call section("Over the rounds", shown=plots.curves) %}
 {{ image(plots.curves, "Curves over the rounds: adjusted Rand index and test result") }}
@@ -141,6 +145,7 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
         verdict=verdict,
         recovered=recovered,
         figures=tiles_of(summary, lines),
+        protections=protections(folder, lines, summary.left_out),
         plots=dict.fromkeys(_PLOTS) | plots,
         clusters=confusion(clients, num_models),
         scores=scores(summary),
@@ -278,9 +283,6 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
         tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
     elif summary.final_cluster_loss is not None:
         tiles.append(("cluster loss", f"{summary.final_cluster_loss:.4g}", note))
-    if lines and (spent := lines[-1]["details"].get(PRIVACY)):
-        note = f"of {spent['target']:g}, delta {spent['delta']:.2g}, {spent['kind']}; of the models, not of this page"
-        tiles.append(("epsilon", f"{spent['epsilon']:.3g}", note))
     tiles.append(("rounds", str(summary.rounds), stability_words(summary)))
     traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
     tiles.append(("traffic", size(summary.bytes_down + summary.bytes_up), traffic))

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +119,11 @@ class RunSummary:
         Raises
         ------
         ValueError
-            If the text is not a JSON object with the summary's keys; those with a default may be missing, as in one
-            of an earlier version.
+            If the text is not a JSON object with the summary's keys.
         """
         values = json.loads(text)
-        expected = {field.name for field in fields(cls)}
-        needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-        if not isinstance(values, dict) or not needed <= set(values) <= expected:
+        needed = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or set(values) != needed:
             found = sorted(values) if isinstance(values, dict) else type(values).__name__
             raise ValueError(
                 f"not a run summary: it needs the keys {sorted(needed)}, but has {found}. "
@@ -224,7 +222,7 @@ def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
 
 def privacy_words(line: Mapping[str, Any]) -> list[str]:
     """Return what a run with `privacy.kind` has spent up to a round, of its line."""
-    spent = line.get("details", {}).get(PRIVACY)
+    spent = line["details"].get(PRIVACY)
     if not spent:
         return []
     return [f"epsilon {spent['epsilon']:.3g} of {spent['target']:g} (delta {spent['delta']:.2g}, {spent['kind']})"]
@@ -254,7 +252,7 @@ def last(lines: Sequence[RoundLine], key: str) -> Any:
 
 def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
     """Return what the last round that looked for groups reported, None where none looked."""
-    found = (line.get("details", {}).get(EVIDENCE) for line in reversed(lines))
+    found = (line["details"].get(EVIDENCE) for line in reversed(lines))
     return next((evidence for evidence in found if evidence), None)
 
 
@@ -313,7 +311,6 @@ def summarise(
         strategy=strategy,
         seed=seed,
         rounds=len(lines),
-        # Lines of an earlier release have nothing of fine-tuning.
         **{f"final_{name}": final.get(name) for name in ("accuracy", "loss", "tuned_accuracy", "tuned_loss")},
         **{f"final_{name}": measured.get(name) for name in ("ari", "ari_clients", "ari_of")},
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
@@ -324,12 +321,12 @@ def summarise(
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
         left_out=list(left_out),
-        final_unplaced=ended[-1].get("unplaced", 0) if ended else 0,
+        final_unplaced=ended[-1]["unplaced"] if ended else 0,
         warnings=list(warnings),
         discovery=(last_evidence(lines) or {}).get("text", ""),
-        client_seconds=sum(line.get("client_seconds", 0.0) for line in lines),
-        gradient_passes=sum(line.get("gradient_passes", 0) for line in lines),
-        loss_passes=sum(line.get("loss_passes", 0) for line in lines),
+        client_seconds=sum(line["client_seconds"] for line in lines),
+        gradient_passes=sum(line["gradient_passes"] for line in lines),
+        loss_passes=sum(line["loss_passes"] for line in lines),
         final_metrics=final.get("metrics", {}),
         final_num_clusters=ended[-1]["num_clusters"] if ended else None,
         **{f"final_{name}": last(ended, name) for name in FIGURES},

@@ -23,6 +23,7 @@ from florets.task.fingerprint import code_fingerprint
 from florets.task.layers import untrained_entries
 from florets.task.registry import OwnCodeFailed
 from florets.task.task import Task, TaskSpec, initial_models
+from florets.task.training import dp_sgd
 from florets.task.training.augmentation import check_augmentation
 from florets.task.training.loop import check_optimizer
 from florets.task.wire import Layout, bank, kinds
@@ -101,6 +102,8 @@ def check_training(config: Config, task: Task) -> None:
         check_optimizer(config.train)
     if config.train.augment is not None:
         check_augmentation(config.train.augment, task.input_shape)
+    if config.privacy.hides_records:
+        dp_sgd.check(task.build_model(), task.input_shape, config.task.loss)
 
 
 def make_data(config: Config) -> None:
@@ -180,7 +183,7 @@ def message_settings(config: Config, task: Task) -> ConfigRecord:
     # Only what is there: every message costs its bytes.
     if config.privacy.is_local:
         # From the first message on: an introduction holds the number of examples.
-        settings[kinds.PRIVACY] = "local"
+        settings[kinds.PRIVACY] = config.privacy.kind
     if untrained := untrained_entries(task.build_model()):
         settings[kinds.UNTRAINED] = untrained
     return settings

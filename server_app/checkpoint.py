@@ -203,7 +203,6 @@ def _read(path: Path, strategy: type[Any] | None) -> Checkpoint:
             for values in zip(*(content["clients"][name] for name in _CLIENT), strict=True)
         ],
         config=config,
-        # Those of an earlier release have none.
         best=None
         if best is None
         else Best(best["round"], decode_record(best["models"], arrays), decode(best["state"], arrays, strategy)),

@@ -73,6 +73,7 @@ PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "c
 _MOST_NAMED = 12
 _PER_INPUT = 50
 """Training records of the median site for each of a model's inputs below which task.model=auto is linear."""
+_DECLARED = "what sites' data have in common is declared: they describe nothing"
 _REGRESSIONS = ("squared_error", "half_squared_error")
 
 
@@ -107,12 +108,20 @@ def is_own(config: Config) -> bool:
     return config.task.data == OWN and config.task.partition == OWN
 
 
+def is_declared(config: Config) -> bool:
+    """Return whether the user says what nodes' own data have in common: they describe nothing.
+
+    With noise they never do: a description has none.
+    """
+    return bool(config.task.table.preprocessing) or config.privacy.has_noise
+
+
 def agree_on_data(grid: Grid, config: Config) -> OwnData:
     """Let the sites describe their data, and return what they have in common.
 
     ConfigError if the data do not fit together, or the strategy does not suit them; else as `describe_sites`.
     """
-    if not is_own(config):
+    if not is_own(config) or is_declared(config):
         return _not_described(config)
 
     def describe(spec: TaskSpec) -> dict[str, Description]:
@@ -125,9 +134,22 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
 
 
+def declared_form(config: Config) -> Agreed:
+    """Return what nodes' own data have in common where that is declared; see `is_declared`."""
+    task, options = config.task, config.task.partition_options
+    if not task.table.preprocessing:
+        values = bool(task.data_options.get("regression"))
+        return Agreed(tuple(options["input_shape"]), options["num_outputs"], values)
+    found = Preprocessing.of(task.table.preprocessing)
+    shape, outputs = tuple(options.get("input_shape", [found.width])), max(len(found.classes), 1)
+    return Agreed(shape, outputs, found.is_regression, preprocessing=found, group=task.table.group)
+
+
 def _not_described(config: Config) -> OwnData:
-    """Return what holds where nodes describe nothing: simulated ones, or those whose data a user's function reads."""
+    """Return what holds where nodes describe nothing: simulated ones, those of a user's function, or as declared."""
     asked = {}
+    if is_own(config):
+        return replace(completed(config, {}, declared_form(config)), lines=(_DECLARED,))
     if config.task.model == AUTO:
         asked, config = as_plain(config), replace(config, task=replace(config.task, model="mlp"))
     return OwnData(config, TaskSpec(**task_spec(config)).table, asked=asked)
@@ -191,7 +213,7 @@ def agree_here(config: Config, nodes: Sequence[Mapping[str, Any]]) -> OwnData:
 
     ConfigError if no node's data can be read, or they do not fit together.
     """
-    if not is_own(config):
+    if not is_own(config) or is_declared(config):
         return _not_described(config)
 
     def describe(spec: TaskSpec) -> dict[str, Description]:
@@ -216,13 +238,15 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
     """Return what the sites have in common; raise ConfigError where they do not fit together."""
     options = config.task.partition_options
     try:
-        return agree(
+        found = agree(
             declared,
             sites,
             config.task.data_options.get("classes"),
             options.get("input_shape", ()),
             options.get("num_outputs", 0),
         )
+        # A check of declared tables: who fits is known from descriptions.
+        return replace(declared_form(config), left_out=found.left_out) if config.task.table.preprocessing else found
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -242,7 +266,8 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     model, model_options = task.model, dict(task.model_options)
     if model == AUTO:
         model = "mlp"
-        records = median(site.train_records for site in sites.values())
+        # Of sites that describe nothing it is not known.
+        records = median(site.train_records for site in sites.values()) if sites else 0
         if found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width:
             model_options.setdefault("hidden", [])
     regression = True if found.is_regression else task.table.regression
@@ -276,7 +301,7 @@ def saved_data(config: Config, folder: Path) -> OwnData:
     # A sweep that goes on asks for the run as it was typed; the run's file has what followed from the data.
     config = replace(config, task=saved_config(folder, trust=True).task)
     preprocessing = read_preprocessing(folder)
-    if preprocessing is None and _had_tables(folder):
+    if preprocessing is None and not is_declared(config) and _had_tables(folder):
         raise ConfigError(f"{folder / PREPROCESSING} is missing: the run cannot continue without it; run it again.")
     return OwnData(config, table_of(config, preprocessing))
 

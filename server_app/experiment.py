@@ -126,13 +126,17 @@ def _run(
         parent = read_parent(folder) if checkpoint is not None else None
         first_phase = _phase_1(strategy, models, config.num_rounds) if done_rounds < strategy.first_rounds else ""
         budget = _earlier_budget(config, folder, done_rounds) if lock is not None else None
+        guard = strategy.protect(config.num_rounds, budget)
+        if guard is not None and config.num_rounds > _began(config, checkpoint):
+            with refused():
+                guard.require_more(f"num_rounds={config.num_rounds}", strategy.federation.online())
         recorder = _open_folder(config, folder, total, done_rounds, lock, earlier.buffer)
     if config.task.partition == OWN:
         # It may be there already, and be open to others.
         recorder.folder.chmod(0o700)
     with recorder, Tracking(trackers, recorder) as tracking:
         own.save(recorder.folder)
-        if (guard := strategy.protect(config.num_rounds, budget)) is not None:
+        if guard is not None:
             guard.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
@@ -160,9 +164,14 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
     if not config.privacy.has_noise or not (done_rounds or path.exists()):
         return None
     try:
-        return read_budget(path)
+        budget = read_budget(path)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
+    if budget.extended_to:
+        raise ConfigError(
+            f"{folder}: what was left of privacy.epsilon went to {budget.extended_to}; resume that run."
+        )
+    return budget
 
 
 def _take_up(checkpoint: Checkpoint, strategy: Strategy[Any, Any], config: Config, folder: Path) -> None:
@@ -305,7 +314,9 @@ class _Run:
         if strategy.privacy is not None and strategy.privacy.ended:
             recorder.warn(strategy.privacy.ended)
         if config.loss_matrix and strategy.privacy is not None and strategy.privacy.is_local:
-            recorder.note("no loss matrix: with privacy.kind=local clients send no losses without noise")
+            recorder.note(
+                f"no loss matrix: with privacy.kind={config.privacy.kind} clients send no losses without noise"
+            )
         elif config.loss_matrix:
             serial = config.engine == "local" and not self._by_flower
             losses = loss_matrix(strategy, final, config.loss_matrix_timeout, serial, recorder.note)
@@ -416,13 +427,18 @@ def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | N
     """Return a line where a run goes on for another number of rounds than its folder's name may say."""
     if parent is not None:
         return f"extends the run in {parent.run} after its round {parent.rounds}, with the data in {config.data_dir}"
-    began = config.num_rounds if checkpoint is None else checkpoint.config.get("num_rounds", config.num_rounds)
+    began = _began(config, checkpoint)
     if began == config.num_rounds:
         return ""
     return (
         f"goes on with num_rounds={config.num_rounds}; the folder keeps its name, and the command of the run with "
         f"num_rounds={began} would replace it"
     )
+
+
+def _began(config: Config, checkpoint: Checkpoint | None) -> int:
+    """Return the `num_rounds` of a run when its checkpoint was written."""
+    return config.num_rounds if checkpoint is None else int(checkpoint.config.get("num_rounds", config.num_rounds))
 
 
 def _never_decides(config: Config, line: RoundLine) -> bool:

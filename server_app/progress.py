@@ -30,10 +30,9 @@ def describe(line: RoundLine) -> str:
         words.append(with_clients(f"accuracy {line['accuracy']:.2%}", unplaced))
     elif line["loss"] is not None:
         words.append(with_clients(f"loss {line['loss']:.4g}", unplaced))
-    # Lines of an earlier release have nothing of fine-tuning.
-    if (tuned := line.get("tuned_accuracy")) is not None:
+    if (tuned := line["tuned_accuracy"]) is not None:
         words.append(f"fine-tuned {tuned:.2%}")
-    elif (tuned := line.get("tuned_loss")) is not None:
+    elif (tuned := line["tuned_loss"]) is not None:
         words.append(f"fine-tuned {tuned:.4g}")
     words += truth_words(line)
     if line["diverged"]:

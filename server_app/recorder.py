@@ -34,7 +34,7 @@ from florets.reports.scores import TEST_CELLS, test_cells
 from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
-from florets.strategies.base.report import Client, Evaluation, RoundReport, named
+from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport, named
 from florets.task.log_lines import JsonLines, is_json
 
 log = logging.getLogger("florets")
@@ -98,6 +98,7 @@ class Recorder:
                 replaced = open_folder(self.folder)
             else:
                 replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
+                self._warnings += [line["details"][ADVICE] for line in self._lines if ADVICE in line["details"]]
             write_whole(self.folder / "config.yaml", config_yaml)
             self._rows = ClientRows(self.folder, done_rounds)
             self._embeddings = Embeddings(self.folder, done_rounds)
@@ -106,6 +107,8 @@ class Recorder:
             self._lock.release()
             raise
         self._progress = Progress(f"{experiment} {strategy} seed {seed}", num_rounds, quiet, done=done_rounds or 0)
+        for record in earlier:
+            self._show_warning(record.getMessage())
         if done_rounds is not None:
             self.note(f"continuing after round {done_rounds} in {self.folder}")
         if replaced:
@@ -147,8 +150,11 @@ class Recorder:
 
     def warn(self, text: str) -> None:
         """Log a warning and show it; summary and report have it as well."""
-        self._warnings.append(text)
         log.warning("%s", text)
+        self._show_warning(text)
+
+    def _show_warning(self, text: str) -> None:
+        self._warnings.append(text)
         self._progress.note(f"warning: {text}")
 
     def round(

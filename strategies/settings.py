@@ -21,28 +21,33 @@ Weighting = Literal["examples", "uniform", "all_participants"]
 Start = Literal["different", "same", "orthonormal", "true"]
 
 
-PrivacyKind = Literal["none", "central", "local"]
+PrivacyKind = Literal["none", "central", "local", "example"]
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differential privacy at client level: what is released hardly depends on whether one client has any data."""
+    """Differential privacy: what is released hardly depends on whether one client has any data, or on one record."""
 
     kind: PrivacyKind = setting(
         "none",
         "noise on all that depends on a client's data: the server adds it to sums over clients (central), or each "
-        "client to what it sends (local)",
+        "client to what it sends (local); or enough to hide single records, added in training (example)",
     )
     epsilon: float | Literal["inf"] | None = setting(
         None,
         "largest epsilon of the whole run, which ends before it would pass it; inf: the plain run, without noise",
         above=0,
     )
-    delta: float | None = setting(None, "delta; null: 1 / num_clients^2, of less than ten clients 1 / (10 num_clients)", above=0, below=1)
+    delta: float | None = setting(
+        None,
+        "delta; null: 1 / num_clients^2 (of less than ten clients 1 / (10 num_clients)), with example 1e-5",
+        above=0,
+        below=1,
+    )
     clip: float | None = setting(
         None,
-        "largest norm of a client's update, to which it is shortened; null: the usual one, measured with noise, and 1 "
-        "where clients shorten it (privacy.kind=local, secure_aggregation)",
+        "largest norm of a client's update, or of a record's gradient, to which it is shortened; null: with central "
+        "the usual one, measured with noise; 1 where the server sees none",
         above=0,
     )
     loss_clip: float = setting(
@@ -61,9 +66,29 @@ class Privacy:
         return self.kind != "none" and self.epsilon not in (None, "inf")
 
     @property
+    def known_clip(self) -> float:
+        """Largest norm of an update as long as nothing is known of their lengths."""
+        return 1.0 if self.clip is None else self.clip
+
+    @property
     def is_local(self) -> bool:
         """Whether clients add the noise."""
-        return self.kind == "local" and self.has_noise
+        return self.kind in ("local", "example") and self.has_noise
+
+    @property
+    def hides_records(self) -> bool:
+        """Whether there is a guarantee for single records."""
+        return self.kind == "example" and self.has_noise
+
+    @property
+    def least_group(self) -> int:
+        """Clients that a round and a group need."""
+        return 1 if self.hides_records else self.min_group
+
+    @property
+    def records_delta(self) -> float:
+        """Delta for single records."""
+        return 1e-5 if self.delta is None else self.delta
 
 
 @dataclass(frozen=True)
@@ -293,7 +318,13 @@ class Settings:
 
     def open_groups(self) -> str | None:
         """Return why groups never stay as they are, which `secure_aggregation` needs; None: they do at some time."""
-        return None if self.freezes else "may change groups, or uses clients' models, in every round"
+        if self.freezes:
+            return None
+        return (
+            "may change groups, or uses clients' models, in every round"
+            if self.has_groups
+            else "keeps clients' own models"
+        )
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Return what `privacy.kind` has to cover of the algorithm; None: it cannot, and is refused."""
@@ -407,6 +438,23 @@ def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
     return lines
 
 
+def too_few(settings: Settings, run: RunKeys, least: int, key: str, remedy: str) -> list[str]:
+    """Return a line where the run may have rounds of fewer clients than `key` needs, as far as numbers are known."""
+    name = "num_clients" if run.min_clients is None else "min_clients"
+    if (count := getattr(run, name)) is None or (sampled := sampled_of(settings.fraction_train, count)) >= least:
+        return []
+    rate = "" if settings.fraction_train == 1 else f" and strategy.fraction_train={settings.fraction_train:g}"
+    return [
+        f"{key}: needs {least} clients in a round, and with {name}={count}{rate} it may have {sampled}; {remedy}."
+    ]
+
+
+def sampled_of(fraction: float, clients: int) -> int:
+    """Return how many of some clients a round samples."""
+    # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
+    return max(1, int(fraction * clients + 1e-9))
+
+
 COVERED = ("fedavg", "fedprox", "clove", "ifca", "oracle", "discovery")
 """Strategies that `privacy.kind` covers."""
 
@@ -418,28 +466,47 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         return idle(privacy, [one.name for one in dataclasses.fields(privacy)][1:], "privacy.kind", "privacy.")
     kind = f"privacy.kind={privacy.kind}"
     releases = settings.releases(privacy.kind)
+    example = privacy.kind == "example"
     if releases is None:
+        covered = ", ".join(one for one in COVERED if not example or one != "discovery")
         return [
-            f"{kind}: what clients of {name} send is not covered by its noise; use one of {', '.join(COVERED)}, or "
+            f"{kind}: what clients of {name} send is not covered by its noise; use one of {covered}, or "
             "privacy.kind=none."
         ]
     problems = list(settings.uncovered(run))
     if privacy.epsilon is None:
         problems.append(f"{kind}: needs privacy.epsilon, such as 8; inf adds no noise and gives no guarantee.")
-    if privacy.delta is None and run.num_clients is None and privacy.has_noise:
+    if example:
+        problems += idle(privacy, ["min_group"], "privacy.kind=central or local", "privacy.")
+    elif privacy.delta is None and run.num_clients is None and privacy.has_noise:
         problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
-    if privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
+    if (
+        not example
+        and privacy.delta is not None
+        and run.num_clients is not None
+        and privacy.delta * run.num_clients >= 1
+    ):
         problems.append(
             f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
             f"{1 / run.num_clients:g}, or leave it out."
         )
-    local, start = privacy.kind == "local", run.first_round
+    if privacy.has_noise:
+        remedy = "let more take part, or lower privacy.min_group"
+        problems += too_few(settings, run, privacy.least_group, f"privacy.min_group={privacy.min_group}", remedy)
+    local, start = privacy.kind != "central", run.first_round
     for key, value, why in (
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),
         (
             "secure_aggregation",
             run.secure_aggregation and releases.hidden,
             "members learn how many they are, and only known groups have sizes to tell",
+        ),
+        ("secure_aggregation", example and run.secure_aggregation, "clients add noise for themselves alone"),
+        ("averaging", run.averaging if example and run.averaging == "gradients" else None, "clients send models"),
+        (
+            "loss_data",
+            run.loss_data if example and run.loss_data == "held_out" else None,
+            "how many records train is not said",
         ),
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from florets.task.data.tables.site_table import split_rows
-from florets.task.held_out_count import left_after
+from florets.task.settings import left_after
 
 Part = tuple[Tensor, Tensor]
 """Inputs and targets of some of a client's samples."""

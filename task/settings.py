@@ -98,6 +98,11 @@ class TableConfig:
         [], "cells that mean a missing value, besides empty ones, ?, NA, N/A, NaN, null and None"
     )
     units: dict[str, Any] = setting({}, "unit of a column, for reports: {cholesterol: mg/dl}")
+    preprocessing: dict[str, Any] = setting(
+        {},
+        "file that says how tables are prepared, a preprocessing.json of another run or written by hand: sites then "
+        "describe nothing (docs/tables.md); none: they agree on it",
+    )
     classes: dict[str, Any] = setting(
         {}, "classes of the target with the cells that mean each, {none: [0], disease: [1,2,3,4]}; none: as they are"
     )
@@ -163,3 +168,12 @@ class TaskConfig:
     )
     table: TableConfig = setting(TableConfig(), "tables of real sites")
     drift: Drift = setting(Drift(), "groups that change")
+
+
+ONE_IN = 5
+"""One training sample in so many is held out, at least one; of a single sample none."""
+
+
+def left_after(count: int) -> int:
+    """Return how many of a client's training samples are trained on where a part is held out."""
+    return count if count < 2 else count - max(1, count // ONE_IN)

@@ -85,7 +85,10 @@ class Task:
         folder = Path(spec.data_dir).expanduser() if spec.data_dir else None
         if self.is_own and spec.data == OWN and PREPARED not in spec.table and find_files(folder).is_table:
             # By itself it would number classes and standardise in its own way.
-            raise ValueError("the run does not say how tables are prepared; its nodes describe their data first.")
+            raise ValueError(
+                "the run does not say how tables are prepared: let nodes describe them, or declare "
+                "task.table.preprocessing."
+            )
         options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
         given = {"data_dir": folder, "seed": spec.seed, "num_clusters": spec.num_clusters}
         data = call("data", spec.data, given, options)

@@ -76,6 +76,12 @@ def mixed_regression(
     )
 
 
+def of_site(data_dir: object, seed: int, num_clusters: int) -> Dataset:
+    """Return a few samples, the same wherever they are read from."""
+    x, y = np.eye(12, 3, dtype=np.float32), np.arange(12) % 2
+    return Dataset(x[:8], y[:8], x[8:], y[8:], 2)
+
+
 def in_order(data: Dataset, num_clients: int, num_clusters: int, rng: np.random.Generator) -> list[Shard]:
     rows = np.array_split(np.arange(len(data.y_train)), num_clients)
     return [Shard(i % num_clusters, part, np.array([i])) for i, part in enumerate(rows)]
@@ -85,10 +91,6 @@ def frozen_first(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, num_outputs))
     module[1].requires_grad_(False)
     return module
-
-
-def thinned(input_shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, num_outputs))
 
 
 def from_torchvision(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
@@ -111,10 +113,6 @@ def mirrored(x: Tensor, rng: np.random.Generator) -> Tensor:
 
 def noisy(x: Tensor, rng: np.random.Generator) -> Tensor:
     return x.add_(torch.rand(x.shape))
-
-
-def of_three(x: Tensor, rng: np.random.Generator, y: Tensor) -> Tensor:
-    return x
 
 
 def shorter(x: Tensor, rng: np.random.Generator) -> Tensor:

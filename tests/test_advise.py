@@ -102,6 +102,7 @@ def test_what_goes_once_inputs_are_standardised_is_a_matter_of_scale_and_of_no_o
     )
     assert "no difference is detected (p = 0.33)" in " ".join(said.reasons)
     assert "all columns of e are 3 times" in " ".join(said.reasons)
+    assert said.answer.endswith("(FedAvg), until the unit at e is declared: then ask again.")
     assert "rule than" not in said.short
     assert "task.table.standardise=site" in said.command
     # Columns that do not differ are no matter of scale: what chance has brought, chance may take away.
@@ -110,6 +111,9 @@ def test_what_goes_once_inputs_are_standardised_is_a_matter_of_scale_and_of_no_o
     elsewhere = given(LONE, Evidence(after, reasons=(replace(unit, sites=("a",)),), described=True), **accuracies)
     assert not elsewhere.is_scale
     assert "own inputs, no difference is detected (p = 0.33)" in " ".join(words(elsewhere).reasons)
+    # A unit explains e, whatever models say.
+    no_rule = given(LONE, Evidence(reasons=(unit,)), fedavg=[0.95] * 4 + [0.05], local=[0.95] * 5)
+    assert "different rule" not in " ".join(words(no_rule).reasons)
     worse = given(TWO, Evidence(after), fedavg=[0.8] * 5, discovery=[0.95] * 5, standardised=[0.7] * 5)
     assert worse.chosen == "discovery"
 

@@ -31,7 +31,7 @@ from florets.task.training.settings import Training
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.evaluation import read_evaluation
 from florets.task.wire.replies import Introduction, Losses, SelectedUpdate, read_update
-from tests.fakes import asker, message_to
+from tests.fakes import asker
 from tests.own_functions import flagged, frozen_first, net
 
 CONFIG = compose(["num_clients=4", "k=3", "task.model_options={hidden: [8]}"])
@@ -110,16 +110,6 @@ def test_training_is_repeatable_and_differs_by_round_client_and_seed(ask: Ask) -
 LAYOUT = Layout.of(bank.model(BANK, 0))
 
 
-def test_a_gradient_is_that_of_the_mean_loss(ask: Ask) -> None:
-    settings = {kinds.REPLY: kinds.REPLY_GRADIENT, kinds.GRADIENT_BATCH: 0}
-    update = read_update(ask(kinds.TRAIN, bank.model(BANK, 0), **settings), LAYOUT, 0)
-    module, data = TASK.build_model(), TASK.client(0)
-    module.load_state_dict({n: torch.from_numpy(a.numpy()) for n, a in bank.model(BANK, 0).items()})
-    torch.nn.functional.cross_entropy(module(data.x_train), data.y_train).backward()  # type: ignore[no-untyped-call]
-    expected = np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
-    np.testing.assert_allclose(update.vector, expected, atol=1e-6)
-
-
 def test_selection_trains_the_model_with_the_lowest_loss(ask: Ask) -> None:
     update = codec.read(SelectedUpdate, ask(kinds.TRAIN_SELECT, BANK), layout=LAYOUT, K=3)
     assert update.model == int(np.argmin(plain_losses(2)))
@@ -166,30 +156,6 @@ def test_flowers_own_fedavg_drives_the_app_and_agrees_with_ours() -> None:
     ours = FedAvg().start(LocalGrid(app, 4), first, num_rounds=2, train_config=SETTINGS)
     np.testing.assert_allclose(LAYOUT.flatten(bank.model(ours.arrays, 0)), LAYOUT.flatten(stock.arrays), atol=1e-6)
     assert stock.evaluate_metrics_clientapp[2]["eval_acc"] > 0
-
-
-@pytest.mark.parametrize("kind", [kinds.TRAIN_SELECT, kinds.LOSSES, kinds.TRAIN, kinds.EVALUATE])
-def test_linear_models_are_handled_in_numpy_as_in_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = compose(["experiment=clove/linear", "num_clients=5", "train.optimizer=sgd", "train.batch_size=1000"])
-    task = build_task(config)
-    models = build_models(config, task)
-    arrays = models if kind in (kinds.TRAIN_SELECT, kinds.LOSSES) else bank.model(models, 0)
-    settings = ConfigRecord({**message_settings(config, task), kinds.SERVER_ROUND: 1})
-    replies = []
-    for linear in (True, False):
-        if not linear:
-            monkeypatch.setattr(type(session), "linear", lambda *_: None)
-        (reply,) = LocalGrid(app, 5).send_and_receive(
-            [message_to(RecordDict({kinds.CONFIG: settings, kinds.ARRAYS: arrays}), 3, kind)]
-        )
-        replies.append(reply.content)
-    numbers, expected = (reply[kinds.METRICS] for reply in replies)
-    assert list(numbers) == list(expected)
-    for name in numbers:
-        np.testing.assert_allclose(numbers[name], expected[name], rtol=1e-5)
-    if kinds.ARRAYS in replies[0]:
-        values, expected_values = (reply[kinds.ARRAYS]["1.weight"].numpy() for reply in replies)
-        np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-6)
 
 
 def test_wrong_settings_are_named_however_often_others_were_read() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg as StockFedAvg
+from flwr.app import ArrayRecord, RecordDict
 
 import florets
 from florets.client_app.app import app
@@ -37,10 +36,6 @@ from tests.fakes import FakeClients, lost, models, play, steps, thetas
 TWO_GROUPS = [0.0, 0.2, 10.0, 10.2]
 
 
-def models_plain(theta: float) -> ArrayRecord:
-    return ArrayRecord({name.removeprefix("0/"): array for name, array in models(theta).items()})
-
-
 # FedAvg, FedProx, Local-only
 
 
@@ -51,15 +46,6 @@ def test_fedavg_weighs_models_by_examples_and_keeps_the_largest_counter() -> Non
     assert thetas(result.arrays) == [2.5]
     assert steps(result.arrays) == [1]
     assert result.arrays["0/steps"].dtype == "int64"
-
-
-def test_fedavg_averages_what_flowers_own_fedavg_averages() -> None:
-    clients = FakeClients([2.0, 6.0, -1.0], examples=[10, 30, 7])
-    ours = FedAvg().start(clients.grid(), models(1.0), num_rounds=3)
-    stock = StockFedAvg(fraction_evaluate=0.0).start(
-        clients.grid(), models_plain(1.0), num_rounds=3, train_config=ConfigRecord()
-    )
-    assert thetas(ours.arrays)[0] == pytest.approx(float(stock.arrays["theta"].numpy()[0]), abs=1e-6)
 
 
 def test_local_keeps_one_model_for_each_client_on_the_server() -> None:
@@ -240,16 +226,6 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
     assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
 
 
-def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
-    clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
-    for first_round in ("random", "evaluate"):
-        clove = CLoVE(k=1, first_round=first_round, fraction_train=0.7).start(
-            clients.grid(), models(0.1), num_rounds=4
-        )  # type: ignore[arg-type]
-        fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
-        assert clove.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
-
-
 # IFCA
 
 
@@ -305,20 +281,6 @@ def test_shared_layers_are_averaged_over_everybody_and_equal_in_all_models() -> 
     assert thetas(result.arrays) == pytest.approx([expected, expected])
     assert "theta" in result.arrays
     assert "1/theta" not in result.arrays
-
-
-@pytest.mark.parametrize("kind", [kinds.TRAIN, kinds.LOSSES])
-def test_a_bad_reply_costs_its_client_the_round_and_nobody_else(kind: str) -> None:
-    def broken(_: RecordDict) -> RecordDict:
-        return RecordDict()
-
-    clients = FakeClients(TWO_GROUPS, faults={(kind, 1, 3): broken})
-    seen: list[RoundReport] = []
-    result = CLoVE(k=2, first_round="evaluate").start(
-        clients.grid(), models(4.0, 6.0), num_rounds=1, on_round=lambda report, _: seen.append(report)
-    )
-    assert seen[0].replies["invalid"] == 1
-    assert thetas(result.arrays) == pytest.approx([2.05, 8.0])
 
 
 def test_a_clients_traceback_stays_out_of_the_servers_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -483,9 +445,6 @@ def test_a_group_in_another_unit_gets_a_model_and_its_refusals_are_reported() ->
     assert seen[0].rejected["4"] == FAR
     final = seen[-1].assignment
     assert [final[str(client)] for client in range(8)] == [final["0"]] * 4 + [1 - final["0"]] * 4
-
-
-# The update rule on the same data: its bound is far wider, and knows no way back.
 
 
 # The whole app

@@ -297,18 +297,6 @@ def test_the_largest_gap_is_where_the_distances_jump() -> None:
     assert group_by_largest_gap(LINE, "single").clusters.tolist() == [0, 0, 0, 1]
 
 
-def test_a_far_client_takes_the_gap_unless_two_clusters_have_to_be_larger() -> None:
-    # Merges at 1, 1, 9 and 89.
-    points = np.array([0.0, 1.0, 10.0, 11.0, 100.0])
-    distances, order = np.abs(np.subtract.outer(points, points)), [4, 2, 0, 1, 3]
-    for smallest, clusters in ((1, [0, 0, 0, 0, 1]), (2, [0, 0, 1, 1, 2]), (3, [0, 0, 0, 0, 0])):
-        found = group_by_largest_gap(distances, "single", smallest)
-        assert found.clusters.tolist() == clusters
-        moved = group_by_largest_gap(distances[np.ix_(order, order)], "single", smallest)
-        assert moved.clusters.tolist() == canonical(found.clusters[order]).tolist()
-    assert group_by_largest_gap(LINE[:2, :2], "single", 2).clusters.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_largest_gap_that_counts_agrees_with_all_cuts_tried_out(seed: int) -> None:
     distances = random_distances(seed)
@@ -364,12 +352,6 @@ def test_no_permutation_of_models_is_cheaper(num_clusters: int, spare: int, seed
     cheapest = min(costs[rows, list(p)].sum() for p in permutations(range(num_models), num_clusters))
     assert len(set(models.tolist())) == num_clusters
     assert costs[rows, models].sum() == pytest.approx(cheapest)
-
-
-def test_most_clients_keep_the_model_that_they_had() -> None:
-    clusters = np.array([0, 0, 0, 1, 1, 2])
-    previous = np.array([2, 2, 1, 1, 1, -1])
-    assert match_overlap(clusters, previous, 3).tolist() == [2, 1, 0]
 
 
 def test_the_overlap_of_all_clients_is_maximised_over_every_matching() -> None:

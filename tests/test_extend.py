@@ -156,3 +156,33 @@ def test_what_cannot_be_extended_is_refused_before_anything_is_written(parent: P
     with pytest.raises(ConfigError, match="is not empty"):
         extend(parent, good, to=lost)
     assert sorted(path.name for path in parent.parent.iterdir()) == [parent.name]
+
+
+def test_a_privacy_budget_is_extended_once_and_a_spent_one_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abcdef":
+        (tmp_path / "sites" / name).mkdir(parents=True)
+    given = [
+        "experiment=own_data", "task.data=tests.own_functions:of_site", "strategy=fedavg", "task.model=linear",
+        "task.partition_options={input_shape: [3], num_outputs: 2}", "privacy.kind=central", "privacy.epsilon=8",
+        "privacy.delta=0.01", "min_clients=6", "pictures=false", f"data_dir={tmp_path / 'sites'}",
+    ]  # fmt: skip
+    for name, rate in (("spent", 1.0), ("left", 0.5)):
+        results = tmp_path / name
+        assert main([*given, "num_rounds=2", f"strategy.fraction_train={rate}", f"results_dir={results}"]) == 0
+        (folder,) = (path.parent for path in results.rglob("summary.json"))
+        ledger = folder / "privacy.json"
+        budget = json.loads(ledger.read_text())
+        if name == "left":
+            # As if three of the sites had not been drawn.
+            ledger.write_text(json.dumps({**budget, "spent": dict.fromkeys("abc", budget["total"])}))
+            new = extend(folder, tmp_path / "sites", num_rounds=1, trust=True, to=tmp_path / "next").folder
+            spent = json.loads((new / "privacy.json").read_text())["spent"]
+            assert spent == dict.fromkeys("abcdef", budget["total"])
+        says = r"allows 0 of the sites another round" if name == "spent" else "went to .*next, and cannot be spent"
+        with pytest.raises(ConfigError, match=says):
+            extend(folder, tmp_path / "sites", trust=True, to=tmp_path / "second")
+        assert main([f"resume={folder}", "num_rounds=9", "trust=true"]) == 2
+        assert ("went to" if name == "left" else "8 is spent") in capsys.readouterr().err
+        assert (folder / "report.html").is_file()

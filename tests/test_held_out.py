@@ -14,8 +14,8 @@ from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.ifca.strategy import IFCA
 from florets.task.client_data import hold_out
-from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose, generator
+from florets.task.settings import left_after
 from florets.task.task import ClientData
 from florets.task.wire import Layout, bank, codec, kinds
 from florets.task.wire.replies import Losses, SelectedUpdate, read_update

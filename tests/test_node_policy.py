@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
+from florets.client_app.app import FloretsApp
 from florets.client_app.client import session
 from florets.commands.main import main
 from florets.commands.node import table
@@ -24,6 +25,8 @@ from florets.task.node_log import Logged, NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
 from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left
+from florets.task.wire.records import reply_message
+from tests.fakes import message_to
 from tests.test_caps import sent
 from tests.test_check import write
 
@@ -98,7 +101,9 @@ def test_what_is_sent_has_its_own_name_whatever_else_the_message_holds(node: dic
 
 def test_other_answers_leave_and_a_wrong_name_is_refused(node: dict[str, Any]) -> None:
     sent({**node, "never-send": "models"}, kinds.TRAIN, {kinds.REPLY: kinds.REPLY_GRADIENT})
-    with pytest.raises(ValueError, match=r"never-send=fold: fold is no kind of what leaves: models, "):
+    with pytest.raises(
+        ValueError, match=r"this node's config has never-send=fold: fold is no kind of what leaves: models, "
+    ):
         sent({**node, "never-send": "fold"}, kinds.HELLO)
 
 
@@ -177,8 +182,9 @@ def test_the_noise_of_all_answers_together_is_counted(node: dict[str, Any], tmp_
         with pytest.raises(ValueError, match="would pass the epsilon of 5 that its owner allows for all runs"):
             sent(config, kinds.TRAIN, settings)
     # A norm below 0 would reverse an update and suppress its noise.
-    with pytest.raises(ValueError, match="must be at least 0"):
+    with pytest.raises(ValueError, match="is only in its log") as refused:
         sent(node, kinds.TRAIN, {**noise, kinds.PRIVACY_CLIP: -1.0})
+    assert "must be at least 0" in str(refused.value.__cause__)
 
 
 def test_the_log_says_what_left_and_what_was_refused(node: dict[str, Any], tmp_path: Path) -> None:
@@ -233,6 +239,26 @@ def test_a_handler_of_an_authors_own_is_named_by_its_path(node: dict[str, Any], 
     assert (line.kind, line.left.keys()) == ("tests.own_handlers:draws", {OWN})
     with pytest.raises(ValueError, match="does not let it send own"):
         sent({**config, "never-send": OWN}, "query.custom", settings)
+
+
+def test_a_handler_that_a_decorator_registers_is_under_the_policy_and_in_the_log(tmp_path: Path) -> None:
+    own = FloretsApp()
+
+    @own.query("mine")
+    def mine(message: Message, _: Context) -> Message:
+        return reply_message(RecordDict({"figures": MetricRecord({"mean": 1.0})}), message)
+
+    def asked(**policy: Any) -> Message:
+        config = {"data-dir": str(tmp_path), "log-folder": str(tmp_path / "log"), **policy}
+        content = RecordDict({kinds.CONFIG: ConfigRecord()})
+        return own(message_to(content, 2, "query.mine"), Context(1, 2, config, RecordDict(), {}))
+
+    assert asked().content["figures"] == {"mean": 1.0}
+    for policy, says in (({"never-send": OWN}, "send own"), ({"answers": "train"}, r"answer query\.mine")):
+        with pytest.raises(ValueError, match=f"does not let it {says}"):
+            asked(**policy)
+    lines = list(NodeLog(tmp_path / "log").lines())
+    assert [line.answer for line in lines if line.kind == "query.mine"] == ["answered", "refused", "refused"]
 
 
 def test_a_run_goes_on_without_a_site_that_never_sends_what_it_needs(

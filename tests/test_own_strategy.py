@@ -11,10 +11,8 @@ import yaml
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.presets import OWN_DIR, choices
-from florets.conf.problems import ConfigError
 from florets.reports.summary import RunSummary
 from florets.server_app.app import read_run_config
-from florets.server_app.resume import read_resume
 from florets.strategies.registry import find_strategy
 from tests.test_resume import killed, results, resumed, straight
 
@@ -67,24 +65,6 @@ def test_a_killed_run_goes_on_equal_to_the_bit(
     whole = results(straight(tmp_path / "whole", given))
     folder = killed(monkeypatch, tmp_path / "killed", given, 2)
     assert results(resumed(folder)) == whole
-
-
-@pytest.mark.slow
-def test_a_run_by_import_path_goes_on_only_where_its_code_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = [*SMALL, f"strategy={PATH}"]
-    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
-    monkeypatch.delitem(sys.modules, "mean_groups")
-    with pytest.raises(ConfigError, match=r"strategy=mean_groups:MeanGroups; add trust=true"):
-        read_resume([f"resume={folder}"], tmp_path)
-    with pytest.raises(ConfigError, match=r"strategy=mean_groups:MeanGroups; add trust=true"):
-        read_run_config({"resume": str(folder)})
-    assert "mean_groups" not in sys.modules
-    # The same two ways in, trusted.
-    config, place, resume = read_run_config({"resume": str(folder), "overrides": "trust=true"})
-    assert (config.strategy.name, place, resume) == (PATH, folder, True)
-    assert results(resumed(folder, "trust=true")) == results(straight(tmp_path / "whole", given))
 
 
 @pytest.mark.parametrize("name", ["mean_groups", PATH])

@@ -16,8 +16,12 @@ from florets.strategies.base.report import RoundReport
 SMALL = ["num_clients=40", "task.model_options.hidden=[16]", "train.local_epochs=1"]
 
 
-def test_bytes_of_a_plan_are_those_of_the_run_but_for_settings_and_numbers():
-    config = compose([*SMALL, "strategy=fedavg", "num_rounds=2", "strategy.fraction_train=0.5"])
+MASKED = ["num_clients=8", "secure_aggregation=true", "privacy.kind=central", "privacy.epsilon=4"]
+
+
+@pytest.mark.parametrize("given", [[*SMALL, "strategy.fraction_train=0.5"], MASKED], ids=["plain", "masked"])
+def test_bytes_of_a_plan_are_those_of_the_run_but_for_settings_and_numbers(given):
+    config = compose(["strategy=fedavg", "num_rounds=2", *given])
     task = build_task(config)
     reports: list[RoundReport] = []
     build_strategy(config, task).start(
@@ -27,9 +31,15 @@ def test_bytes_of_a_plan_are_those_of_the_run_but_for_settings_and_numbers():
         train_config=message_settings(config, task),
         on_round=lambda report, _: reports.append(report),
     )
-    rounds, *_ = plan_of(config).parts
-    assert 2 * rounds.down == pytest.approx(sum(report.bytes_down for report in reports), rel=0.07)
+    plan = plan_of(config)
+    rounds, *_ = plan.parts
+    assert 2 * rounds.down == pytest.approx(sum(report.bytes_down for report in reports), rel=0.08)
     assert 2 * rounds.up == pytest.approx(sum(report.bytes_up for report in reports), rel=0.01)
+    if plan.privacy:
+        tests = 8
+        assert rounds.messages + tests == sum(reports[0].replies.values())
+        spent = [report.details["privacy"]["epsilon"] for report in reports]
+        assert spent == pytest.approx([plan.privacy["round"], plan.privacy["epsilon"]])
 
 
 def test_figures_of_a_plan_by_hand():

@@ -19,7 +19,7 @@ from florets.engines import engine
 from florets.server_app.checkpoint import CheckpointError, Checkpointing
 from florets.server_app.resume import read_resume
 from florets.strategies import STRATEGIES
-from florets.strategies.base.privacy import CLIP, LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
+from florets.strategies.base.privacy import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
@@ -162,8 +162,10 @@ def test_noised_losses_are_within_their_norm_and_can_be_sent() -> None:
 def test_clusters_by_one_sum_compare_models_with_the_mean_client_and_add_one_client_within_the_norm() -> None:
     rng = np.random.default_rng(3)
     group = np.repeat(range(3), 40)
-    # The third model is the best one for all, by less for the other groups; clients differ in how hard their data are.
-    losses = 2.0 - 0.2 * np.eye(3)[group] - [0.0, 0.0, 0.5] + rng.normal(0, 0.02, (120, 3)) + rng.uniform(0, 1, (120, 1))
+    # The third model is the best one for all; clients differ in how hard their data are.
+    losses = (
+        2.0 - 0.2 * np.eye(3)[group] - [0.0, 0.0, 0.5] + rng.normal(0, 0.02, (120, 3)) + rng.uniform(0, 1, (120, 1))
+    )
     vectors, bound = noise.centred(losses, 5.0), noise.loss_norm(3, 5.0)
     centres = noised_centres(vectors, 3, bound, lambda total, _: total)
     assert (vectors.argmin(axis=1) == 2).all()
@@ -178,7 +180,7 @@ def test_clusters_by_one_sum_compare_models_with_the_mean_client_and_add_one_cli
 
 def test_the_usual_length_of_updates_is_found_unless_noise_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([4.0] * 60 + [2.0] * 20 + [9.0] * 20 + [math.inf, 0.0])
-    for epsilon, looks, found in ((8.0, 1, 4.0), (0.1, 2, CLIP)):
+    for epsilon, looks, found in ((8.0, 1, 4.0), (0.1, 2, 1.0)):
         own = guard(epsilon=epsilon)
         for _ in range(looks):
             bound = own._usual(lengths, multiplier(own.budget.update) / math.sqrt(LENGTHS))
@@ -238,6 +240,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
         (["personal=ditto"], "personal=ditto: not covered"),
+        (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients in a round"),
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
         (["first_round=farthest"], "first_round=farthest: not covered"),
         (["k=auto"], "k=auto: not covered"),
@@ -245,7 +248,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["strategy.watch=8"], "strategy.watch=8.0: not covered"),
         (["strategy=ifca", "strategy.restarts=2", "num_rounds=9"], "strategy.restarts=2: losses decide"),
         (["privacy.kind=local", "statistics=true"], "statistics=true: not covered by privacy.kind=local"),
-        (["experiment=own_data", "privacy.kind=local"], "task.data=own: not covered"),
+        (["experiment=own_data", "privacy.kind=local"], "what own data have in common must be declared"),
     ],
 )
 def test_what_noise_does_not_cover_is_refused_by_name(given: list[str], said: str) -> None:
@@ -283,7 +286,7 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
     spent = [line["details"]["privacy"]["epsilon"] for line in lines]
     assert spent[0] < spent[1] == pytest.approx(3.0)
     assert "privacy.epsilon=3: 3 is spent" in (folder / "run.log").read_text()
-    assert "of 3, delta 0.0069" in (folder / "report.html").read_text()
+    assert "of 3 (delta 0.0069, central); covers" in (folder / "report.html").read_text()
     (damaged / LEDGER).unlink()
     with pytest.raises(CheckpointError, match="not known what the run has spent"):
         engine.resume(again[0], damaged)

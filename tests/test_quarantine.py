@@ -11,6 +11,7 @@ from florets.strategies.base.report import ADVICE, QUARANTINE, RoundReport
 from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import AGREES, DEPARTS, UNKNOWN, Quarantine, agreement, verdicts
+from florets.strategies.core.robust import most_expelled, most_hostile
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, models, play
 
@@ -75,6 +76,21 @@ def test_three_departures_running_and_no_more_clients_than_may_be_hostile() -> N
         found.append(sorted(other.clients))
     assert found == [[], [], [], [], ["f", "g"]]
     assert decode(encode(other, {}), {}) == other
+
+
+def test_nothing_is_said_without_a_majority_against_all_that_may_be_hostile() -> None:
+    rows, found = gram(*[[1.0, 0.0]] * 4, [-1.0, 0.0]), []
+    for most in (2, 3):
+        quarantine = Quarantine()
+        for _ in range(3):
+            quarantine.observe(0, list("abcde"), rows, most)
+        found.append(sorted(quarantine.clients))
+    assert found == [["e"], []]
+
+
+@pytest.mark.parametrize(("count", "most"), [(2, 0), (3, 1), (4, 1), (7, 2), (10, 3)])
+def test_fewer_are_left_out_of_all_than_averages_expect(count: int, most: int) -> None:
+    assert most_expelled(count, 0.3) == most <= most_hostile(count, 0.3)
 
 
 def flipped(content: RecordDict) -> RecordDict:

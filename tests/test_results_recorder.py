@@ -5,7 +5,6 @@ import logging
 import math
 import os
 import re
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load, load_file
 
 from florets.reports.folder import write_arrays
-from florets.reports.summary import RunSummary, round_line
+from florets.reports.summary import round_line
 from florets.server_app.progress import Progress, listening
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Evaluation
@@ -27,31 +26,6 @@ def recorder(folder, **changes):
 def rows(path):
     with path.open(newline="") as file:
         return list(csv.reader(file))
-
-
-@pytest.mark.pictures
-@pytest.mark.slow
-def test_a_run_leaves_all_its_files(tmp_path):
-    folder = tmp_path / "tiny" / "seed-0"
-    summary = record(folder)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "clients.csv",
-        "clients_over_rounds.csv",
-        *(["clients_over_rounds.parquet"] if find_spec("pyarrow") else []),
-        "config.yaml",
-        "curves.png",
-        "loss_matrix.csv",
-        "loss_matrix.png",
-        "models.safetensors",
-        "report.html",
-        "rounds.jsonl",
-        "run.log",
-        "summary.json",
-    ]
-    assert summary.folder == str(folder)
-    assert RunSummary.from_json((folder / "summary.json").read_text()) == summary
-    assert (folder / "config.yaml").read_text() == "k: 2\n"
-    assert [summary.first_round_ari_90, summary.round_of_stability, summary.final_ari] == [2, 3, 1.0]
 
 
 def test_clients_csv_has_true_and_found_cluster_and_result(tmp_path):
@@ -168,16 +142,6 @@ def test_a_file_or_a_link_in_the_folders_place_is_refused(tmp_path):
     for name in ("file", "link"):
         with pytest.raises(ValueError, match="a file or a link"):
             recorder(tmp_path / name)
-
-
-def test_a_link_inside_an_old_run_is_removed_but_not_followed(tmp_path):
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious" / "data").touch()
-    record(tmp_path / "run")
-    (tmp_path / "run" / "link").symlink_to(tmp_path / "precious")
-    recorder(tmp_path / "run").close()
-    assert (tmp_path / "precious" / "data").exists()
-    assert not (tmp_path / "run" / "link").exists()
 
 
 def test_the_log_file_gets_what_is_logged_during_the_run_only(tmp_path):

@@ -1,3 +1,5 @@
+import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -6,9 +8,11 @@ import pytest
 from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, report
 
 from florets.reports.pages import CSS
+from florets.reports.protections import protections, spent_together
 from florets.reports.run_page import write_report
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
+from florets.strategies.core.accountant import epsilon_of, level_of
 
 VOID = {"meta", "img", "link", "br"}
 
@@ -151,3 +155,33 @@ def test_of_thousands_of_clients_the_page_lists_the_first(tmp_path):
     assert "0299" in text
     assert "0300" not in text
     assert (tmp_path / "run" / "report.html").stat().st_size < 300_000
+
+
+def test_protections_of_a_run_are_listed_and_none_where_all_are_off(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("robust: none\n")
+    lines = [{"round": r, "details": {}, "num_clusters": 2} for r in (1, 2, 3, 4)]
+    assert protections(tmp_path, lines, []) == []
+    config.write_text("robust: median\nhostile: 0.2\nsecure_aggregation: true\n")
+    for line, keys in zip(lines, (["b"], [], ["b"], ["a", "b"]), strict=True):
+        line["details"] = {"quarantine": {"clients": keys}, **({"summed": 5.0} if line["round"] > 2 else {})}
+    lines[-1]["details"]["privacy"] = {"epsilon": 2.5, "target": 8.0, "delta": 0.005, "kind": "local"}
+    assert [state for _, state in protections(tmp_path, lines, ["c"])] == [
+        "median, against 20% hostile clients in a group",
+        "b since round 3; a since round 4",
+        "epsilon 2.5 of 8 (delta 0.005, local); covers models, not scores and groups shown here",
+        "2 of 4 rounds, from round 3 on",
+        "c; the warnings say why",
+    ]
+
+
+def test_private_runs_of_a_sweep_add_up(tmp_path):
+    level = level_of(2.0, 0.01) ** 2
+    budget = {"epsilon": 2.0, "delta": 0.01, "total": level, "update": level, "grouping": 0.0}
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "privacy.json").write_text(json.dumps({**budget, "spent": {"a": level}}))
+    # Four equal releases have twice the level of one.
+    together = spent_together([tmp_path / str(number) for number in range(5)])
+    assert f"the 4 private runs together spend epsilon {epsilon_of(2 * math.sqrt(level), 0.01):.3g}" in together
+    assert spent_together([tmp_path / "0"]) == ""

@@ -256,13 +256,6 @@ def test_files_summary_and_report_have_the_scores(tmp_path):
         assert text in page
 
 
-def test_a_summary_of_before_the_scores_is_read():
-    told = json.loads(RunSummary("t", "clove", 0, 1, 0.9, 0.5, 1.0, None, 1, None, 3, 1, 4.0, "here").to_json())
-    for name in ("final_metrics", "client_seconds", "gradient_passes", "loss_passes"):
-        del told[name]
-    assert RunSummary.from_json(json.dumps(told)).final_worst_tenth is None
-
-
 def test_a_sweep_shows_the_worst_tenth_and_the_clients_work_and_files_all_figures(tmp_path):
     summary = recorded(tmp_path / "run")
     better = replace(

@@ -76,7 +76,7 @@ def test_distances_of_long_updates_are_nearly_those_of_their_sketches() -> None:
     rows = np.random.default_rng(3).normal(size=(6, 10 * SKETCH + 5))
     start = rows.mean(axis=0)
     exact = ((rows[:, np.newaxis] - rows) ** 2).sum(axis=2)
-    found = distances_of(gram_of(rows, np.arange(6), start, 2))
+    found = distances_of(gram_of(rows, np.arange(6), start, 2).products)
     off = ~np.eye(6, dtype=bool)
     assert np.abs(found[off] / exact[off] - 1).max() < 0.1
 
@@ -118,4 +118,4 @@ def test_updates_as_they_were_sent_give_what_their_vectors_give() -> None:
         np.testing.assert_allclose(found.kept, expected.kept, atol=0.01)
     exact = distances_of((rows[members] - theta) @ (rows[members] - theta).T)
     off = ~np.eye(100, dtype=bool)
-    assert np.abs(distances_of(gram_of(Updates(sent), members, theta, 2))[off] / exact[off] - 1).max() < 0.1
+    assert np.abs(distances_of(gram_of(Updates(sent), members, theta, 2).products)[off] / exact[off] - 1).max() < 0.1

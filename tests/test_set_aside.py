@@ -53,7 +53,7 @@ def test_a_row_of_no_clear_group_is_lone_unless_there_are_as_many_as_a_group_may
 
 
 def test_strangers_are_in_quarantine_at_once_and_one_that_has_left_it_is_only_set_aside() -> None:
-    rule, state = RobustRule("median"), State(quarantine=Quarantine(cleared={"h"}))
+    rule, state = RobustRule("median", 0.25), State(quarantine=Quarantine(cleared={"h"}))
     context: Any = SimpleNamespace(averaging=SimpleNamespace(robust=rule), random=np.random.default_rng)
     rows = np.array([*TWO_GROUPS, [-4.0, -4.0], [4.0, -4.0]])
     asked = []

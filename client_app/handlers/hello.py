@@ -8,6 +8,7 @@ from flwr.app import Context, RecordDict
 from florets.client_app.client import Client, device_of, partition_id
 from florets.client_app.handlers.custom import handler_of
 from florets.client_app.training import augmentation
+from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
 from florets.task.node_config import check_node_config
 from florets.task.wire import kinds
@@ -16,6 +17,7 @@ from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.leaving import named
 from florets.task.wire.replies import Introduction, rounded_magnitude
+from florets.task.wire.sampled_noise import require_opacus
 
 
 def hello(client: Client) -> RecordDict:
@@ -28,6 +30,12 @@ def hello(client: Client) -> RecordDict:
     handlers = client.names(kinds.HANDLERS)
     for handler in handlers:
         handler_of(client, handler)
+    if client.hides_records:
+        try:
+            require_opacus()
+        except ValueError as error:
+            # This text may leave a node that noises all that it says: it is not of its data.
+            raise Refused(str(error)) from None
     if "augment" in client.config:
         augmentation(client)
     task, nodes = client.task, client.num_partitions
@@ -41,7 +49,8 @@ def hello(client: Client) -> RecordDict:
             cluster = task.cluster_of(partition_id(client.context))
     scaled = task.data.scaled if task.is_own else None
     if kinds.PRIVACY in client.config:
-        examples, scaled = 1, None
+        # Where single records are hidden, how many there are is public.
+        examples, scaled = examples if client.hides_records else 1, None
     never = ",".join(sorted(named(client.context.node_config.get(kinds.NEVER_SEND, ""))))
     return pack(
         Introduction,

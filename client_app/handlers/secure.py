@@ -57,7 +57,7 @@ class Standing:
     member, members, keys
         Its number, those of all whom it shares masks with, itself included, and two public keys of each.
     secret, box_secret, seed, own_share
-        Secret keys for masks and for shares, the secret of its own mask, and its own share of that.
+        Secret keys for masks and for shares, the secret of its mask, and its own share of that.
     peers, seed_shares, key_shares
         Members whose shares have come, and the shares of each.
     """
@@ -116,9 +116,7 @@ def refuse_clear(client: Client, kind: str) -> None:
         return
     is_masked = kind == kinds.TRAIN and kinds.MASKING in client.content
     if not is_masked and (kind in _IN_CLEAR or kind.endswith(f".{kinds.CUSTOM}")):
-        raise ValueError(
-            f"{kind}: this client takes part in secure aggregation, and sends nothing of its own in clear"
-        )
+        raise ValueError(f"{kind}: this client takes part in secure aggregation, and sends no update in clear")
 
 
 def keys(client: Client) -> RecordDict:

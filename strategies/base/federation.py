@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, Replies, Request, Waiting, alike, exchange, joined
 from florets.strategies.base.report import Client, named
+from florets.strategies.settings import sampled_of
 from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import INSTALLED, minor
@@ -219,6 +220,9 @@ class Federation:
         Import paths of the strategy's own client handlers, which a client must allow and have.
     leaving
         Names of what every run of the strategy makes leave the clients.
+    compares
+        Whether a client's number of samples and the magnitude of its inputs are held against the other clients'. With
+        privacy none's place depends on another's data, and all count alike.
 
     Attributes
     ----------
@@ -237,8 +241,9 @@ class Federation:
         min_clients: int | None = None,
         handlers: Sequence[str] = (),
         leaving: Collection[str] = (),
+        compares: bool = True,
     ) -> None:
-        self.num_clients = num_clients
+        self.num_clients, self.compares = num_clients, compares
         self.min_clients = min_clients or num_clients or 1
         # Real nodes come one by one, minutes apart.
         self._patient = num_clients is None and min_clients is not None
@@ -350,7 +355,7 @@ class Federation:
         refused = {node: why for node, hello in hellos.items() if (why := problem_of(introduced[node], hello, *run))}
         claimed = {node: client.num_examples for node, client in introduced.items() if node not in refused}
         known = [client.num_examples for client in self.clients.values()]
-        refused |= implausible_counts(claimed, known)
+        refused |= implausible_counts(claimed, known) if self.compares else {}
         self._tries.update(dict.fromkeys(refused, _MOST_TRIES))
         doubles = []
         for node_id, client in sorted(introduced.items()):
@@ -390,7 +395,8 @@ class Federation:
         # Not before: an error says why by itself.
         replies.warn()
         magnitudes = {introduced[node].key: hello.magnitude for node, hello in hellos.items()}
-        far = self._magnitudes.warning({key: one for key, one in magnitudes.items() if one and key in self.clients})
+        known_ones = {key: one for key, one in magnitudes.items() if one and key in self.clients and self.compares}
+        far = self._magnitudes.warning(known_ones)
         for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
 
@@ -436,8 +442,7 @@ class Federation:
         clients = self.online()
         if not clients:
             raise RoundFailed("no client is online")
-        # The small constant keeps products such as 0.29 * 100 from losing one to rounding.
-        count = max(1, int(fraction * len(clients) + 1e-9))
+        count = sampled_of(fraction, len(clients))
         if among is not None:
             clients = [client for client in clients if among(client)]
         chosen = generator.choice(len(clients), size=count, replace=False) if count < len(clients) else None

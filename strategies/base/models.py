@@ -2,7 +2,7 @@
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Self, cast
@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from florets.strategies.base.privacy import Guard
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
-from florets.strategies.core.robust import Robust, RobustRule
+from florets.strategies.core.robust import Gram, Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
 from florets.task.training.settings import Training
@@ -134,9 +134,13 @@ def refuse_equal(models: Models, algorithm: str) -> None:
 
 @dataclass(frozen=True)
 class Updates(ScaledRows):
-    """Clients' updates as the rows of a matrix (P, R), of which one at a time is unpacked."""
+    """Clients' updates as the rows of a matrix (P, R), of which one at a time is unpacked.
+
+    `grams` are by model those of all changes of trained entries, where they are known.
+    """
 
     updates: Sequence[tuple[str, Update]]
+    grams: Mapping[int, Gram] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         """Return P."""
@@ -254,7 +258,9 @@ class Averaging(ABC):
                 columns = slice(None) if mask.all() else mask
                 of, untrained = models.bank[:count, columns], layout.untrained[columns]
                 rows = vectors if mask.all() else Columns(vectors, mask)
-                robust = None if rule is None else Robust(rule, rows, groups, self._start(of, untrained))
+                is_whole = groups is assignment and (mask == layout.trained).all()
+                grams = vectors.grams if isinstance(vectors, Updates) and is_whole else {}
+                robust = None if rule is None else Robust(rule, rows, groups, self._start(of, untrained), grams)
                 found = self._next(Part(of, layout.integers[columns], untrained, rows, groups, weights, robust))
                 kept = robust.kept if robust is not None and groups is assignment else kept
                 if found.shape == bank.shape:

@@ -12,7 +12,7 @@ import numpy as np
 from florets.strategies.base.federation import FederationError, RoundFailed
 from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.accountant import epsilon_of, level_of
+from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
 from florets.strategies.core.rows import Rows
 from florets.strategies.settings import Privacy, Releases
 from florets.task.wire import kinds, noise
@@ -21,9 +21,8 @@ SIZES = 0.1
 """Fraction of the cost of a round's update that pays for noised sizes of hidden groups."""
 LENGTHS = 0.3
 """Fraction of the cost of a round's update that pays for the clients' usual length of one, until that is known."""
-CLIP = 1.0
-"""Largest norm of an update where it cannot be measured, or is not known yet."""
 _POWERS = 14
+"""Lengths are counted by powers of 2 from minus this one on up to this one."""
 _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
 _CENTRAL = "privacy.kind=central"
@@ -51,6 +50,10 @@ class Budget:
         What one round's update, and one release for grouping, take of it.
     spent
         By client key.
+    most
+        Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
+    extended_to
+        Folder of the run that goes on with what is left; empty: this one may.
     """
 
     epsilon: float
@@ -59,11 +62,13 @@ class Budget:
     update: float
     grouping: float
     spent: dict[str, float] = field(default_factory=dict)
+    most: float | None = None
+    extended_to: str = ""
 
     @classmethod
     def planned(cls, privacy: Privacy, releases: Releases, visits: int, clients: int) -> "Budget":
         """Return the budget of clients that take part in `visits` rounds."""
-        delta = 1 / (clients * max(clients, 10)) if privacy.delta is None else privacy.delta
+        delta = usual_delta(clients) if privacy.delta is None else privacy.delta
         epsilon = float(privacy.epsilon or 0.0)
         total, groupings = level_of(epsilon, delta) ** 2, releases.before + releases.each * visits
         share = privacy.grouping if groupings else 0.0
@@ -78,6 +83,8 @@ class Budget:
     @property
     def reached(self) -> float:
         """Epsilon of the client that has spent most."""
+        if self.most is not None:
+            return self.most
         most = max(self.spent.values(), default=0.0)
         return min(epsilon_of(math.sqrt(most), self.delta), self.epsilon) if most else 0.0
 
@@ -121,7 +128,7 @@ class Guard:
             return {}
         asked: dict[str, str | float] = {
             kinds.PRIVACY: "local",
-            kinds.PRIVACY_CLIP: self.privacy.clip or CLIP,
+            kinds.PRIVACY_CLIP: self.privacy.known_clip,
             kinds.PRIVACY_NOISE: multiplier(self.budget.update),
         }
         if self.budget.grouping:
@@ -129,9 +136,13 @@ class Guard:
             asked[kinds.PRIVACY_LOSS_NOISE] = multiplier(self.budget.grouping)
         return asked
 
+    @property
+    def _round_cost(self) -> float:
+        return self.budget.update + self.releases.each * self.budget.grouping
+
     def can_pay(self, client: Client) -> bool:
         """Say whether a client can take part in another round."""
-        return self.budget.affords(client.key, self.budget.update + self.releases.each * self.budget.grouping)
+        return self.budget.affords(client.key, self._round_cost)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
         """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there."""
@@ -144,12 +155,22 @@ class Guard:
             )
         raise BudgetSpent(self._end_words())
 
-    def _end_words(self) -> str:
+    def require_more(self, key: str, online: Sequence[Client]) -> None:
+        """Raise ValueError where too few clients can pay for the further rounds that a key asks for."""
+        if sum(map(self.can_pay, online)) < self.privacy.min_group:
+            raise ValueError(
+                f"{key}: {self._spent()}; leave it out, or start a new run, whose epsilon adds to this one's."
+            )
+
+    def _spent(self) -> str:
         budget = self.budget
         return (
             f"privacy.epsilon={budget.epsilon:g}: {budget.reached:.4g} is spent (delta {budget.delta:.2g}), and "
-            "another round would pass it; the run ends with its models"
+            "another round would pass it"
         )
+
+    def _end_words(self) -> str:
+        return f"{self._spent()}; the run ends with its models"
 
     def check(self, kind: str, handler: object = None) -> None:
         """Raise ValueError for a message whose answer would not be covered."""
@@ -162,8 +183,12 @@ class Guard:
             raise BudgetSpent(self._end_words())
         spent = self.budget.spent
         spent.update({key: spent.get(key, 0.0) + cost for key in keys})
+        self._note(keys)
         if self.save is not None:
             self.save(self.budget)
+
+    def _note(self, keys: Sequence[str]) -> None:
+        """Look at what these clients have spent; called before it is saved."""
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
         """Charge clients for losses or rows that they noise themselves; sums are charged by `noised_sum`."""
@@ -179,7 +204,7 @@ class Guard:
     def charge_training(self, keys: Sequence[str], groups: Mapping[str, int]) -> None:
         """Charge clients for updates that they are asked for; `groups` are theirs, where they are known."""
         self._asked, self._groups = list(keys), dict(groups)
-        self.charge(keys, self.budget.update + self.releases.each * self.budget.grouping)
+        self.charge(keys, self._round_cost)
         self._is_due = True
 
     def noised_sum(self, keys: Sequence[str], total: FloatArray, norm: float, count: int = 1) -> FloatArray:
@@ -248,7 +273,7 @@ class Guard:
         return means, members
 
     def _usual(self, lengths: FloatArray, deviation: float) -> float:
-        """Return the usual length of the clients' updates, or `CLIP` as long as noise may be all that is seen of it.
+        """Return the usual length of the clients' updates, or 1 as long as noise may be all that is seen of it.
 
         Each client counts in one of the powers of 2; the counts have noise, and add up until they are clear.
 
@@ -263,7 +288,7 @@ class Guard:
         near = np.convolve(self._lengths, np.ones(3), "same")
         best = int(np.clip(near.argmax(), 1, 2 * _POWERS - 1))
         if near[best] < 4 * deviation * math.sqrt(3 * self._looks):
-            return CLIP
+            return self.privacy.known_clip
         weights = np.maximum(self._lengths[best - 1 : best + 2], 0.0)
         self._clip = 2.0 ** float(best - _POWERS + (weights[2] - weights[0]) / weights.sum())
         return self._clip
@@ -285,6 +310,19 @@ class Guard:
         bank = bank.copy()
         bank[small] = weights @ bank / weights.sum()
         return bank
+
+    @property
+    def planned(self) -> dict[str, str | float]:
+        """What `florets plan` says: epsilon of the run, of a round alone and of grouping before; noise, in clips."""
+        budget, releases = self.budget, self.releases
+        costs = {"round": self._round_cost, "grouping": releases.before * budget.grouping}
+        alone = {name: epsilon_of(math.sqrt(cost), budget.delta) if cost else 0.0 for name, cost in costs.items()}
+        noise_of_round = multiplier(budget.update) / math.sqrt(1 - SIZES if releases.hidden else 1)
+        return {
+            **{"kind": self.privacy.kind, "epsilon": budget.epsilon, "delta": budget.delta},
+            **alone,
+            "noise": noise_of_round,
+        }
 
     @property
     def details(self) -> dict[str, Any]:
@@ -320,6 +358,7 @@ def read_budget(path: Path) -> Budget:
         found = Budget(**json.loads(path.read_text(encoding="utf-8")))
         if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):
             raise ValueError("spent")
+        found.extended_to = str(found.extended_to)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path}: cannot be read ({error}), so that it is not known what the run has spent of privacy.epsilon; "

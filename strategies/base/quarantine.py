@@ -8,15 +8,14 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.exchange import log
 from florets.strategies.base.models import ModelAveraging, Updates
 from florets.strategies.base.report import ADVICE, QUARANTINE, Detail, State, named
+from florets.strategies.core import IntArray
 from florets.strategies.core.quarantine import ROUNDS, Quarantine
-from florets.strategies.core.robust import gram_of, most_hostile
+from florets.strategies.core.robust import Gram, gram_of, most_expelled, most_hostile
 from florets.strategies.core.rows import Columns
 from florets.task.wire.replies import Update
 
 
-def trusted_updates(
-    state: State, context: Round, updates: Sequence[tuple[str, Update]]
-) -> Sequence[tuple[str, Update]]:
+def trusted_updates(state: State, context: Round, updates: Sequence[tuple[str, Update]]) -> Updates:
     """Judge a round's updates, and return those of clients that are not in quarantine.
 
     Only with a robust rule and several models: where one model is trained for all, clients of several groups disagree
@@ -24,17 +23,21 @@ def trusted_updates(
     """
     rule, models = context.averaging.robust, context.models
     if rule is None or models.count == 1:
-        return updates
+        return Updates(updates)
     quarantine = state.quarantine = state.quarantine or Quarantine()
     rows, trained = Updates(updates), models.layout.trained
     changed = rows if trained.all() else Columns(rows, trained)
-    for model in sorted(set(rows.models.tolist())):
-        members = np.flatnonzero(rows.models == model)
+    keys, models_of, grams = rows.keys, rows.models, dict[int, tuple[IntArray, Gram]]()
+    for model in sorted(set(models_of.tolist())):
+        members = np.flatnonzero(models_of == model)
         start = models.bank[model, trained]
         start = start if isinstance(context.averaging, ModelAveraging) else np.zeros_like(start)
-        most = most_hostile(len(members), rule.hostile)
-        gram = gram_of(changed, members, start, most + 1)
-        back = quarantine.observe(model, [rows.keys[row] for row in members], gram, most)
+        gram = gram_of(changed, members, start, most_hostile(len(members), rule.hostile) + 1)
+        # Of the whole group: of a small part of it that takes part most may be hostile.
+        group = {key for key, own in state.assignment.items() if own == model} | {keys[row] for row in members}
+        most = most_expelled(len(group), rule.hostile) - len(group & (quarantine.clients.keys() - set(keys)))
+        grams[model] = members, gram
+        back = quarantine.observe(model, [keys[row] for row in members], gram.products, most)
         if back:
             log.info("client %s has left quarantine: %d updates running agree with its group's", named(back), ROUNDS)
     away = {*quarantine.clients, *quarantine.probation}
@@ -42,7 +45,9 @@ def trusted_updates(
         for key, _ in updates:
             if key in away:
                 context.averaging.note(key, 0.0)
-    return [(key, update) for key, update in updates if key not in away]
+    counts = np.array([key not in away for key in keys])
+    kept = [one for one, is_kept in zip(updates, counts.tolist(), strict=True) if is_kept]
+    return Updates(kept, {model: gram.of(counts[members]) for model, (members, gram) in grams.items()})
 
 
 def move_quarantined(state: State, context: Round) -> None:

@@ -36,6 +36,9 @@ EVIDENCE = "discovery"
 QUARANTINE = "quarantine"
 """The detail of a round in which clients are in quarantine: their keys."""
 
+SUMMED = "summed"
+"""The detail of a masked round: how many clients were asked for masked updates."""
+
 SPECTRUM = "spectrum"
 """The detail of a round whose clustering by a matrix is drawn: the largest of its singular values, falling."""
 

@@ -26,9 +26,9 @@ from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.exchange import Replies, Request, log
 from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
-from florets.strategies.base.privacy import CLIP
 from florets.strategies.base.report import Client, named
 from florets.strategies.core.outliers import UPDATE_FACTOR
+from florets.strategies.settings import too_few
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import (
@@ -51,8 +51,6 @@ from florets.task.wire.masking import (
 from florets.task.wire.records import config_record, put
 from florets.task.wire.replies import Update
 
-SUMMED = "summed"
-"""The detail of a masked round: how many clients were asked for masked updates."""
 _ON = "secure_aggregation=true"
 
 
@@ -76,10 +74,7 @@ def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
         lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
     if type(averaging) not in (ModelAveraging, GradientAveraging):
         lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
-    sampled = None if run.num_clients is None else max(1, round(settings.fraction_train * run.num_clients))
-    if sampled is not None and sampled < LEAST:
-        lines.append(f"{_ON}: a round has {sampled} of the clients, and a sum needs {LEAST}; let more take part.")
-    return lines
+    return [*lines, *too_few(settings, run, max(LEAST, run.privacy.min_group), _ON, "let more take part")]
 
 
 @dataclass
@@ -224,7 +219,7 @@ class SecureAggregation:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
         guard = context.privacy
-        bound = math.inf if guard is None or guard.is_local else guard.privacy.clip or CLIP
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.known_clip
         weighting = getattr(context.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
         uniform = weighting == "uniform" or guard is not None

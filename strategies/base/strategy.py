@@ -21,16 +21,18 @@ from florets.strategies.base.context import (
     handler_paths,
 )
 from florets.strategies.base.evaluation import EvaluationSettings, confusions_of, evaluation_of, mean_results
+from florets.strategies.base.example_privacy import ExampleGuard
 from florets.strategies.base.exchange import Meter, log, send, sort_replies
 from florets.strategies.base.federation import Federation, FederationError, RoundFailed, TrainingDiverged
 from florets.strategies.base.method import Method, PersonalMethod
-from florets.strategies.base.models import Averaging, GradientAveraging, Models, Updates, averaging_of, untrained_of
+from florets.strategies.base.models import Averaging, GradientAveraging, Models, averaging_of, untrained_of
 from florets.strategies.base.placement import Frozen
-from florets.strategies.base.privacy import CLIP, Budget, BudgetSpent, Guard
+from florets.strategies.base.privacy import Budget, BudgetSpent, Guard
 from florets.strategies.base.quarantine import move_quarantined, quarantine_details, trusted_updates
 from florets.strategies.base.report import (
     ADVICE,
     PRIVACY,
+    SUMMED,
     CostEstimate,
     Detail,
     Evaluation,
@@ -38,7 +40,7 @@ from florets.strategies.base.report import (
     State,
     snapshot,
 )
-from florets.strategies.base.secure import SUMMED, SecureAggregation, secure_problems
+from florets.strategies.base.secure import SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
 from florets.strategies.settings import (
     Averages,
@@ -56,10 +58,11 @@ from florets.strategies.settings import (
 from florets.task.device import give_back_freed, seldom_collected
 from florets.task.keys import as_declared, range_problems
 from florets.task.randomness import Purpose, generator
+from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
-from florets.task.wire.leaving import FOLDS, GRADIENTS, MODELS
+from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -321,13 +324,19 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if run.secure_aggregation and (lines := secure_problems(self, self.averaging)):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
+        self.state: M = self.State()
+        least = run.min_clients
+        if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
+            # Noise or masks of fewer would fail in round 1.
+            needed = run.privacy.least_group if self.secure is None else self.secure.least
+            least = math.ceil(needed / self.settings.fraction_train)
         self.federation = Federation(
-            *(run.num_clients, run.start_timeout, fingerprint, run.min_clients, self.client_handlers),
+            *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
+            compares=not run.privacy.has_noise,
         )
         self.privacy: Guard | None = None
         self.last_round: int | None = None
-        self.state: M = self.State()
         self._context: Round | None = None
         self._plan: Plan[Update] | None = None
         self._tests: Plan[TestResult] | None = None
@@ -337,11 +346,12 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
     def all_leaving(self) -> frozenset[str]:
         """Return the names of what every run makes leave the clients, in the form in which this one averages."""
         names = {*self.leaving, *(() if self.personal is None else self.personal.leaving)}
-        if isinstance(self.averaging, GradientAveraging):
-            names = {GRADIENTS if name == MODELS else name for name in names}
-        if self.first_round == "update" and (self.k == "auto" or self.run.privacy.has_noise):
+        form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
+        # Groups that are known from the start are masked in every round.
+        form = MASKED if self.secure is not None and self.is_frozen else form
+        if self.first_round == "update" and (self.k == "auto" or self.run.privacy.kind == "central"):
             names.add(FOLDS)
-        return frozenset(names)
+        return frozenset(form if name == MODELS else name for name in names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
         """Set up the run's privacy budget, or go on with an `earlier` one; None where no noise is asked for.
@@ -356,10 +366,13 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             releases = replace(releases, before=releases.before + releases.start)
         # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
         visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
+        if privacy.hides_records:
+            self.privacy = ExampleGuard(privacy, releases, visits, earlier)
+            return self.privacy
         budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
         # Of masked updates the server sees no lengths.
-        clip = privacy.clip or (CLIP if self.secure is not None else None)
-        self.privacy = Guard(replace(privacy, clip=clip), releases, budget)
+        known = privacy if self.secure is None else replace(privacy, clip=privacy.known_clip)
+        self.privacy = Guard(known, releases, budget)
         return self.privacy
 
     @property
@@ -508,10 +521,9 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         A subclass may leave updates out or weight them otherwise; it must return all K models, and change neither the
         updates nor the models (`context.models`).
         """
-        updates = trusted_updates(self.state, self.context, updates)
-        rows = Updates(updates)
+        rows = trusted_updates(self.state, self.context, updates)
         bank = self.context.averaging.next_bank(self.context.models, rows, rows.models, rows.examples)
-        return bank if self.personal is None else self.personal.averaged(self.context.models, updates, bank)
+        return bank if self.personal is None else self.personal.averaged(self.context.models, rows.updates, bank)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -601,6 +613,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         last = self.last_round = self.first_rounds + num_rounds
         if self.privacy is None:
             self.protect(num_rounds)
+        if isinstance(self.privacy, ExampleGuard):
+            self.privacy.training = Training.received(train_config)
         train_config, evaluate_config = self._noising(train_config), self._noising(evaluate_config)
         self.check(Models(initial_arrays, self.shared_layers, untrained_of(train_config)))
         result = Result(arrays=initial_arrays)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
-from florets.strategies.settings import Experiment, OneModel
+from florets.strategies.settings import Experiment, OneModel, RunKeys
 from florets.task.wire.replies import Update, read_update
 
 TRAIN_POOLED = "florets.strategies.centralised.client:train_pooled"
@@ -27,6 +27,10 @@ class CentralisedSettings(OneModel):
             "strategy=centralised: it trains on all clients' data together, and these nodes (task.partition=own) "
             "keep theirs; use strategy=fedavg."
         ]
+
+    def unruled(self, run: RunKeys) -> list[str]:
+        """Refuse a rule without any average."""
+        return [f"robust={run.robust}: strategy=centralised averages nothing; use another strategy, or robust=none."]
 
 
 class Centralised(Strategy[CentralisedSettings, State]):

@@ -150,13 +150,17 @@ class Quarantine:
         gram : (n, n) float64
             Inner products of the changes of `keys`.
         most
-            Members that may be in quarantine at a time: of more that depart, those that agree least.
+            Members that may be in quarantine at a time: of more that depart, those that agree least. Nothing is said
+            where fewer of the trusted are there than a majority against all that may yet be hostile.
         """
         trusted = np.array([key not in self.clients for key in keys])
+        free = max(most - int((~trusted).sum()), 0)
         if trusted.any():
             length = lower_median(np.diagonal(gram)[trusted])
             self.usual[str(model)] = max(self.usual.get(str(model), 0.0), float(length))
         found, cosines = verdicts(gram, trusted, self.usual.get(str(model), 0.0))
+        if trusted.sum() <= 2 * free:
+            found[:] = UNKNOWN
         due, back = [], []
         for row, key in enumerate(keys):
             if key in self.clients:
@@ -168,7 +172,6 @@ class Quarantine:
                     back.append(key)
             elif self.suspects.setdefault(key, Record()).count(model, found[row] == DEPARTS) >= ROUNDS:
                 due.append((float(cosines[row]), key))
-        free = max(most - int((~trusted).sum()), 0)
         new = sorted(key for _, key in sorted(due)[:free])
         self.enter(new)
         for key in back:

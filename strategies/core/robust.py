@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +42,18 @@ class Average:
 
 
 @dataclass(frozen=True)
+class Gram:
+    """Inner products (n, n) of changes, or of the count sketches of long ones, and the exact lengths (n,)."""
+
+    products: FloatArray
+    lengths: FloatArray
+
+    def of(self, some: BoolArray) -> "Gram":
+        """Return those of some of the changes, a mask (n,)."""
+        return self if some.all() else Gram(self.products[np.ix_(some, some)], self.lengths[some])
+
+
+@dataclass(frozen=True)
 class RobustRule:
     """One rule for the average of a group's updates.
 
@@ -73,7 +86,13 @@ class RobustRule:
     hostile: float = 0.2
 
     def average(
-        self, rows: Rows, members: IntArray, weights: FloatArray, start: FloatArray, typical: float | None = None
+        self,
+        rows: Rows,
+        members: IntArray,
+        weights: FloatArray,
+        start: FloatArray,
+        typical: float | None = None,
+        gram: Gram | None = None,
     ) -> Average:
         """Return the average of some rows of (P, R).
 
@@ -87,30 +106,32 @@ class RobustRule:
             The model theta that the members started from; 0 of gradients.
         typical : float, optional
             Length of the median participant's change, for a group of two; None: it is not shortened.
+        gram : Gram, optional
+            That of the members' changes, where it is known.
         """
         count = len(members)
         most = most_hostile(count, self.hostile)
         weights = bounded(weights, most)
         if count < LEAST_GROUP or self.name == "clip":
-            lengths = lengths_of(rows, members, start)
+            lengths = lengths_of(rows, members, start) if gram is None else gram.lengths
             limit = LONGEST * lower_median(lengths) if count >= LEAST_GROUP else typical if count == 2 else None
             kept = np.ones(count) if limit is None else clip_factors(lengths, limit)
             return Average(_combined(rows, members, weights * kept / weights.sum(), start), kept)
         if self.name in ("trimmed_mean", "median"):
             cut = (count - 1) // 2 if self.name == "median" else most
             return trimmed(rows, members, len(start), cut)
-        gram = gram_of(rows, members, start, most + 1)
+        products = (gram or gram_of(rows, members, start, most + 1)).products
         if self.name == "multi_krum":
-            kept = multi_krum(distances_of(gram), most).astype(np.float64)
+            kept = multi_krum(distances_of(products), most).astype(np.float64)
             shares = weights * kept / (weights * kept).sum()
         else:
-            shares = geometric_median(gram, weights)
+            shares = geometric_median(products, weights)
             kept = np.minimum(shares * weights.sum() / weights, 1.0)
         return Average(_combined(rows, members, shares, start), kept)
 
 
 class Robust:
-    """A rule at work on the rows (P, R) of one exchange.
+    """A rule at work on the rows (P, R) of one exchange; `grams` are those of some models' members, in their order.
 
     Attributes
     ----------
@@ -118,20 +139,29 @@ class Robust:
         The part of each row that counted, (P,); 1 where it was not averaged.
     """
 
-    def __init__(self, rule: RobustRule, rows: Rows, assignment: IntArray, bank: FloatArray) -> None:
-        self._rule, self._rows = rule, rows
+    def __init__(
+        self,
+        rule: RobustRule,
+        rows: Rows,
+        assignment: IntArray,
+        bank: FloatArray,
+        grams: Mapping[int, Gram] = MappingProxyType({}),
+    ) -> None:
+        self._rule, self._rows, self._assignment, self._grams = rule, rows, assignment, grams
         self.kept = np.ones(len(assignment))
         groups = np.bincount(assignment) if len(assignment) else np.zeros(1)
         alone = len(assignment) < LEAST_GROUP or not (groups == LEAST_GROUP - 1).any()
         lengths = np.zeros(len(assignment))
         for model in () if alone else np.unique(assignment):
             members = np.flatnonzero(assignment == model)
-            lengths[members] = lengths_of(rows, members, bank[model])
+            gram = self._grams.get(int(model))
+            lengths[members] = lengths_of(rows, members, bank[model]) if gram is None else gram.lengths
         self._typical = None if alone else lower_median(lengths)
 
     def mean(self, members: IntArray, weights: FloatArray, start: FloatArray) -> FloatArray:
         """Return the average (R,) of a group's rows; see `RobustRule.average`."""
-        average = self._rule.average(self._rows, members, weights, start, self._typical)
+        gram = self._grams.get(int(self._assignment[members[0]]))
+        average = self._rule.average(self._rows, members, weights, start, self._typical, gram)
         self.kept[members] = average.kept
         return average.value
 
@@ -178,7 +208,7 @@ def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
         unsorted = columns.copy() if number % SPARSE == 0 else columns[:0]
         columns.sort(axis=1)
         middle = columns[:, cut : count - cut]
-        mean[begin : begin + len(middle)] = middle.mean(axis=1)
+        mean[begin : begin + len(middle)] = np.einsum("ij->i", middle) / middle.shape[1]
         begin += len(middle)
         looked += len(unsorted)
         if len(unsorted):
@@ -186,16 +216,17 @@ def trimmed(rows: Rows, members: IntArray, size: int, cut: int) -> Average:
     return Average(mean, inside / max(looked, 1))
 
 
-def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> FloatArray:
-    """Return the inner products (n, n) of the members' changes; of long ones, of their count sketches.
+def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> Gram:
+    """Return the inner products of the members' changes from `start`; of long ones, of their count sketches.
 
     The sketch is drawn anew from the updates of the first `salt` members, of which at least one must be benign: a
     client that knew the sketch could send a large change of which it shows nothing.
     """
-    size = len(start)
+    size, lengths = len(start), np.empty(len(members))
     if size <= SKETCH:
         changes = np.stack([rows[int(row)] - start for row in members])
-        return np.asarray(changes @ changes.T)
+        products = np.asarray(changes @ changes.T)
+        return Gram(products, np.sqrt(np.diagonal(products)))
     digest = blake2b(digest_size=16)
     for change in changes_of(rows, members[:salt], start):
         digest.update(change[::SKETCH].tobytes())
@@ -203,11 +234,12 @@ def gram_of(rows: Rows, members: IntArray, start: FloatArray, salt: int) -> Floa
     signs = rng.integers(2, size=size).astype(np.float32) * 2 - 1
     # Entries SKETCH apart share a place.
     whole = size - size % SKETCH
-    table, sketches = signs[:whole].reshape(-1, SKETCH), np.empty((len(members), SKETCH))
-    for sketch, change in zip(sketches, changes_of(rows, members, start), strict=True):
-        sketch[:] = np.einsum("ij,ij->j", change[:whole].reshape(-1, SKETCH), table)
-        sketch[: size - whole] += change[whole:] * signs[whole:]
-    return np.asarray(sketches @ sketches.T)
+    table, sketches = signs[:whole].reshape(-1, SKETCH), np.empty((len(members), SKETCH), np.float32)
+    for row, change in enumerate(changes_of(rows, members, start)):
+        lengths[row] = np.dot(change, change)
+        sketches[row] = np.einsum("ij,ij->j", change[:whole].reshape(-1, SKETCH), table)
+        sketches[row, : size - whole] += change[whole:] * signs[whole:]
+    return Gram((sketches @ sketches.T).astype(np.float64), np.sqrt(lengths))
 
 
 def distances_of(gram: FloatArray) -> FloatArray:
@@ -252,6 +284,14 @@ def most_hostile(count: int, fraction: float) -> int:
     """Return how many of `count` may be hostile, always less than half."""
     # The small constant keeps products such as 0.2 * 5 from gaining one by rounding.
     return min(int(np.ceil(fraction * count - 1e-9)), (count - 1) // 2)
+
+
+def most_expelled(count: int, fraction: float) -> int:
+    """Return how many of `count` may be left out of all: the whole part of `fraction`, of three or more at least one.
+
+    An average can leave out one more at no cost; a client in quarantine loses its say.
+    """
+    return min(most_hostile(count, fraction), max(int(fraction * count + 1e-9), 1))
 
 
 def _combined(rows: Rows, members: IntArray, shares: FloatArray, start: FloatArray) -> FloatArray:

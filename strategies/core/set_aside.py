@@ -135,7 +135,7 @@ def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) ->
     and 0.63 to 1.2 for one group more (5 federations, 3 seeds each). To halve one group of noise of one direction
     gives 0.7, and less where its tails are heavy: hence `ELBOW_OF_TWO`.
     """
-    if len(rows) <= num_clusters + 1 or num_clusters < 2:
+    if len(rows) < LEAST_CLIENTS * num_clusters or num_clusters < 2:
         return False
     elbow = ELBOW if num_clusters > 2 else ELBOW_OF_TWO
     fewer, same, more = (_within(rows, k, rng) for k in (num_clusters - 1, num_clusters, num_clusters + 1))

@@ -61,6 +61,11 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     Settings = IFCASettings
     State = IFCAState
 
+    def all_leaving(self) -> frozenset[str]:
+        """Leave choices out where clients that train by a personal method send losses alone."""
+        names = super().all_leaving()
+        return names - {CHOICES} if self.personal is not None and self.personal.trains_groups else names
+
     def plan_round(self, context: Round) -> Plan[Update]:
         """Send all models and let each participant choose (l. 6 to 8)."""
         if self.personal is not None and self.personal.is_active:

@@ -9,7 +9,7 @@ from florets.strategies.base.models import Models, Updates
 from florets.strategies.base.report import State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
-from florets.strategies.settings import Settings
+from florets.strategies.settings import RunKeys, Settings
 from florets.strategies.shared.personal_models import PersonalModels, number_clients
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
@@ -23,6 +23,10 @@ class LocalSettings(Settings):
     one_model: ClassVar[bool] = True
     has_groups: ClassVar[bool] = False
     follows: ClassVar[Mapping[str, Sequence[str]]] = {"averaging": ("models", "gradients")}
+
+    def unruled(self, run: RunKeys) -> list[str]:
+        """Refuse a rule without any average."""
+        return [f"robust={run.robust}: strategy=local averages nothing; use another strategy, or robust=none."]
 
 
 @dataclass

@@ -11,7 +11,7 @@ from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import finite_losses
 from florets.strategies.core.outliers import LEAST_CLIENTS
 from florets.strategies.core.quarantine import Quarantine
-from florets.strategies.core.robust import most_hostile
+from florets.strategies.core.robust import most_expelled
 from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows
 from florets.task.randomness import Purpose
 
@@ -35,7 +35,7 @@ def bounded_rows(
     strangers = none if strangers is None else strangers
     if rule is None:
         return rows, none
-    rows, most = finite_losses(rows), most_hostile(len(rows), rule.hostile)
+    rows, most = finite_losses(rows), most_expelled(len(rows), rule.hostile)
     quarantine = state.quarantine = state.quarantine or Quarantine()
     far = far_rows(rows, most)
     if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
@@ -79,7 +79,7 @@ def without_strangers(
         return rows, away
     quarantine = state.quarantine = state.quarantine or Quarantine()
     found = np.array([key in quarantine.clients for key in keys])
-    most = most_hostile(len(keys), rule.hostile)
+    most = most_expelled(len(keys), rule.hostile)
     while True:
         away |= found
         rows = rows_of(~away) if found.any() else rows

@@ -23,8 +23,8 @@ from florets.strategies.core.noised_groups import Release, noised_groups
 from florets.strategies.core.placement import Centres, centres
 from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS, FoldRows, FoldUpdate
-from florets.task.held_out_count import left_after
 from florets.task.randomness import Purpose
+from florets.task.settings import left_after
 from florets.task.training.settings import Training
 from florets.task.wire import codec, kinds, noise
 from florets.task.wire.folds import LEARNING_RATE, RowForm, Upload
@@ -264,7 +264,7 @@ def _clients(count: int) -> str:
 
 _NOISED_FOLDS, _NOISED_STEPS = 2, 4
 NOISED_SIZE, NOISED_WIDTH, OWN_NOISE_WIDTH = 30, 16, 8
-"""Samples of a fold, entries of a row that goes into noised sums, and of one to each of whose entries a client adds noise."""
+"""Samples of a fold; entries of a row for noised sums, and of one to each entry of which a client adds noise."""
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
 EIGHT_FOLDS = 40

@@ -14,7 +14,7 @@ from florets.strategies.base.placement import Frozen
 from florets.strategies.base.report import STABLE_FROM, Client, Detail
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.outliers import clipped, equal_for_all_models, loss_scale, outlier_losses, worst_losses
-from florets.strategies.core.robust import most_hostile
+from florets.strategies.core.robust import most_expelled
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.strategies.shared.watch import WATCH, Watch
 from florets.task.keys import setting
@@ -243,7 +243,7 @@ class LossVectors(Restarts[S, M]):
         keys = sorted(known)
         rule = context.averaging.robust
         # Of so few clients nothing is said of who is far, see `bounded_rows`.
-        few = rule is None or len(keys) - most_hostile(len(keys), rule.hostile) <= context.models.count + 1
+        few = rule is None or len(keys) - most_expelled(len(keys), rule.hostile) <= context.models.count + 1
         limit = self.state.outliers.limit(keys, limit) if few else limit
         limit = float(self._root(np.array(limit)))
         vectors = np.stack([known[key] for key in keys])

@@ -157,7 +157,13 @@ class Words:
                 finding = f"{finding.partition(' that ')[0]}, no groups once each standardises its own inputs"
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
-        return f"{finding}: {self.method(self.advice.best.name)}."
+        units = self._with_other_units
+        asked_again = f", until the unit at {self.named(units)} is declared: then ask again" if units else ""
+        return f"{finding}: {self.method(self.advice.best.name)}{asked_again}."
+
+    @property
+    def _with_other_units(self) -> list[str]:
+        return sorted({key for one in self.advice.evidence.reasons if one.kind == "unit" for key in one.sites})
 
     @property
     def changes(self) -> list[str]:
@@ -416,7 +422,8 @@ class Words:
                 f"{self.site}s."
             )
         badly = [] if alone is None else low_sites(alone, advice.criterion)
-        lone = [key for key in advice.finding.lone if key not in bad]
+        # What another unit does is no rule.
+        lone = [key for key in advice.finding.lone if key not in (*bad, *self._with_other_units)]
         if scarce := [key for key in lone if key in badly]:
             yield (
                 "Different from the others, and predicted badly by a model trained there alone: "
@@ -447,7 +454,8 @@ class Words:
             if gain.is_gain:
                 text = f"worse by {amount(gain.mean, gain.half, self.measure)}"
             elif gain.is_loss:
-                text = f"better by {amount(-gain.mean, gain.half, self.measure)} on the test records"
+                better = amount(-gain.mean, gain.half, self.measure)
+                text = f"better by {better} on the test records, but not clearly on the validation ones, which decide"
             yield f"{self.title(name)}: {text}."
 
     def _apart(self) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
 from florets.reports.folder import naming, write_whole
+from florets.reports.protections import spent_together
 from florets.reports.scores import HIGHER_IS_BETTER, WORST
 from florets.reports.statistics import ARI, LEGEND, PERCENT, Compared, Spread, compare, p_text
 from florets.reports.summary import RoundLine, read_lines
@@ -294,6 +295,8 @@ def summary_markdown(jobs: Jobs) -> str:
         )
         if compared := comparison(jobs, groups):
             parts += [markdown_table(compared), LEGEND]
+    if len(jobs.runs) and (spent := spent_together([Path(folder) for folder in jobs.runs["folder"]])):
+        parts.append(spent)
     rows = list(zip(jobs.names, jobs.figures["warnings"], jobs.figures["error"], strict=True))
     warned = [f"- {name}: {text}" for name, texts, error in rows if error is None for text in texts]
     if warned:

@@ -119,6 +119,11 @@ class Training:
         # The small constant keeps products such as 0.07 * 100 from asking for one more by rounding.
         return self.local_steps or max(1, ceil(self.local_epochs * batches - 1e-9))
 
+    def drawing(self, num_samples: int) -> tuple[float, int]:
+        """Return the rate at which samples are drawn for batches of the same mean size, and the number of steps."""
+        batches = max(1, ceil(num_samples / self.batch_size))
+        return min(1.0, self.batch_size / max(1, num_samples)), self.num_steps(batches)
+
     def num_passes(self, num_samples: int) -> int:
         """Return how many gradients of one sample a local training takes."""
         batch = min(self.batch_size, num_samples)

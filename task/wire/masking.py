@@ -37,6 +37,8 @@ _SECRET_BYTES, _PUBLIC_BYTES, _KEY_BYTES = 32, 33, 32
 _SEED_BYTES = 31
 """Flower pads what it shares to a multiple of 16 bytes, with at least one."""
 _MOST_BOX, _MOST_SHARE = 400, 100
+_BOX, _SEED_SHARE = 228, 36
+"""Bytes of what is boxed, and of a share of a seed."""
 _BITS = 62
 
 Words = npt.NDArray[np.uint64]
@@ -81,6 +83,13 @@ def neighbours(place: int, members: int) -> list[int]:
         return list(range(members))
     half = NEIGHBOURS // 2
     return sorted((place + step) % members for step in range(-half, half + 1))
+
+
+def protocol_bytes(members: int) -> tuple[int, int]:
+    """Return the bytes to and from a member of a group in a round where all stay, besides models."""
+    count = len(neighbours(0, members))
+    boxes = (count - 1) * _BOX
+    return 2 * _PUBLIC_BYTES * count + boxes, 2 * _PUBLIC_BYTES + boxes + _SEED_SHARE * count
 
 
 def new_seed() -> bytes:

@@ -8,14 +8,13 @@ import pytest
 
 from florets.commands.main import main
 from florets.conf.compose import compose
-from florets.conf.problems import ConfigError
 from florets.conf.saved import beyond_defaults
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
 from florets.papers.cells import Place, in_order, places
 from florets.papers.items import Line, read_item
 from florets.papers.run import BUSY
-from florets.reports.folder import FolderBusy, FolderLock
+from florets.reports.folder import FolderLock
 from florets.reports.summary import RunSummary
 from florets.server_app.build import build_task, make_data, one_task_kept
 from florets.strategies import STRATEGIES
@@ -189,22 +188,6 @@ def test_a_cell_that_another_process_runs_is_left_to_it(
     again = "once it has ended, give this one again: florets reproduce item.yaml columns=clove rows=two"
     assert f"1 cell left to another command that is running; {again}" in told.err
     assert "stopped after round 2" in (results(item) / "table.md").read_text()
-
-
-def test_a_cell_that_another_process_takes_in_between_is_left_to_it(
-    item: Path, ran: list[tuple[str, int, int]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def taken() -> None:
-        try:
-            raise FolderBusy("another process writes to it")
-        except FolderBusy as error:
-            # As the start of a run says it.
-            raise ConfigError([str(error)]) from error
-
-    breaks(monkeypatch, 1, taken)
-    assert main(["reproduce", "item.yaml", "columns=clove", "rows=two"]) == 1
-    assert f"2 rotations | CLoVE & co | seed 0: stopped: {BUSY}" in capsys.readouterr().out
-    assert not list((item.parent / "results" / "reproduce" / "runs").rglob("seed-*.json"))
 
 
 def test_places_share_a_run_only_where_their_settings_are_equal() -> None:

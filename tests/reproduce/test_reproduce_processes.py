@@ -10,22 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from florets.studies.go_on import Engine
-from tests import fake_cells
 from tests.reproduce_item import ITEM, results
-
-
-@pytest.mark.slow
-def test_cells_in_processes_survive_those_that_are_killed(item: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from florets.papers.command import run_item as reproduce
-
-    item.write_text(ITEM.replace("strategy=fedavg", "strategy=ifca"))
-    engine = Engine(fake_cells.run, fake_cells.resume)
-    # One in the middle of seed 2, one at the end of seed 1.
-    assert reproduce(["item.yaml", "n_jobs=2"], engine) == 1
-    table = (results(item) / "table.md").read_text()
-    assert "7 cells: 6 finished, 1 failed." in table
-    assert "seed 2: failed: its process ended early" in table
 
 
 @pytest.mark.slow

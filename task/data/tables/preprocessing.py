@@ -35,7 +35,7 @@ class NumericInput:
     name: str
     mean: float
     std: float
-    indicator: bool
+    indicator: bool = False
 
     @property
     def width(self) -> int:
@@ -52,9 +52,9 @@ class CategoricalInput:
 
     name: str
     categories: tuple[str, ...]
-    other: bool
-    mode: str
-    indicator: bool
+    other: bool = True
+    mode: str = ""
+    indicator: bool = False
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -276,26 +276,35 @@ class Preprocessing:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Preprocessing":
-        """Return what `to_plain` returned; raise ValueError for any other values."""
+        """Return what `to_plain` returned; raise ValueError for any other values.
+
+        In a file by hand all but `target` has a default; mean and spread have none where they standardise.
+        """
         try:
-            read: dict[str, Any] = {entry.name: values[entry.name] for entry in fields(cls)}
-            numeric = tuple(NumericInput(**column) for column in read["numeric"])
+            if unknown := values.keys() - {entry.name for entry in fields(cls)}:
+                raise ValueError(f"there is no {min(unknown)!r}")
+            read: dict[str, Any] = {"numeric": [], "categorical": [], "classes": {}, "sites": {}, **values}
+            scale = {} if read.get("standardise", "pooled") == "pooled" else {"mean": 0.0, "std": 1.0}
+            numeric = tuple(NumericInput(**{**scale, **column}) for column in read["numeric"])
+            texts = [tuple(map(str, column["categories"])) for column in read["categorical"]]
             words = tuple(
-                CategoricalInput(**{**column, "categories": tuple(map(str, column["categories"]))})
-                for column in read["categorical"]
+                CategoricalInput(**{"mode": categories[0], **column, "categories": categories})
+                for column, categories in zip(read["categorical"], texts, strict=True)
             )
             sites = {
                 key: Scale(tuple(map(float, scale["mean"])), tuple(map(float, scale["std"])))
                 for key, scale in read["sites"].items()
             }
-            classes = {str(name): tuple(map(str, raws)) for name, raws in read["classes"]}
+            pairs = read["classes"].items() if isinstance(read["classes"], Mapping) else read["classes"]
+            classes = {str(name): tuple(map(str, raws)) for name, raws in pairs}
             if len(classes) < len(read["classes"]):
                 raise ValueError("a class occurs twice")
             given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
-            found = cls(**{**read, **given, "ids": tuple(map(str, read["ids"])), "units": dict(read["units"])})
+            given |= {"ids": tuple(map(str, read.get("ids", ()))), "units": dict(read.get("units", {}))}
+            found = cls(**{**read, **given})
             found._check_plain()
             return found
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"the description of how tables are prepared cannot be read ({error}).") from error
 
     def _check_plain(self) -> None:

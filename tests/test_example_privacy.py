@@ -1,0 +1,187 @@
+"""Noise that hides single records: as large as its guarantee says, on all that leaves a client."""
+
+import json
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from torch import nn
+
+from florets.client_app import training
+from florets.conf.compose import compose
+from florets.conf.problems import ConfigError
+from florets.engines import engine
+from florets.strategies.base.example_privacy import ExampleGuard
+from florets.strategies.base.privacy import LEDGER, BudgetSpent, read_budget
+from florets.strategies.base.report import Client
+from florets.strategies.settings import Privacy, Releases
+from florets.task.training import dp_sgd, loop
+from florets.task.training.losses import PLAIN, Objective, Proximal
+from florets.task.training.settings import Training
+from florets.task.wire import noise
+from florets.task.wire import sampled_noise as sampled
+from tests.test_privacy import SMALL
+
+KEYS = ["privacy.kind=example", "privacy.epsilon=8"]
+needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason='needs pip install "florets[opacus]"')
+
+
+def delta_of(releases: sampled.Releases, epsilon: float) -> float:
+    """Return the larger delta of both directions, by convolution of the losses on a grid."""
+    size, step, deltas = 2**18, 4e-4, []
+    for sign in (1, -1):
+        spectrum = np.ones(size // 2 + 1, np.complex128)
+        for z, rate, count in releases:
+            edges = np.linspace(-12 * z, 12 * z + 1, 200_001)
+            x, mass = (edges[1:] + edges[:-1]) / 2, np.diff(norm.cdf(edges, scale=z))
+            loss = sign * np.log1p(rate * np.expm1((2 * x - 1) / (2 * z * z)))
+            if sign == 1:
+                mass = (1 - rate) * mass + rate * np.diff(norm.cdf(edges, 1, z))
+            # Split between two places, so that means stay as they are.
+            place, part = np.floor(loss / step).astype(np.int64), loss / step % 1.0
+            pmf = sum(np.bincount((place + i) % size, mass * p, size) for i, p in ((0, 1 - part), (1, part)))
+            spectrum *= np.fft.rfft(pmf) ** count
+        total = np.fft.fftshift(np.fft.irfft(spectrum, size))
+        above = -np.expm1(np.minimum(epsilon - (np.arange(size) - size // 2) * step, 0.0))
+        deltas.append(float((above * total).sum()))
+    return max(deltas)
+
+
+@needs_opacus
+@pytest.mark.parametrize("releases", [((1.0, 0.1, 100),), ((2.0, 0.5, 20), (5.0, 1.0, 4)), ((0.8, 0.02, 300),)])
+def test_the_accountant_agrees_with_a_convolution_within_a_hundredth(releases: sampled.Releases) -> None:
+    found = sampled.epsilon_of(releases, 1e-5, 0.01)
+    assert delta_of(releases, found) <= 1e-5 <= delta_of(releases, 0.99 * found)
+    assert found <= sampled.bound_of(releases, 1e-5)
+
+
+@needs_opacus
+def test_the_noise_that_a_client_chooses_spends_its_budget_and_no_more() -> None:
+    declared = sampled.Declared(2.0, 1e-5, rounds=5, losses=5, loss_noise=12.0)
+    chosen = declared.multiplier(0.4, 3)
+    for rounds, epsilon in ((5, 2.0), (2, declared.spent(0.4, 3, 2, 2))):
+        # A part of the run costs no more than is said of it.
+        assert delta_of(declared.releases(chosen, 0.4, 3, rounds, rounds), epsilon) <= 1e-5
+    assert delta_of(declared.releases(chosen, 0.4, 3, 5, 5), 0.985 * 2.0) >= 1e-5
+    spent = [declared.spent(0.4, 3, rounds, rounds) for rounds in range(6)]
+    assert spent == sorted(spent)
+    assert (spent[0], spent[-1]) == (0.0, 2.0)
+    with pytest.raises(ValueError, match="losses alone pass it"):
+        sampled.Declared(2.0, 1e-5, 5, 5, loss_noise=1.0).multiplier(0.4, 3)
+    for wrong in ({"epsilon": math.inf}, {"epsilon": 0.0}, {"delta": 0.0}, {"loss_noise": 0.0}, {"rounds": 0}):
+        with pytest.raises(ValueError, match="no guarantee"):
+            sampled.Declared(**{"epsilon": 2.0, "delta": 1e-5, "rounds": 1, "losses": 1, "loss_noise": 1.0} | wrong)
+
+
+def small() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(9, 6), torch.arange(9) % 3
+
+
+def test_without_noise_and_clips_steps_are_those_of_plain_gradients() -> None:
+    plan = Training(optimizer="sgd", learning_rate=0.1, local_epochs=3, batch_size=9, momentum=0.5)
+    for objective in (PLAIN, Objective((Proximal(0.5),))):
+        (own, x, y), (plain, *_) = small(), small()
+        dp_sgd.train(own, x, y, "cross_entropy", plan, 1e9, 0.0, np.random.default_rng(0), objective)
+        loop.train(plain, x, y, "cross_entropy", plan, np.random.default_rng(0), objective)
+        for mine, value in zip(own.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(mine, value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_record_moves_the_sum_by_at_most_the_clip_and_one_that_is_not_finite_by_nothing() -> None:
+    module, x, y = small()
+    slopes, values = dp_sgd.slopes_of(module, "cross_entropy"), {n: v.detach() for n, v in module.named_parameters()}
+
+    def total(rows: list[int]) -> torch.Tensor:
+        return torch.cat([part.ravel() for part in dp_sgd.clipped(slopes(values, x[rows], y[rows]), 0.3).values()])
+
+    for scale, most in ((1.0, 0.3), (1e6, 0.3), (math.inf, 0.0), (math.nan, 0.0)):
+        x[4] *= scale
+        assert float((total(list(range(9))) - total([0, 1, 2, 3, 5, 6, 7, 8])).norm()) <= most + 1e-12
+
+
+def test_noise_and_draws_are_as_large_as_the_accountant_has_them() -> None:
+    counts = [len(dp_sgd.drawn(1000, 0.3)) for _ in range(400)]
+    assert np.mean(counts) == pytest.approx(300, abs=4)
+    assert np.std(counts) == pytest.approx(math.sqrt(210), rel=0.2)
+    module, x, y = nn.Linear(200, 200), torch.zeros(10, 200), torch.arange(10)
+    before = module.weight.detach().clone()
+    sgd = Training(optimizer="sgd", learning_rate=1.0, batch_size=4, local_steps=1)
+    dp_sgd.train(module, x, y, "cross_entropy", sgd, 0.5, 3.0, np.random.default_rng(0))
+    # Over the mean size of a batch, 4, whatever its own is.
+    assert float((module.weight.detach() - before).std()) == pytest.approx(3.0 * 0.5 / 4, rel=0.03)
+
+
+def test_a_record_moves_losses_by_at_most_their_norm_over_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "gaussian", lambda shape, deviation: np.full(shape, deviation))
+    module, x, y = small()
+    states = [{name: by * value for name, value in module.state_dict().items()} for by in (0.0, 1.0, -50.0)]
+    found = dp_sgd.noised_losses(module, states, x, y, "cross_entropy", 2.0, 0.7)
+    assert found[0] == pytest.approx(math.log(3) + 0.7 * noise.loss_norm(3, 2.0) / 9 + noise.raised_by(3, 2.0, 0.7))
+    x[3] *= 1e4
+    moved = found - dp_sgd.noised_losses(module, states, x, y, "cross_entropy", 2.0, 0.7)
+    # Replacement is at most twice what an empty record changes.
+    assert 0 < np.linalg.norm(moved) <= 2 * noise.loss_norm(3, 2.0) / 9
+
+
+def test_the_server_asks_no_client_for_more_than_it_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampled.Declared, "spent", lambda self, rate, steps, rounds, losses: rounds + losses / 10)
+    own, one = ExampleGuard(Privacy("example", 4.0), Releases(before=1), 2), Client("a", 0, 0, 10)
+    own.begin([one], [one])
+    own.charge_grouping(["a"])
+    with pytest.raises(BudgetSpent):
+        own.charge_grouping(["a"])
+    for _ in range(2):
+        assert own.can_pay(one)
+        own.charge_training(["a"], {})
+    assert own.budget.reached == 2.1
+    assert not own.can_pay(one)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["strategy=cfl_gp"], "use one of fedavg, fedprox, clove, ifca, oracle, or privacy.kind=none"),
+        (["strategy=discovery"], "what clients of Discovery send is not covered"),
+        (["train.class_weights=balanced"], "train.class_weights=balanced: not covered by privacy.kind=example"),
+        (["averaging=gradients"], "averaging=gradients: not covered"),
+        (["loss_data=held_out"], "loss_data=held_out: not covered"),
+        (["privacy.min_group=2"], "privacy.min_group=2: has an effect only with privacy.kind=central or local"),
+        (["secure_aggregation=true", "strategy=fedavg"], "secure_aggregation=true: not covered"),
+    ],
+)
+def test_what_noise_does_not_cover_is_refused_by_name(given: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        compose([*given, *KEYS])
+    assert said in str(error.value)
+
+
+@needs_opacus
+def test_models_that_mix_records_are_refused_by_layer() -> None:
+    for layer in (nn.BatchNorm1d(6), nn.BatchNorm1d(6, affine=False, track_running_stats=False), nn.LSTM(6, 6)):
+        with pytest.raises(ValueError, match=r"privacy\.kind=example: "):
+            dp_sgd.check(nn.Sequential(layer, nn.Linear(6, 3)), (6,), "cross_entropy")
+    dp_sgd.check(small()[0], (6,), "cross_entropy")
+
+
+@needs_opacus
+@pytest.mark.parametrize("strategy", ["clove", "ifca", "fedprox", "oracle"])
+def test_a_run_spends_its_budget_and_sends_losses_and_models_with_noise_alone(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    pack = training.pack
+    monkeypatch.setattr(training, "pack", lambda kind, **values: sent.append(values) or pack(kind, **values))
+    given = [*SMALL, f"strategy={strategy}", *KEYS, "train.batch_size=500", f"results_dir={tmp_path}"]
+    folder = Path(engine.run(compose(given), given).folder)
+    assert all(values.get("train_loss", 0.0) == 0.0 and values["num_examples"] > 1 for values in sent)
+    # Losses are raised by many of their deviations.
+    assert all(np.min(values["losses"]) > 5 for values in sent if values.get("losses") is not None)
+    lines = [json.loads(line)["details"]["privacy"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert 0 < lines[0]["epsilon"] < lines[1]["epsilon"] < lines[2]["epsilon"] == 8.0
+    assert read_budget(folder / LEDGER).reached == 8.0
