@@ -33,6 +33,7 @@ from florets.conf.compose import OWN_DATA
 from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config
+from florets.strategies.core.accountant import usual_delta
 from florets.task.settings import TaskConfig
 
 if TYPE_CHECKING:
