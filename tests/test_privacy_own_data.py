@@ -33,7 +33,7 @@ DECLARED = {
     "categorical": [{"name": "sex", "categories": ["f", "m"]}],
 }
 QUICK = ("quiet=true", "pictures=false", "num_rounds=2", "loss_matrix=false", "train.local_epochs=1")
-KEYS = {"num_rounds": 2, "quiet": True, "pictures": False, "strategy": "fedavg", "loss_matrix": False}
+KEYS = {"num_rounds": 1, "quiet": True, "pictures": False, "strategy": "fedavg", "loss_matrix": False}
 CENTRAL, LOCAL = ({"kind": kind, "epsilon": 8} for kind in ("central", "local"))
 
 PRIVATE = ("privacy.kind=central", "privacy.epsilon=8", "privacy.delta=0.01")
@@ -186,3 +186,10 @@ def test_a_node_that_adds_noise_keeps_to_itself_why_its_table_does_not_fit(tmp_p
     assert [line.reason.split(" records")[0] for line in NodeLog(tmp_path / "log").lines()] == [
         "the target 'ill' of 4"
     ] * 2
+
+
+def test_groups_of_arrays_are_looked_for_under_noise(tmp_path: Path) -> None:
+    keys = {"privacy": CENTRAL, "strategy": {"fold_size": 2}, "results_dir": tmp_path, "quiet": True}
+    found = florets.discover(arrays(), classes=[0, 1, 2], **keys)
+    assert found.k == 1
+    assert found.run.config["privacy"]["delta"] == 1 / 40

@@ -45,7 +45,7 @@ class ExampleGuard(Guard):
         """See `Guard.settings`."""
         return {
             kinds.PRIVACY: kinds.RECORDS,
-            kinds.PRIVACY_CLIP: self.privacy.clip,
+            kinds.PRIVACY_CLIP: self.privacy.known_clip,
             kinds.PRIVACY_LOSS_CLIP: self.privacy.loss_clip,
             kinds.PRIVACY_LOSS_NOISE: self.declared.loss_noise,
             kinds.PRIVACY_EPSILON: self.declared.epsilon,
