@@ -176,15 +176,13 @@ def lines(plan: Plan) -> list[str]:
             f"down, {size(masked.up)} up."
         )
     if (spent := plan.privacy) is not None:
-        text = (
-            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} for the run; "
+        lines.append(
+            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} in all."
         )
         if "noise" in spent:
-            grouping = f", the search for groups alone {spent['grouping']:.3g}" if spent["grouping"] else ""
-            text += f"a round alone {spent['round']:.3g}{grouping}. Noise of a round: {spent['noise']:.3g} x privacy.clip."
-        else:
-            text += "each client chooses its noise by how many records it has."
-        lines.append(text)
+            grouping = f", the search for groups {spent['grouping']:.3g}" if spent["grouping"] else ""
+            noise = f"noise of {spent['noise']:.3g} x privacy.clip"
+            lines[-1] += f" A round alone costs {spent['round']:.3g}{grouping}, with {noise}."
     lines.append(
         f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "
         f"{size(plan.memory['server'])} the server alone, {size(plan.memory['client'])} a client of its own."
