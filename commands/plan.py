@@ -176,9 +176,7 @@ def lines(plan: Plan) -> list[str]:
             f"down, {size(masked.up)} up."
         )
     if (spent := plan.privacy) is not None:
-        lines.append(
-            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} in all."
-        )
+        lines.append(f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} (delta {spent['delta']:.2g}) in all.")
         if "noise" in spent:
             grouping = f", the search for groups {spent['grouping']:.3g}" if spent["grouping"] else ""
             noise = f"noise of {spent['noise']:.3g} x privacy.clip"
