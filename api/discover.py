@@ -198,6 +198,8 @@ def discover_overrides(overrides: Sequence[str]) -> Groups:
         raise ConfigError(problems)
     typed = {entry.key for entry in given}
     base = one_run.prepare([*overrides, "strategy=discovery"], caller)
+    # Under noise nothing is asked of who has records of one class.
+    asks = base.task.partition == "own" and not base.privacy.has_noise
     ours = {
         "stop_at_groups": "true",
         "num_rounds": max(base.num_rounds, _ROUNDS),
@@ -207,9 +209,9 @@ def discover_overrides(overrides: Sequence[str]) -> Groups:
         "checkpoint_every": 0,
         "strategy.fraction_train": 1,
         # Sites with records of one class say nothing about a classifier: they are placed afterwards.
-        **({"strategy.place_one_class": "true"} if base.task.partition == "own" else {}),
+        **({"strategy.place_one_class": "true"} if asks else {}),
         # Tells who has one class where nobody can be compared.
-        **({"statistics": "true"} if base.task.partition == "own" and base.task.loss == "cross_entropy" else {}),
+        **({"statistics": "true"} if asks and base.task.loss == "cross_entropy" else {}),
     }
     own = [f"{key}={value}" for key, value in ours.items() if key not in typed]
     config = one_run.prepare([*overrides, "strategy=discovery", *own], caller)

@@ -29,6 +29,7 @@ from florets.task.node_config import (
     MOST_EPSILON,
     MOST_MESSAGES,
     POLICY_KEYS,
+    answered_by,
 )
 from florets.task.node_log import Logged, NodeLog
 from florets.task.training.settings import KEYS
@@ -84,7 +85,7 @@ class Policy:
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> "Policy":
         """Read the policy; raise ValueError for a value that is none."""
-        patterns = tuple(filter(None, (part.strip() for part in str(node_config.get(ANSWERS, "")).split(","))))
+        patterns = answered_by(node_config)
         for pattern in patterns:
             # An author's own message is an import path.
             if ":" not in pattern and not any(fnmatchcase(name, pattern) for name in LEAVING):

@@ -13,7 +13,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import AUTO, FLOWER, HUGGING_FACE, NATURAL, OWN, Config
 from florets.conf.typed import read_config, read_settings, show
 from florets.strategies.registry import personal_settings_type, usable_settings
-from florets.strategies.settings import Settings, privacy_problems, robust_problems
+from florets.strategies.settings import Settings, privacy_problems, robust_problems, too_few
 from florets.task.keys import range_problems
 from florets.task.settings import Drift, TaskConfig
 from florets.task.training.settings import Training
@@ -66,6 +66,7 @@ def find_problems(config: Config) -> list[str]:
         *_drift(config),
         *_personal(config),
         *_privacy(config),
+        *too_few(own, config, None if config.task.partition == OWN else config.num_clients),
         *robust_problems(own, config),
         *_trackers(tracker_names(config.tracker)),
         *_prometheus(config.prometheus),
@@ -252,6 +253,8 @@ def check_own_clients(config: Config, folders: int | None = None) -> None:
     name = "num_clients" if config.min_clients is None else "min_clients"
     needed = config.min_clients or config.num_clients
     known = needed if folders is None else folders
+    if lines := too_few(config.strategy.settings, config, folders):
+        raise ConfigError(lines)
     if folders is not None and folders < needed:
         raise ConfigError(
             f"{name}={needed}: data_dir={config.data_dir} holds the data of {folders} clients; use min_clients of "

@@ -35,9 +35,10 @@ from florets.server_app.tracking import Tracking, make_trackers, serving
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.strategies.base.models import Models
 from florets.strategies.base.privacy import LEDGER, Budget, read_budget
-from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport
+from florets.strategies.base.report import ADVICE, EVIDENCE, STABLE_FROM, RoundReport, named
 from florets.strategies.base.strategy import NOTHING, Earlier, Strategy
 from florets.strategies.registry import find_strategy
+from florets.task.node_config import MOST_MESSAGES
 from florets.task.task import Task
 from florets.task.wire import bank
 
@@ -140,7 +141,8 @@ def _run(
             guard.save = lambda budget: write_whole(recorder.folder / LEDGER, json.dumps(asdict(budget)) + "\n")
         run = _Run(config, task, strategy, recorder, tracking, checkpoint, parent, by_flower, total)
         changed = record_code(recorder.folder, config, checkpoint is not None)
-        for warning in filter(None, (changed, too_few_models(config))):
+        limited = _limited(strategy.federation.most_messages, total - done_rounds)
+        for warning in filter(None, (changed, too_few_models(config), limited)):
             recorder.warn(warning)
         for line in filter(None, (*own.lines, first_phase, _prolonged(config, checkpoint, parent))):
             recorder.note(line)
@@ -439,6 +441,17 @@ def _prolonged(config: Config, checkpoint: Checkpoint | None, parent: Parent | N
 def _began(config: Config, checkpoint: Checkpoint | None) -> int:
     """Return the `num_rounds` of a run when its checkpoint was written."""
     return config.num_rounds if checkpoint is None else int(checkpoint.config.get("num_rounds", config.num_rounds))
+
+
+def _limited(most_messages: Mapping[str, int], rounds: int) -> str:
+    """Return what is to be said of nodes that answer fewer messages in a day than one for each round."""
+    few = {key: most for key, most in sorted(most_messages.items()) if most <= rounds}
+    if not few:
+        return ""
+    return (
+        f"{named(list(few))}: answers at most {min(few.values())} messages a day ({MOST_MESSAGES}), and "
+        f"{counted(rounds, 'round')} are to come; it will drop out until the next day"
+    )
 
 
 def _never_decides(config: Config, line: RoundLine) -> bool:

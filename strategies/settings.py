@@ -1,6 +1,7 @@
 """Keys of the run that strategies follow, and the base classes of an algorithm's own settings."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -416,15 +417,23 @@ def robust_problems(settings: Settings, run: RunKeys) -> list[str]:
     return lines
 
 
-def too_few(settings: Settings, run: RunKeys, least: int, key: str, remedy: str) -> list[str]:
-    """Return a line where the run may have rounds of fewer clients than `key` needs, as far as numbers are known."""
-    name = "num_clients" if run.min_clients is None else "min_clients"
-    if (count := getattr(run, name)) is None or (sampled := sampled_of(settings.fraction_train, count)) >= least:
+def least_clients(settings: Settings, run: RunKeys) -> int:
+    """Return how many clients a run needs for its noise or masks, so that each round has enough; at least 1."""
+    in_round = run.privacy.least_group if run.privacy.has_noise else 1
+    if run.secure_aggregation:
+        from florets.task.wire.masking import LEAST
+
+        in_round = max(run.privacy.min_group, LEAST)
+    return 1 if in_round == 1 else math.ceil(in_round / max(settings.fraction_train, 1e-6) - 1e-9)
+
+
+def too_few(settings: Settings, run: RunKeys, count: int | None) -> list[str]:
+    """Return a line where a run has fewer clients than its noise or masks need; None: it is not known how many."""
+    if count is None or count >= (needed := least_clients(settings, run)):
         return []
-    rate = "" if settings.fraction_train == 1 else f" and strategy.fraction_train={settings.fraction_train:g}"
-    return [
-        f"{key}: needs {least} clients in a round, and with {name}={count}{rate} it may have {sampled}; {remedy}."
-    ]
+    key = "secure_aggregation=true" if run.secure_aggregation else f"privacy.min_group={run.privacy.min_group}"
+    rate = f" (strategy.fraction_train={settings.fraction_train:g})" if settings.fraction_train < 1 else ""
+    return [f"{key}: needs {needed} clients{rate}, and there are {count}; use more, or another value."]
 
 
 def sampled_of(fraction: float, clients: int) -> int:
@@ -463,9 +472,6 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
             f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
             f"{1 / run.num_clients:g}, or leave it out."
         )
-    if privacy.has_noise:
-        remedy = "let more take part, or lower privacy.min_group"
-        problems += too_few(settings, run, privacy.least_group, f"privacy.min_group={privacy.min_group}", remedy)
     local, start = privacy.kind != "central", run.first_round
     for key, value, why in (
         ("robust", "none" if local else run.robust, "the noise is made for sums, and a robust rule takes none"),

@@ -50,7 +50,7 @@ DATA_DIR, CLIENT_ID = "data-dir", "client-id"
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
 LOG = "log"
 """Key of the node config: `json` writes the lines of the ClientApp's process as JSON."""
-ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", "max-messages-per-day"
+ANSWERS, LEAST_RECORDS, MOST_MESSAGES = "answers", "min-records", kinds.MOST_MESSAGES
 MOST_EPSILON = "max-epsilon"
 POLICY_KEYS = (kinds.NEVER_SEND, ANSWERS, LEAST_RECORDS, MOST_MESSAGES, MOST_EPSILON)
 """Keys of the owner's policy (`florets.client_app.policy`)."""
@@ -87,6 +87,11 @@ def shares_statistics(node_config: Mapping[str, Any]) -> bool:
 def forbids(node_config: Mapping[str, Any], what: str) -> bool:
     """Return whether a node never sends what has this name, see `florets.task.wire.leaving`."""
     return kinds.NEVER_SEND in node_config and what in named(node_config[kinds.NEVER_SEND])
+
+
+def answered_by(node_config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the patterns of messages that a node answers; none: all."""
+    return tuple(filter(None, (part.strip() for part in str(node_config.get(ANSWERS, "")).split(","))))
 
 
 def check_node_config(node_config: Mapping[str, Any]) -> None:

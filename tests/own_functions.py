@@ -93,10 +93,6 @@ def frozen_first(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     return module
 
 
-def thinned(input_shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, num_outputs))
-
-
 def from_torchvision(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
     from torchvision.ops import MLP
 
@@ -117,10 +113,6 @@ def mirrored(x: Tensor, rng: np.random.Generator) -> Tensor:
 
 def noisy(x: Tensor, rng: np.random.Generator) -> Tensor:
     return x.add_(torch.rand(x.shape))
-
-
-def of_three(x: Tensor, rng: np.random.Generator, y: Tensor) -> Tensor:
-    return x
 
 
 def shorter(x: Tensor, rng: np.random.Generator) -> Tensor:

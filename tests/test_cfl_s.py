@@ -1,21 +1,17 @@
 """CFL-S against fake clients: splits, clients that were away, the bound on models; and a run that is killed."""
 
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from florets.conf.compose import compose
-from florets.server_app.run_models import load_run
 from florets.strategies.base.models import Models
 from florets.strategies.cfl_s.strategy import CFLS, Halves, Norms, Tree, bipartition
 from florets.strategies.core.cluster import cosines
-from florets.strategies.fedavg.strategy import FedAvg
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, lost, models, play, thetas
-from tests.test_resume import killed, results, resumed, straight
 
 # Two groups of two each; from a model of 0 the first half moves down.
 NESTED = [-20.0, 5.0, -5.0, 19.0, -19.0, 4.0, -4.0, 20.0]
@@ -59,15 +55,6 @@ def test_halves_go_on_from_their_clusters_model_and_the_first_client_keeps_its_n
     assert seen[0].details["mean_norm"] == [0.25]
     assert seen[0].details["median_norm"] == [0.625]
     assert seen[0].details["largest_norm"] == [1.625]
-
-
-def test_without_a_split_and_with_equal_sizes_it_is_fedavg_to_the_bit() -> None:
-    clients = FakeClients([0.3, 1.7, 2.9, -0.7, 11.1], examples=[7] * 5)
-    for rho, settings in ((1.0, {"k": 1}), (0.6, {"first_split": 99}), (1.0, {"mean_threshold": 1e-9})):
-        own = cfl_s(fraction_train=rho, **settings).start(clients.grid(), models(0.1), num_rounds=3)
-        fedavg = FedAvg(fraction_train=rho, eval_every=99).start(clients.grid(), models(0.1), num_rounds=3)
-        assert list(own.arrays) == list(fedavg.arrays)
-        assert all(own.arrays[name].data == fedavg.arrays[name].data for name in fedavg.arrays)
 
 
 @pytest.mark.parametrize(
@@ -122,22 +109,6 @@ def test_k_bounds_the_number_of_models_where_it_is_given_by_hand() -> None:
     strategy = cfl_s(k=3)
     play(strategy, FakeClients(NESTED), 6, 0.0)
     assert strategy.context.models.count == 3
-
-
-@pytest.mark.slow
-def test_a_run_whose_models_grow_is_killed_and_resumed_and_serves_new_clients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = [
-        *("num_clients=8", "task.num_clusters=2", "task.model_options.hidden=[8]", "quiet=true", "strategy=cfl_s"),
-        *("strategy.fraction_train=0.8", "strategy.mean_threshold=0.8", "strategy.first_split=2", "num_rounds=4"),
-    ]
-    whole = results(straight(tmp_path / "whole", given))
-    assert [len(line["cluster_sizes"]) for line in whole["lines"]] == [1, 2, 2, 2]
-    # Killed with one model, before two clients that are away in round 2 have a place.
-    folder = killed(monkeypatch, tmp_path / "killed", given, 2)
-    assert results(resumed(folder)) == whole
-    assert len(load_run(folder).models) == 2
 
 
 def test_norms_by_hand() -> None:

@@ -226,16 +226,6 @@ def test_square_roots_change_the_space_in_which_clients_are_grouped() -> None:
     assert roots.assignment["0"] != roots.assignment["1"] == roots.assignment["2"]
 
 
-def test_with_one_model_clove_is_fedavg_to_the_bit() -> None:
-    clients = FakeClients([0.3, 1.7, 2.9], examples=[3, 5, 11])
-    for first_round in ("random", "evaluate"):
-        clove = CLoVE(k=1, first_round=first_round, fraction_train=0.7).start(
-            clients.grid(), models(0.1), num_rounds=4
-        )  # type: ignore[arg-type]
-        fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
-        assert clove.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
-
-
 # IFCA
 
 

@@ -26,7 +26,6 @@ from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, rounds, start_ag
 
 pytestmark = pytest.mark.slow
 
-HEALTHY = ("archive-1", "table-2", "pictures-3", "archives-4")
 PAUSED, LATE = "table-2", "archive-1"
 SECONDS = 900.0
 

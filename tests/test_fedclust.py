@@ -33,14 +33,6 @@ def test_other_layers_can_be_compared() -> None:
         play("strategy=fedclust", "strategy.layers=[last]")
 
 
-def test_a_huge_threshold_gives_fedavg_and_0_local_only_to_the_bit() -> None:
-    more = ("strategy.cut=threshold", "strategy.fraction_train=0.5")
-    everybody = play("strategy=fedclust", *more, "strategy.threshold=1e9")
-    assert everybody.final == play("strategy=fedavg", more[1]).final
-    alone = play("strategy=fedclust", *more, "strategy.threshold=0")
-    assert alone.final == play("strategy=local", more[1]).final
-
-
 def test_a_later_client_is_compared_at_the_learning_rate_of_the_first_round() -> None:
     falling = ("train.schedule=exponential", "train.schedule_factor=0.01")
     late = play("strategy=fedclust", *falling, lost={(kinds.TRAIN_ESTIMATE, 1, 3)})

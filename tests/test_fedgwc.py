@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from torch import nn
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.server_app.checkpoint import Checkpointing
-from florets.server_app.run_models import load_run
 from florets.strategies.base.federation import FederationError
 from florets.strategies.core.cluster import canonical
 from florets.strategies.fedgwc.strategy import (
@@ -30,8 +27,6 @@ from florets.task.training.losses import in_parts, recorded
 from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, Fault, lost, models, play, thetas
-from tests.method_runs import play as play_digits
-from tests.test_resume import Killed, killed, results, resumed, straight
 
 # Clients' losses
 
@@ -188,48 +183,6 @@ def test_a_later_round_of_few_clients_trains_and_learns_nothing_of_groups(monkey
     strategy.start(grid, models(0.0), num_rounds=3, on_round=lambda report, _: seen.append(report))
     assert [len(report.participants) for report in seen] == [3, 2, 2]
     assert strategy.state.clusters[0].meetings.sum() == 9
-
-
-# Runs on digits
-
-FORCED = ("strategy=fedgwc", "strategy.rest_threshold=1000", "strategy.most_index=9")
-HALF = "strategy.fraction_train=0.5"
-
-
-@pytest.mark.parametrize("more", [("k=1", *FORCED[1:]), ("train.local_steps=7",)])
-def test_without_a_split_it_is_fedavg_to_the_bit(more: tuple[str, ...]) -> None:
-    shared = [text for text in more if text.startswith("train")]
-    fedavg = play_digits("strategy=fedavg", HALF, "num_rounds=4", *shared)
-    assert play_digits("strategy=fedgwc", HALF, "num_rounds=4", *more).final == fedavg.final
-
-
-def test_a_run_that_is_killed_twice_goes_on_and_serves_new_clients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = [
-        *("num_clients=8", "task.num_clusters=2", "task.model_options.hidden=[8]", "quiet=true", "num_rounds=6"),
-        *(*FORCED, HALF, "eval_every=6"),
-    ]
-    whole = results(straight(tmp_path / "whole", given))
-    models = [len(line["cluster_sizes"]) for line in whole["lines"]]
-    assert models[0] == 1
-    assert models[-1] > 1
-    # Killed before the split and after it.
-    split = next(place for place, count in enumerate(models) if count > 1)
-    folder = killed(monkeypatch, tmp_path / "killed", given, split)
-    after = Checkpointing.after
-
-    def last_words(self: Checkpointing, done: int, now: Any) -> None:
-        after(self, done, now)
-        if done == split + 1:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpointing, "after", last_words)
-        with pytest.raises(Killed):
-            resumed(folder)
-    assert results(resumed(folder)) == whole
-    assert len(load_run(folder).models) == models[-1]
 
 
 # Rewards

@@ -49,11 +49,6 @@ def test_fitted_shares_take_rare_classes_into_account() -> None:
 # Runs
 
 
-def test_one_model_is_fedavg_to_the_bit() -> None:
-    mixed, plain = (play(f"strategy={name}", "strategy.fraction_train=0.5", "k=1") for name in ("fedrc", "fedavg"))
-    assert mixed.final == plain.final
-
-
 def test_class_shares_are_the_clients_responsibilities_and_come_back_in_the_next_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fesem.strategy import FeSEM, layer_scales, matched, nearest_centres
 from florets.task.wire import kinds
-from tests.fakes import FakeClients, lost, models, play, thetas
+from tests.fakes import FakeClients, lost, play, thetas
 
 TARGETS = [0.0, 0.2, 10.0, 10.4]
 
@@ -71,17 +70,6 @@ def test_wecfl_weights_means_by_examples() -> None:
     strategy = FeSEM(weighting="examples")
     play(strategy, FakeClients(TARGETS, examples=[10, 30, 10, 10]), 1, 5.0, 5.0)
     assert thetas(strategy.context.models.record) == pytest.approx([2.575, 7.6])
-
-
-@pytest.mark.parametrize("clustering", ["nearest", "kmeans"])
-@pytest.mark.parametrize("weighting", ["uniform", "examples"])
-def test_with_one_model_it_is_fedavg_to_the_bit(clustering: Any, weighting: Any) -> None:
-    examples = [7, 7, 7] if weighting == "uniform" else [3, 5, 11]
-    clients = FakeClients([0.3, 1.7, 2.9], examples=examples)
-    own = FeSEM(k=1, clustering=clustering, weighting=weighting, fraction_train=0.7)
-    fesem = own.start(clients.grid(), models(0.1), num_rounds=4)
-    fedavg = FedAvg(fraction_train=0.7).start(clients.grid(), models(0.1), num_rounds=4)
-    assert fesem.arrays["0/theta"].data == fedavg.arrays["0/theta"].data
 
 
 def moving(theta: float) -> Any:

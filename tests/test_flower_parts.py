@@ -25,7 +25,6 @@ from tests.flower_tools import Fab, start_client_internal
 
 ROOT = Path(__file__).parents[1]
 MINOR = ".".join(flwr.__version__.split(".")[:2])
-RECORDS = (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
 def message() -> Message:

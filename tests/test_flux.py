@@ -69,12 +69,6 @@ def test_groups_are_found_after_rounds_of_fedavg() -> None:
     assert [list(report.details) for report in found.reports] == [[], ["eps"], []]
 
 
-@pytest.mark.parametrize("one", [("strategy.eps_scale=1e9",), ("strategy.clustering=kmeans", "k=1")])
-def test_one_group_is_fedavg_to_the_bit(one: tuple[str, ...]) -> None:
-    partial = "strategy.fraction_train=0.5"
-    assert play(*SHORT, partial, *one).final == play("strategy=fedavg", "num_rounds=2", partial).final
-
-
 def test_the_number_of_groups_can_be_given() -> None:
     found = play(*SHORT, "strategy.clustering=kmeans", "k=3")
     assert found.models.count == len(set(found.reports[0].assignment.values())) == 3

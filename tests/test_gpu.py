@@ -80,7 +80,6 @@ def test_a_stack_is_trained_with_one_wait(model: str) -> None:
 
 
 def test_a_stack_holds_the_memory_that_its_size_was_chosen_for() -> None:
-    torch.manual_seed(0)
     module = mlp((784,), 10, [2000])
     parts = [(torch.rand(100, 784), torch.randint(10, (100,))) for _ in range(8)]
     state = dict(module.state_dict())

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 from florets.api.new_data import Predictions, _harmless
@@ -73,7 +72,6 @@ def test_a_prediction_is_equal_to_the_bit_whoever_else_is_in_the_batch(model: st
     shape = (1, 28, 28) if model == "cnn" else (37,)
     agreed = {"input_shape": list(shape), "num_outputs": 3}
     task = Task(TaskSpec("own", "own", model, "cross_entropy", 1, 0, 0, "", partition_options=agreed))
-    torch.manual_seed(0)
     state = {name: values.numpy() for name, values in task.build_model().state_dict().items()}
     x = np.random.default_rng(0).standard_normal((23, *shape)).astype(np.float32)
     whole = predict(task, state, x).probabilities

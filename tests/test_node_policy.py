@@ -129,6 +129,19 @@ def test_only_messages_that_are_named_are_answered(node: dict[str, Any]) -> None
         sent({**node, "answers": "trian"}, kinds.HELLO)
 
 
+def test_a_node_says_at_hello_what_it_cannot_send_by_the_messages_it_answers(node: dict[str, Any]) -> None:
+    def never(answers: str) -> set[str]:
+        config = sent({**node, "answers": answers}, kinds.HELLO)[kinds.CONFIG]
+        return set(str(config.get(kinds.NEVER_SEND, "")).split(","))
+
+    assert never("*") == {""}
+    assert never("evaluate*, k_fed.*") >= {"models", "gradients", "choices", "folds"}
+    assert not never("train, evaluate") & {"models", "gradients", "evaluations", "own"}
+    with pytest.raises(ValueError, match="answer from at least 5 records, and loss-batch are fewer"):
+        sent({**node, "min-records": 5}, kinds.HELLO, {kinds.LOSS_BATCH: 4})
+    assert sent({**node, "max-messages-per-day": 7}, kinds.HELLO)[kinds.METRICS]["max-messages-per-day"] == 7
+
+
 def test_a_table_is_described_before_it_is_prepared_where_it_has_the_records(tmp_path: Path) -> None:
     lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
     (tmp_path / "data.csv").write_text("\n".join(["age,stage,sick", *lines]), encoding="utf-8")

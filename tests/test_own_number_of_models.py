@@ -1,7 +1,8 @@
-"""Strategies that find their own number of models, or mix models: faulty clients, and newcomers after the run."""
+"""Strategies that find or mix models: with one model, with one for each, faulty clients, and newcomers."""
 
 import csv
 import itertools
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.server_app.build import build_task
 from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
-from tests.method_runs import SMALL
+from tests.method_runs import SMALL, Played, play
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "pacfl": (),
@@ -34,6 +35,55 @@ FAULTED = {
 }
 """Held to faulty clients: also those whose clients mix all models."""
 
+PERSONAL: dict[str, tuple[str, ...]] = {
+    "ditto": (),
+    "per_fedavg": (),
+    "fedala": ("strategy.most_passes=20",),
+    "fedproto": (),
+    "fedpac": (),
+    "clove personal=ditto": (),
+    "clove personal=fedala": ("personal_options.most_passes=20",),
+    "clove personal=intercept": (),
+    "oracle personal=fedproto": (),
+}
+"""Those with a model for each client, alone and within groups."""
+
+ONE_MODEL = (
+    "clove k=1 first_round=random",
+    "clove k=1 first_round=evaluate",
+    "ifca k=1",
+    "cfl_s k=1 strategy.weighting=examples",
+    "cfl_s strategy.first_split=99 strategy.weighting=examples",
+    "cfl_s strategy.mean_threshold=1e-9 strategy.weighting=examples",
+    "fesem k=1 strategy.weighting=examples strategy.clustering=nearest",
+    "fesem k=1 strategy.weighting=examples strategy.clustering=kmeans",
+    "fedgwc k=1 strategy.rest_threshold=1000 strategy.most_index=9",
+    "fedgwc",
+    "fedrc k=1",
+    "flux strategy.cluster_round=1 strategy.eps_scale=1e9",
+    "flux strategy.cluster_round=1 strategy.clustering=kmeans k=1",
+    "pacfl strategy.cut=threshold strategy.threshold=1e9",
+    "fedclust strategy.cut=threshold strategy.threshold=1e9",
+)
+"""Settings that leave one model."""
+
+
+@cache
+def plain(strategy: str) -> Played:
+    return play(f"strategy={strategy}", "strategy.fraction_train=0.5")
+
+
+@pytest.mark.parametrize("given", ONE_MODEL)
+def test_with_one_model_it_is_fedavg_to_the_bit(given: str) -> None:
+    assert play(*f"strategy={given}".split(), "strategy.fraction_train=0.5").final == plain("fedavg").final
+
+
+@pytest.mark.parametrize("strategy", ["pacfl", "fedclust"])
+def test_with_a_model_for_each_it_is_local_only_to_the_bit(strategy: str) -> None:
+    cut = ("strategy.cut=threshold", "strategy.threshold=0", "strategy.fraction_train=0.5")
+    assert play(f"strategy={strategy}", *cut).final == plain("local").final
+
+
 FAULTY = ("num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
 
 
@@ -48,11 +98,18 @@ def test_faulty_clients_leave_the_run_sound(strategy: str, fault: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", FAULTED)
+@pytest.mark.parametrize("given", [*FAULTED, *PERSONAL])
 @pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_its_models(strategy: str, fault: str) -> None:
-    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *FAULTED[strategy]))
+def test_no_fault_ends_a_run_or_corrupts_its_models(given: str, fault: str) -> None:
+    strategy, *personal = given.split()
+    own = FAULTED.get(given, ()) + PERSONAL.get(given, ())
+    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *personal, *own))
     assert outcome.sound, outcome
+    if fault in ("missing array", "huge weights (1e6)"):
+        assert outcome.refused > 0
+    if "beside the model" in fault and given in PERSONAL and not personal:
+        # Per-FedAvg's clients send a model alone.
+        assert (outcome.refused > 0) == (strategy != "per_fedavg")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

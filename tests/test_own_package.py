@@ -1,7 +1,6 @@
 """The wheel alone, in a fresh environment and among a stranger's modules; beside it the example package."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -128,26 +127,6 @@ def test_flowers_simulation_gives_the_same_models(environment: Environment) -> N
     (models,) = results.rglob("models.safetensors")
     assert models.parent.relative_to(results).parts[:2] == ("quickstart", "mean_groups")
     assert models.read_bytes() == (here / "models.safetensors").read_bytes()
-
-
-def test_a_killed_run_of_the_example_goes_on_equal_to_the_bit(environment: Environment) -> None:
-    given = [*SMALL[:-1], "num_rounds=40", "strategy=mean_groups", "loss_matrix=false"]
-    whole = environment.run(*given)
-    results = environment.work / "killed"
-    command = [str(environment.place / "bin" / "florets"), *given, f"results_dir={results}"]
-    process = subprocess.Popen(command, cwd=environment.work, env=environment.how["env"])  # type: ignore[call-overload]
-    deadline = time.monotonic() + 120
-    while not list(results.rglob("round-000003.safetensors")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    (marker,) = results.rglob("rounds.jsonl")
-    assert 3 <= len(marker.read_text().splitlines()) < 40
-    environment("florets", f"resume={marker.parent}")
-    for name in ("models.safetensors", "clients.csv"):
-        assert (marker.parent / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_uninstalling_leaves_nothing(environment: Environment) -> None:

@@ -82,15 +82,6 @@ def test_groups_that_differ_in_their_classes_are_found(measure: str) -> None:
     assert found.models.count == 2
 
 
-@pytest.mark.parametrize("more", [(), ("strategy.fraction_train=0.5",)])
-def test_a_huge_threshold_gives_fedavg_and_0_local_only_to_the_bit(more: tuple[str, ...]) -> None:
-    everybody = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=1e9", *more)
-    assert everybody.final == play("strategy=fedavg", *more).final
-    alone = play("strategy=pacfl", "strategy.cut=threshold", "strategy.threshold=0", *more)
-    assert alone.final == play("strategy=local", *more).final
-    assert alone.models.count == 6
-
-
 def test_a_client_that_comes_later_is_placed_by_the_extended_tree() -> None:
     whole = play("strategy=pacfl", "num_rounds=3")
     lost = {(PRINCIPAL_VECTORS, 1, client) for client in (0, 5)}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from benchmarks.bench_faults import play as play_faulty
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
@@ -20,7 +19,6 @@ from florets.strategies.fedavg.strategy import FedAvg
 from florets.strategies.fedproto.strategy import FedProtoClients, FedProtoKept
 from florets.strategies.shared.messages import TRAIN_BILEVEL
 from florets.task.wire import kinds
-from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS
 from tests.method_runs import SMALL, Played, play
 
 # All of them are runs of a method through the whole program.
@@ -37,20 +35,6 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
 
 WITH_MODELS = ("ditto", "fedproto", "fedpac")
 """Those that end with a model for each client."""
-
-FAULTY = ("num_rounds=3", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_a_model_be_it_personal(strategy: str, fault: str) -> None:
-    outcome = play_faulty(strategy, fault, seed=1, more=(*FAULTY, *STRATEGIES[strategy]))
-    assert outcome.sound, outcome
-    if fault in ("missing array", "huge weights (1e6)"):
-        assert outcome.refused > 0
-    if "beside the model" in fault:
-        # Per-FedAvg's clients send a model alone.
-        assert (outcome.refused > 0) == (strategy != "per_fedavg")
 
 
 @pytest.mark.parametrize("strategy", WITH_MODELS)
@@ -208,18 +192,6 @@ def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
 
 
 # Whole runs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("fault", [*FAULTS, *OTHER_FAULTS, *GRID_FAULTS])
-def test_no_fault_ends_a_run_or_corrupts_a_model(method: str, fault: str) -> None:
-    host = "oracle" if method == "fedproto" else "clove"
-    faulty = ("num_rounds=4", "num_clients=10", "k=2", "task.num_clusters=2", "task.model_options.hidden=[8]")
-    outcome = play_faulty(host, fault, seed=1, more=(*faulty, f"personal={method}", *METHODS[method]))
-    assert outcome.sound, outcome
-    if fault in ("missing array", "huge weights (1e6)"):
-        assert outcome.refused > 0
 
 
 @pytest.mark.slow

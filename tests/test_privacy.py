@@ -219,7 +219,7 @@ def test_each_strategy_is_covered_or_refused_by_name(kind: Any) -> None:
         (["privacy.epsilon=4"], "has an effect only with privacy.kind"),
         (["robust=median"], "robust=median: not covered by privacy.kind=central"),
         (["personal=ditto"], "personal=ditto: not covered"),
-        (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients in a round"),
+        (["num_clients=20", "privacy.min_group=101"], "privacy.min_group=101: needs 101 clients, and there are 20"),
         (["secure_aggregation=true"], "secure_aggregation=true: not covered by privacy.kind=central: members"),
         (["first_round=farthest"], "first_round=farthest: not covered"),
         (["k=auto"], "k=auto: not covered"),
@@ -301,3 +301,11 @@ def test_with_local_noise_no_message_holds_a_count_a_loss_or_an_update_without_i
     # The noise is many times the bound of an update.
     assert 3.5 < read_budget(folder / LEDGER).reached <= 4.0
     assert {row.split(",")[3] for row in (folder / "clients.csv").read_text().splitlines()[1:]} == {"1"}
+
+
+def test_noise_and_masks_wait_for_as_many_clients_as_a_round_needs() -> None:
+    noise = Privacy("central", 8.0, delta=0.001)
+    assert FedAvg(privacy=noise).federation.min_clients == 3
+    assert FedAvg(privacy=noise, min_clients=2, fraction_train=0.5).federation.min_clients == 6
+    assert FedAvg(secure_aggregation=True, min_clients=9).federation.min_clients == 9
+    assert FedAvg(min_clients=1, fraction_train=0.1).federation.min_clients == 1

@@ -18,6 +18,7 @@ from florets.conf.run_config import config_from_json, config_to_json
 from florets.engines import engine
 from florets.server_app.data_agreement import saved_data
 from florets.strategies.base.federation import FederationError
+from florets.studies.advise.methods import Question
 from florets.task import node_log
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.node_log import NodeLog
@@ -32,7 +33,7 @@ DECLARED = {
     "categorical": [{"name": "sex", "categories": ["f", "m"]}],
 }
 QUICK = ("quiet=true", "pictures=false", "num_rounds=2", "loss_matrix=false", "train.local_epochs=1")
-KEYS = {"num_rounds": 2, "quiet": True, "pictures": False, "strategy": "fedavg", "loss_matrix": False}
+KEYS = {"num_rounds": 1, "quiet": True, "pictures": False, "strategy": "fedavg", "loss_matrix": False}
 CENTRAL, LOCAL = ({"kind": kind, "epsilon": 8} for kind in ("central", "local"))
 
 PRIVATE = ("privacy.kind=central", "privacy.epsilon=8", "privacy.delta=0.01")
@@ -160,6 +161,8 @@ def test_what_is_not_declared_is_refused_before_anything_is_asked(tmp_path: Path
         compose(["task.data=own", "task.partition=rotation", *PRIVATE])
     with pytest.raises(ConfigError, match=r"privacy\.delta: the number of clients is not known"):
         compose(["experiment=own_data", "task.partition_options={input_shape: [2], num_outputs: 2}", *PRIVATE[:2]])
+    with pytest.raises(ConfigError, match="each of which would spend epsilon"):
+        Question.of(["privacy.kind=central", "privacy.epsilon=8"])
     site(tmp_path / "data" / "a", 0)
     site(tmp_path / "data" / "b", 1)
     options = "task.partition_options={input_shape: [4], num_outputs: 2}"
@@ -183,3 +186,10 @@ def test_a_node_that_adds_noise_keeps_to_itself_why_its_table_does_not_fit(tmp_p
     assert [line.reason.split(" records")[0] for line in NodeLog(tmp_path / "log").lines()] == [
         "the target 'ill' of 4"
     ] * 2
+
+
+def test_groups_of_arrays_are_looked_for_under_noise(tmp_path: Path) -> None:
+    keys = {"privacy": CENTRAL, "strategy": {"fold_size": 2}, "results_dir": tmp_path, "quiet": True}
+    found = florets.discover(arrays(), classes=[0, 1, 2], **keys)
+    assert found.k == 1
+    assert found.run.config["privacy"]["delta"] == 1 / 40

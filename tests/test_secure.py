@@ -299,7 +299,7 @@ class Median(FedAvg):
         (lambda: FedAvg(wire="int8", **SECURE), "leave wire=int8 out"),
         (
             lambda: FedAvg(num_clients=10, fraction_train=0.2, **SECURE),
-            "needs 3 clients in a round, and .* it may have 2",
+            "needs 15 clients .*fraction_train=0.2.*, and there are 10",
         ),
         (lambda: Local(**SECURE), "Local keeps clients' own models"),
         (lambda: Median(**SECURE), "Median.average is given single updates"),

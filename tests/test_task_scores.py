@@ -73,7 +73,6 @@ def test_scores_of_values_are_those_of_scikit_learn_and_left_out_where_not_defin
 
 
 def test_passes_are_counted_where_they_are_made():
-    torch.manual_seed(0)
     module, x, y = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), torch.randn(25, 4), torch.randint(3, (25,))
     rng = np.random.default_rng(0)
     with counted() as effort:

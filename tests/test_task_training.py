@@ -453,7 +453,6 @@ MODULES = {
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_model_is_loaded_as_pytorch_loads_it(name: str) -> None:
-    torch.manual_seed(0)
     module, other = MODULES[name](), MODULES[name]()
     for state in (other.state_dict(), {key: value + 1 for key, value in other.state_dict().items()}):
         load(module, state)

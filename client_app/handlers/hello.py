@@ -10,12 +10,12 @@ from florets.client_app.handlers.custom import handler_of
 from florets.client_app.training import augmentation
 from florets.task.consent import Refused
 from florets.task.fingerprint import code_fingerprint
-from florets.task.node_config import check_node_config
+from florets.task.node_config import MOST_MESSAGES, answered_by, check_node_config
 from florets.task.wire import kinds
 from florets.task.wire.codec import pack
 from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
-from florets.task.wire.leaving import named
+from florets.task.wire.leaving import named, unanswered
 from florets.task.wire.replies import Introduction, rounded_magnitude
 from florets.task.wire.sampled_noise import accountants
 
@@ -51,7 +51,8 @@ def hello(client: Client) -> RecordDict:
     if kinds.PRIVACY in client.config:
         # Where single records are hidden, how many there are is public.
         examples, scaled = examples if client.hides_records else 1, None
-    never = ",".join(sorted(named(client.context.node_config.get(kinds.NEVER_SEND, ""))))
+    config = client.context.node_config
+    never = ",".join(sorted(named(config.get(kinds.NEVER_SEND, "")) | unanswered(answered_by(config))))
     return pack(
         Introduction,
         key=client.key,
@@ -64,6 +65,7 @@ def hello(client: Client) -> RecordDict:
         root_mean_square=None if scaled is None else rounded_magnitude(_root_mean_square(client.data.x_train)),
         scaled=scaled,
         never_send=never or None,
+        most_messages=config.get(MOST_MESSAGES),
     )
 
 

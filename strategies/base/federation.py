@@ -21,7 +21,7 @@ from florets.task.randomness import client_number
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import INSTALLED, minor
 from florets.task.wire.leaving import refusal
-from florets.task.wire.records import new_message, record_dict
+from florets.task.wire.records import filled, new_message, record_dict
 from florets.task.wire.replies import Introduction, Magnitude, key_problem
 
 MOST_TIMES_MEDIAN = 1000
@@ -229,6 +229,10 @@ class Federation:
     known_at
         In a simulation whose groups change: what the server's own copy of the task says of a client in a round. None:
         what clients said when they introduced themselves holds throughout.
+    most_messages
+        Messages that a client answers in a day, where its owner limits them.
+    subsets
+        Settings by which clients will be asked for an answer from so many of their samples, for their owners' rules.
     is_simulated
         Whether all clients so far are a simulation's.
     """
@@ -251,8 +255,10 @@ class Federation:
         self.fingerprint = fingerprint
         self.handlers, self.leaving = list(handlers), leaving
         self.clients: dict[str, Client] = {}
+        self.most_messages: dict[str, int] = {}
         self.known_at: Callable[[Client, int], Client] | None = None
         self.is_simulated = True
+        self.subsets: dict[str, int] = {}
         self._online: set[int] = set()
         # Whether all of them had introduced themselves when they were last looked for.
         self._all_known = False
@@ -336,6 +342,7 @@ class Federation:
         if self.handlers:
             config = config.copy()
             config[kinds.HANDLERS] = self.handlers
+        config = filled(config.copy(), self.subsets) if self.subsets else config
         names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
         called = {_called(node, names.get(node, "")): node for node in new}
         replies = self._ask_who(called, grid, config)
@@ -376,6 +383,8 @@ class Federation:
                 if lost == node_id:
                     continue
             self.clients[client.key] = client
+            if (most := hellos[node_id].most_messages) is not None:
+                self.most_messages[client.key] = most
             self._left_out.pop(node_id, None)
         self._left_out |= {node: introduced[node].key for node in refused}
         # A registered name outlives a node id, and a node that hosts clients may have been refused before.

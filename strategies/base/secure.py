@@ -28,7 +28,6 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.base.report import Client, named
 from florets.strategies.core.outliers import UPDATE_FACTOR
-from florets.strategies.settings import too_few
 from florets.task.wire import codec, kinds
 from florets.task.wire.flower import entries
 from florets.task.wire.masking import (
@@ -74,7 +73,7 @@ def secure_problems(strategy: Any, averaging: Averaging) -> list[str]:
         lines.append(f"{_ON}: personal={run.personal} has clients send models of their own; use one of both.")
     if type(averaging) not in (ModelAveraging, GradientAveraging):
         lines.append(f"{_ON}: {type(averaging).__name__} may need single updates; use averaging=models or gradients.")
-    return [*lines, *too_few(settings, run, max(LEAST, run.privacy.min_group), _ON, "let more take part")]
+    return lines
 
 
 @dataclass

@@ -50,10 +50,12 @@ from florets.strategies.settings import (
     RunKeys,
     Settings,
     choice_of,
+    least_clients,
     loss_batch_of,
     privacy_problems,
     robust_problems,
     start_with,
+    too_few,
 )
 from florets.task.device import give_back_freed, seldom_collected
 from florets.task.keys import as_declared, range_problems
@@ -297,6 +299,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             *chosen.conflicts(),
             *privacy_problems(chosen, self.run),
             *robust_problems(chosen, self.run),
+            *too_few(chosen, self.run, self.run.num_clients),
         ]:
             raise ValueError(" ".join(problems))
         run = self.run
@@ -325,16 +328,17 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
             raise ValueError(" ".join(lines))
         self.secure = SecureAggregation(run.privacy.min_group) if run.secure_aggregation else None
         self.state: M = self.State()
-        least = run.min_clients
-        if least is None and run.num_clients is None and (run.privacy.has_noise or self.secure is not None):
+        least, needed = run.min_clients, least_clients(self.settings, run)
+        if needed > 1 and (run.num_clients is None or least is not None):
             # Noise or masks of fewer would fail in round 1.
-            needed = run.privacy.least_group if self.secure is None else self.secure.least
-            least = math.ceil(needed / self.settings.fraction_train)
+            least = max(least or 1, needed)
         self.federation = Federation(
             *(run.num_clients, run.start_timeout, fingerprint, least, self.client_handlers),
             self.all_leaving(),
             compares=not run.privacy.has_noise,
         )
+        batches = {kinds.LOSS_BATCH: self.loss_batch, kinds.GRADIENT_BATCH: getattr(self.averaging, "batch", None)}
+        self.federation.subsets = {key: size for key, size in batches.items() if size}
         self.privacy: Guard | None = None
         self.last_round: int | None = None
         self._context: Round | None = None

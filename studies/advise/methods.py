@@ -113,6 +113,11 @@ class Question:
         plain = [text for text in overrides if _key(text) != "measure"]
         held_out = any(_key(text) == "task.validation_fraction" for text in plain)
         base = compose([*plain, "strategy=fedavg", *([] if held_out else [f"task.validation_fraction={VALIDATION}"])])
+        if base.privacy.has_noise:
+            raise ConfigError(
+                f"privacy.kind={base.privacy.kind}: `florets advise` decides by tests without noise in many runs, "
+                "each of which would spend epsilon; leave it out, and ask on data that need none."
+            )
         return cls(tuple(overrides), base, measure)
 
     def gives(self, key: str) -> bool:
@@ -137,7 +142,8 @@ class Question:
     def standardise_keys(self) -> tuple[str, ...]:
         """Keys with which each client standardises its inputs by itself; none where that is not possible."""
         task = self.base.task
-        return (_PER_SITE,) if task.data == "own" and task.table.standardise != "site" else ()
+        chosen = task.table.preprocessing or task.table.standardise == "site"
+        return () if task.data != "own" or chosen else (_PER_SITE,)
 
     @property
     def rounds(self) -> int:

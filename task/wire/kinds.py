@@ -215,6 +215,7 @@ ROWS_OF = "rows-of"
 SHARE_STATISTICS = "share-statistics"
 # In a node's config, and in its introduction: what it never sends, see `wire.leaving`.
 NEVER_SEND = "never-send"
+MOST_MESSAGES = "max-messages-per-day"
 # In a node's config: it hosts a client for each folder, or table, in its data-dir.
 CLIENTS_IN_FOLDERS = "clients-in-folders"
 # In a node's config: its messages are all handled by one process, which can keep models from one to the next.

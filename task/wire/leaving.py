@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
@@ -30,7 +31,7 @@ FACTS = "facts"
 _FACTS = {
     **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, "stable", "kept", kinds.WORK), FACTS),
     **dict.fromkeys((kinds.CLIENT_KEY, kinds.DEVICE, kinds.FINGERPRINT, kinds.FLOWER, kinds.CLUSTER), FACTS),
-    **dict.fromkeys(("num-partitions", kinds.MAGNITUDE, kinds.SCALED, kinds.NEVER_SEND), FACTS),
+    **dict.fromkeys(("num-partitions", kinds.MAGNITUDE, kinds.SCALED, kinds.NEVER_SEND, kinds.MOST_MESSAGES), FACTS),
 }
 _TESTS = {
     **{
@@ -148,6 +149,13 @@ def named(text: object) -> frozenset[str]:
     return found
 
 
+def unanswered(patterns: Collection[str]) -> frozenset[str]:
+    """Return the names of what none of the messages sends that a node answers; without patterns it answers all."""
+    answered = {name for name in LEAVING if any(fnmatchcase(name, one) for one in patterns)}
+    sent = {what for name in answered for what in LEAVING[name].values()}
+    return frozenset(NAMES) - sent - {OWN, *([GRADIENTS] if answered & _EITHER else [])} if patterns else frozenset()
+
+
 def refusal(never_send: Collection[str], sent: Collection[str]) -> str | None:
     """Return why a node that never sends something does not send all of this; None where it does."""
     forbidden = sorted(set(never_send) & set(sent))
@@ -155,5 +163,5 @@ def refusal(never_send: Collection[str], sent: Collection[str]) -> str | None:
         return None
     return (
         f"the owner of this node does not let it send {', '.join(forbidden)}; run an algorithm that needs none, or "
-        f"let the owner change {kinds.NEVER_SEND} in the node config"
+        f"let the owner change {kinds.NEVER_SEND} in the node config, or what it answers"
     )

@@ -258,6 +258,8 @@ class Introduction:
     scaled: Annotated[bool | None, Flag(record=kinds.CONFIG)] = None
     never_send: Annotated[str | None, Text(kinds.NEVER_SEND, _problem)] = None
     """Names of what the node's owner never lets it send, with commas between them."""
+    most_messages: Annotated[int | None, Number(kinds.MOST_MESSAGES, least=1, most=2**63 - 1, integer=True)] = None
+    """Messages that it answers in a day."""
 
     @property
     def cluster(self) -> int | None:
