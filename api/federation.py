@@ -33,6 +33,7 @@ from florets.conf.compose import OWN_DATA
 from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config
+from florets.strategies.core.accountant import usual_delta
 from florets.task.settings import TaskConfig
 
 if TYPE_CHECKING:
@@ -393,7 +394,7 @@ def clients_of(
     form: dict[str, Any] = {}
     if given.get("privacy.kind", "none") != "none":
         # No client describes its data, and how many there are is known.
-        form = {**federation.form, "min_clients": len(federation), "privacy.delta": 1 / (10 * len(federation))}
+        form = {**federation.form, "min_clients": len(federation), "privacy.delta": usual_delta(len(federation))}
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 

@@ -39,9 +39,17 @@ class Privacy:
         "largest epsilon of the whole run, which ends before it would pass it; inf: the plain run, without noise",
         above=0,
     )
-    delta: float | None = setting(None, "delta; null: 1 / (10 num_clients), with example 1e-5", above=0, below=1)
-    clip: float = setting(
-        1.0, "largest norm of a client's update, or of a record's gradient, to which it is shortened", above=0
+    delta: float | None = setting(
+        None,
+        "delta; null: 1 / num_clients^2 (of less than ten clients 1 / (10 num_clients)), with example 1e-5",
+        above=0,
+        below=1,
+    )
+    clip: float | None = setting(
+        None,
+        "largest norm of a client's update, or of a record's gradient, to which it is shortened; null: with central "
+        "the usual one, measured with noise; 1 where the server sees none",
+        above=0,
     )
     loss_clip: float = setting(
         5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
@@ -57,6 +65,11 @@ class Privacy:
     def has_noise(self) -> bool:
         """Whether there is a guarantee."""
         return self.kind != "none" and self.epsilon not in (None, "inf")
+
+    @property
+    def known_clip(self) -> float:
+        """Largest norm of an update as long as nothing is known of their lengths."""
+        return 1.0 if self.clip is None else self.clip
 
     @property
     def is_local(self) -> bool:
@@ -84,6 +97,8 @@ class Releases:
         Releases for grouping in all, until groups are fixed.
     each
         Releases for grouping in each round.
+    start
+        Releases for grouping in round 1, with first_round=update.
     hidden
         The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
     handlers
@@ -94,6 +109,7 @@ class Releases:
 
     before: int = 0
     each: int = 0
+    start: int = 0
     hidden: bool = False
     handlers: tuple[str, ...] = ()
     finds_k: bool = False
@@ -383,12 +399,13 @@ def choice_of(settings: Settings, name: str, given: Any) -> Any:
     return given or (values[0] if values else None)
 
 
-def start_with(
-    k: int | Literal["auto"] | None, choose_k: ChooseK | None, first_round: FirstRound | None
-) -> FirstRound | None:
-    """Return how round 1 is to start: where folds find K, by updates."""
-    if k != "auto" or choose_k != "folds":
-        return first_round
+def start_with(settings: Settings, run: RunKeys, choose_k: ChooseK | None) -> FirstRound | None:
+    """Return how round 1 is to start: where folds find K, and as long as all is noised, by updates."""
+    first_round = run.first_round
+    if run.k != "auto" or choose_k != "folds":
+        noised = run.privacy.kind == "central" and run.privacy.has_noise
+        knows = "update" in settings.follows.get("first_round", ())
+        return "update" if noised and knows and first_round is None else first_round
     if first_round not in (None, "update"):
         raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
     return "update"
@@ -486,7 +503,7 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (
             "first_round",
-            start if start in ("update", "farthest") else None,
+            start if start == "farthest" or (local and start == "update") else None,
             "single clients' updates decide on groups",
         ),
         (

@@ -37,7 +37,7 @@ class ExampleGuard(Guard):
     @property
     def settings(self) -> dict[str, str | float]:
         """Message settings by which clients choose their noise."""
-        own = {kinds.PRIVACY_CLIP: self.privacy.clip, kinds.PRIVACY_LOSS_CLIP: self.privacy.loss_clip}
+        own = {kinds.PRIVACY_CLIP: self.privacy.known_clip, kinds.PRIVACY_LOSS_CLIP: self.privacy.loss_clip}
         declared = {kinds.DECLARED + name: value for name, value in vars(self.declared).items()}
         return {kinds.PRIVACY: kinds.RECORDS, **own, **declared}
 

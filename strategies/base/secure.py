@@ -218,7 +218,7 @@ class SecureAggregation:
         """Return the training messages of those whose shares came, with the shares that they are sent."""
         found = []
         guard = context.privacy
-        bound = math.inf if guard is None or guard.is_local else guard.privacy.clip
+        bound = math.inf if guard is None or guard.is_local else guard.privacy.known_clip
         weighting = getattr(context.averaging, "weighting", "examples")
         # Noise is for sums in which every client counts alike.
         uniform = weighting == "uniform" or guard is not None

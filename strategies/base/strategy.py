@@ -64,7 +64,7 @@ from florets.task.training.settings import Training
 from florets.task.wire import kinds
 from florets.task.wire.evaluation import TestResult
 from florets.task.wire.flower import set_metadata
-from florets.task.wire.leaving import GRADIENTS, MASKED, MODELS
+from florets.task.wire.leaving import FOLDS, GRADIENTS, MASKED, MODELS
 from florets.task.wire.narrow import Narrowing
 from florets.task.wire.records import filled
 from florets.task.wire.replies import Update
@@ -308,7 +308,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         self.choose_k = choice_of(self.settings, "choose_k", run.choose_k)
         self.loss_data = choice_of(self.settings, "loss_data", run.loss_data)
         self.loss_batch = loss_batch_of(self.settings, run.loss_batch)
-        self.first_round = choice_of(self.settings, "first_round", start_with(run.k, self.choose_k, run.first_round))
+        self.first_round = choice_of(self.settings, "first_round", start_with(self.settings, run, self.choose_k))
         self.input_shape, self.num_outputs, self.loss = tuple(input_shape), num_outputs, loss
         self.shared_layers = tuple(getattr(self.settings, "shared_layers", ()))
         sums_of = (num_outputs if loss == "cross_entropy" else 0) if run.statistics else None
@@ -353,6 +353,8 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
         # Groups that are known from the start are masked in every round.
         form = MASKED if self.secure is not None and self.is_frozen else form
+        if self.first_round == "update" and (self.k == "auto" or self.run.privacy.kind == "central"):
+            names.add(FOLDS)
         return frozenset(form if name == MODELS else name for name in names)
 
     def protect(self, num_rounds: int, earlier: Budget | None = None) -> Guard | None:
@@ -364,13 +366,17 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         releases = self.settings.releases(privacy.kind)
         if not privacy.has_noise or releases is None:
             return None
+        if self.first_round == "update":
+            releases = replace(releases, before=releases.before + releases.start)
         # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
         visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
         if privacy.hides_records:
             self.privacy = ExampleGuard(privacy, releases, visits, earlier)
             return self.privacy
         budget = earlier or Budget.planned(privacy, releases, visits, self.run.num_clients or 1)
-        self.privacy = Guard(privacy, releases, budget)
+        # Of masked updates the server sees no lengths.
+        known = privacy if self.secure is None else replace(privacy, clip=privacy.known_clip)
+        self.privacy = Guard(known, releases, budget)
         return self.privacy
 
     @property

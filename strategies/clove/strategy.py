@@ -21,11 +21,13 @@ from florets.strategies.core.cluster import (
     match_min_cost,
     match_overlap,
 )
-from florets.strategies.core.noised_clusters import STEPS, nearest_centre, noised_centres
+from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
+from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
 from florets.strategies.shared.bounded_rows import bounded_rows
 from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
+from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
@@ -106,7 +108,7 @@ class CLoVESettings(LossVectorSettings):
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name losses while groups are found: noised sums over clients, or each client's own."""
         if kind == "central":
-            return Releases(before=STEPS * self.stability_rounds, hidden=True)
+            return Releases(self.stability_rounds, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
         return Releases(before=self.stability_rounds)
 
     def uncovered(self, run: RunKeys) -> list[str]:
@@ -268,7 +270,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     ) -> tuple[IntArray, IntArray, FloatArray]:
         """Return clusters as `_clusters` does, of centres that are noised; each client's own is the nearest of them.
 
-        Deviation: k-means sees noised sums of clipped loss vectors, not the vectors.
+        Deviation: k-means and matching are replaced by `noised_centres`, which sees one noised sum of loss vectors
+        and names each centre by its model.
         """
         count, bound = context.models.count, privacy.privacy.loss_clip
         vectors = noise.centred(found.vectors, bound)
@@ -276,10 +279,8 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         def noised(total: FloatArray, norm: float) -> FloatArray:
             return privacy.noised_sum(found.keys, total, norm)
 
-        least = privacy.privacy.min_group
-        centres = noised_centres(vectors, count, noise.loss_norm(vectors.shape[1], bound), noised, least)
-        models = match_min_cost(centres[:, :count], np.arange(count))
-        return nearest_centre(vectors, centres), models, centres + bound / 2
+        centres = noised_centres(vectors, count, noise.loss_norm(vectors.shape[1], bound), noised)
+        return nearest_centre(vectors, centres), np.arange(count), centres + bound / 2
 
     def train(self, context: Round, assignment: Mapping[str, int], kept: Container[str] = ()) -> Plan[Update]:
         """Let each client train its model; until clusters are frozen it declares whether it is stable (section 3)."""

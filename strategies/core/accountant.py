@@ -7,6 +7,15 @@ EXACT = 1e-12
 """Relative width at which a bisection stops; the safe end is returned."""
 
 
+def usual_delta(clients: int) -> float:
+    """Return the delta of a run that names none: 1 / n^2, and 1 / (10 n) of less than ten clients.
+
+    A mechanism that shows everything of one client in a hundred runs satisfies (0, 1 / (100 n)): delta must be far
+    below 1 / n, the more so the more clients there are.
+    """
+    return 1 / (clients * max(clients, 10))
+
+
 def delta_of(mu: float, epsilon: float) -> float:
     """Return the least delta for which a release of level mu is (epsilon, delta)-differentially private.
 

@@ -1,4 +1,4 @@
-"""k-means that sees vectors through noised sums alone."""
+"""Clusters of loss vectors that are seen through one noised sum."""
 
 from collections.abc import Callable
 
@@ -10,38 +10,26 @@ NoisedSum = Callable[[FloatArray, float], FloatArray]
 """Adds noise to a sum over clients, each of which adds an array of at most the given norm."""
 
 RESIDUAL = 0.2
-"""Largest residual, in the norm of a vector."""
-STEPS = 3
-"""Noised sums that a clustering takes: the mean, and two steps of Lloyd's iteration."""
+"""Largest norm of a loss vector less its own mean, in the largest norm of a loss vector."""
 
 
-def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedSum, least: float) -> FloatArray:
+def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedSum) -> FloatArray:
     """Return the centres (K, D) of `count` clusters of centred loss vectors (M, D), of a norm of at most `norm`.
 
-    Vectors become residuals from the noised mean, shortened to a fifth of the norm. Cluster k begins as those that
-    model k fits best, compared with the mean client; it then moves twice to the noised mean of those nearest to it.
-    A cluster of fewer than `least` clients, by its noised size, stays where it is.
+    How hard a client's data are is no matter of groups: each vector's own mean is taken off. Of what is left, nearest
+    to centre k are the vectors that model k fits best compared with the mean client. A model that noise has made
+    worse for everybody, or that all groups find best, is so not left to nobody or chosen by all.
 
-    Source: Blum et al. 2005 (SuLQ k-means), and Su et al. 2016 on sums and sizes with one budget.
+    More steps of k-means by noised sums and sizes (Blum et al. 2005, SuLQ) gave worse groups: rotated digits, 100
+    clients, epsilon 8, ARI 0.1 against 0.8.
     """
-    size, width = vectors.shape
-    mean: FloatArray = noised(vectors.sum(axis=0), norm) / size
     bound = norm * RESIDUAL
-    residuals = vectors - mean
+    residuals = vectors - vectors.mean(axis=1, keepdims=True)
     lengths = np.linalg.norm(residuals, axis=1, keepdims=True)
-    residuals = residuals * np.minimum(1.0, bound / np.maximum(lengths, np.finfo(np.float64).tiny))
-    labels, centres = residuals[:, :count].argmin(axis=1), np.zeros((count, width))
-    for _ in range(STEPS - 1):
-        # Vector and size of a client stand side by side in one array, with equal norms.
-        sums = np.zeros((count, width + 1))
-        np.add.at(sums, labels, np.column_stack([residuals, np.full(size, bound)]))
-        found = noised(sums, np.sqrt(2) * bound)
-        sizes = found[:, -1] / bound
-        large = sizes >= least
-        centres[large] = found[large, :-1] / sizes[large, np.newaxis]
-        labels = nearest_centre(residuals, centres)
-    found_centres: FloatArray = mean + centres
-    return found_centres
+    residuals *= np.minimum(1.0, bound / np.maximum(lengths, np.finfo(np.float64).tiny))
+    mean: FloatArray = noised(residuals.sum(axis=0), bound) / len(vectors)
+    centres: FloatArray = mean - np.eye(count, len(mean))
+    return centres
 
 
 def nearest_centre(vectors: FloatArray, centres: FloatArray) -> IntArray:

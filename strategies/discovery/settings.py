@@ -8,7 +8,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.placement import Centres
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, SharedLayers, idle
-from florets.strategies.shared.fold_round import FoldRound
+from florets.strategies.shared.fold_round import NOISED_SIZE, FoldRound
 from florets.strategies.shared.messages import QUERY_FOLDS, TRAIN_FOLDS
 from florets.task.keys import setting
 
@@ -26,7 +26,7 @@ class DiscoverySettings(SharedLayers):
         least=8,
     )
     fold_size: int = setting(
-        30,
+        NOISED_SIZE,
         "samples of each of two folds with privacy.kind, where nothing may depend on how many clients have",
         least=1,
     )

@@ -7,7 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
+from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.settings import PrivacyKind, Releases
+from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.task.wire.leaving import CHOICES, LOSS_VECTORS, MODELS
 from florets.task.wire.replies import Update
@@ -29,7 +31,8 @@ class IFCASettings(Restarted):
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name updates, whose sums cover a choice that decides on no other's group; or losses too."""
-        return Releases(hidden=True) if kind == "central" else Releases(each=1)
+        central = Releases(start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
+        return central if kind == "central" else Releases(each=1)
 
 
 @dataclass

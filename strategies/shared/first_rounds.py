@@ -97,11 +97,12 @@ def start_from_updates(algorithm: Algorithm[Any, Any], context: Round, settle: S
 
     One model is sent, where a start by losses sends K, and groups differ as their data do, not as K random models do.
     K groups are cut from Ward's tree of the updates. With k=auto choose_k=folds clients also send what they learn on
-    folds of their data, which says how many groups there are (`strategies.discovery`); one, if none.
+    folds of their data, which says how many groups there are (`strategies.discovery`); one, if none. With noise these
+    rows, in noised sums, make the K groups.
 
     `settle` is called with the clients' groups.
     """
-    if algorithm.k == "auto":
+    if algorithm.k == "auto" or context.privacy is not None:
         return _by_folds(algorithm, context, settle)
     count = context.models.count if algorithm.k is None else algorithm.k
     plan = context.train_assigned({client.key: 0 for client in context.participants})
@@ -119,13 +120,14 @@ def start_from_updates(algorithm: Algorithm[Any, Any], context: Round, settle: S
 
 
 def _by_folds(algorithm: Algorithm[Any, Any], context: Round, settle: Settle) -> Plan[Update]:
-    folds = FoldRound.begin(context)
+    guard, k = context.privacy, None if algorithm.k == "auto" else context.models.count
+    folds = FoldRound.begin(context) if guard is None else FoldRound.begin_noised(context)
     requests, read = folds.train(context)
 
     def combine(updates: Sequence[tuple[str, Update]]) -> FloatArray:
         folds.take(updates)
         with context.meter.part("discover"):
-            found = folds.decide(None, context)
+            found = folds.decide(k, context)
         algorithm.state.details |= found.evidence.details()
         algorithm.assignment.update(found.assignment)
         settle(found.assignment)

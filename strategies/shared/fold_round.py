@@ -263,8 +263,8 @@ def _clients(count: int) -> str:
 
 
 _NOISED_FOLDS, _NOISED_STEPS = 2, 4
-NOISED_WIDTH, OWN_NOISE_WIDTH = 16, 8
-"""Entries of a row that goes into noised sums, and of one to each of whose entries a client adds noise."""
+NOISED_SIZE, NOISED_WIDTH, OWN_NOISE_WIDTH = 30, 16, 8
+"""Samples of a fold; entries of a row for noised sums, and of one to each entry of which a client adds noise."""
 FEW_CLIENTS = 6
 """Up to so many clients, eight folds: with four the permutation test has too few arrangements."""
 EIGHT_FOLDS = 40
@@ -476,7 +476,7 @@ class FoldRound:
     noised: bool = False
 
     @classmethod
-    def begin_noised(cls, context: Round, width: int | None, size: int) -> "FoldRound":
+    def begin_noised(cls, context: Round, width: int | None = None, size: int = NOISED_SIZE) -> "FoldRound":
         """Fix the common model, and folds that depend on no client's data."""
         models = context.models
         own = context.privacy is not None and context.privacy.is_local
