@@ -98,7 +98,7 @@ class Quarantine:
     entered
         Those in quarantine since this round.
     far
-        By client: rounds in which what it was to be grouped by was far from all others'.
+        By client: first round in which what it was to be grouped by was far from all others'; 0: it was judged.
     probation
         Of these clients the ones whose updates of this round do not count.
     usual
@@ -119,16 +119,17 @@ class Quarantine:
         """Forget what is of the last round alone."""
         self.entered, self.probation = [], set()
 
-    def is_judged(self, key: str, is_far: bool) -> bool:
+    def is_judged(self, key: str, is_far: bool, server_round: int) -> bool:
         """Take in whether a client is far in this round; return whether it is to be judged, after its probation."""
-        known = self.far.get(key, 0)
         # Once far, a client is judged when its probation ends, though the others may be as far apart by then.
-        if key in self.clients or not (is_far or 0 < known <= PROBATION):
+        if key in self.clients or not (is_far or self.far.get(key, 0)):
             return False
-        self.far[key] = known + 1
-        if known < PROBATION:
+        first = self.far.setdefault(key, server_round)
+        if first and server_round - first < PROBATION:
             self.probation.add(key)
-        return known >= PROBATION
+            return False
+        self.far[key] = 0
+        return True
 
     def enter(self, keys: Iterable[str]) -> None:
         """Take clients into quarantine."""

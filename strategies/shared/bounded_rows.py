@@ -41,7 +41,8 @@ def bounded_rows(
     if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
         # Nothing can be said of so few, nor of one group.
         return rows, none
-    judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far)}
+    now = context.server_round
+    judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far, now)}
     away = strangers | np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
     if judged and has_groups(rows[~away], num_clusters, context.random(Purpose.CLUSTERING)):
         quarantine.enter(sorted(judged))
