@@ -1,7 +1,7 @@
 """Rows of a run's page and model card on its protections against hostile clients and curious servers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,11 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
     return rows
 
 
-def spent_together(folders: Sequence[Path]) -> str:
+def spent_together(folders: Iterable[object]) -> str:
     """Return what several private runs have spent of one client's data; nothing for fewer than two."""
+    ledgers = [Path(folder) / LEDGER for folder in folders if isinstance(folder, str | Path)]
     try:
-        budgets = [read_budget(folder / LEDGER) for folder in folders if (folder / LEDGER).is_file()]
+        budgets = [read_budget(path) for path in ledgers if path.is_file()]
     except ValueError as error:
         return f"Privacy: {error}."
     if len(budgets) < 2:
