@@ -16,8 +16,8 @@ Each run is a line of the CSV as soon as it ends, and runs that the CSV has are 
 of `FEDERATIONS` (`mnist_skew` takes `data_dir` too) or a preset; it and a rule may bring keys with them
 (``rotation+num_clients=40``, ``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the
 default. Hostile clients are spread over the groups as evenly as possible; they know the models and all that honest
-clients reply. The summary shows, over the seeds, the mean and spread of the accuracy in percent, the least ARI, and of
-a backdoor how often it works.
+clients reply. The summary shows, over the seeds, the mean and spread of the accuracy in percent, the least ARI, and
+of a backdoor how often it works.
 """
 
 import argparse
