@@ -36,7 +36,7 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
         begun = f", from round {masked[0]} on" if masked else ": all updates came in clear"
         rows.append(("masked updates", f"{len(masked)} of {len(lines)} rounds{begun}"))
     if left_out:
-        rows.append(("nodes left out", f"{named(left_out)}; the warnings say why"))
+        rows.append(("nodes left out", f"{named(left_out)}; run.log says why"))
     return rows
 
 
