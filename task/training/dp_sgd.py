@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import Module
-from torch.nn.utils import clip_grad_norm_
 
 from florets.task.training.loop import new_optimizer, samples
 from florets.task.training.losses import PLAIN, Objective, per_sample_losses, targets_of
@@ -62,8 +61,6 @@ def train(
                 noised = total[name] + torch.from_numpy(added).to(x.device).view(value.shape)
                 value.grad = (noised / (rate * len(x))).to(value.dtype)
             objective.add_gradients()
-            if training.clip_norm is not None:
-                clip_grad_norm_(trained.values(), training.clip_norm)
             optimizer.step()
 
 
