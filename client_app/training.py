@@ -1,7 +1,7 @@
 """Local training, losses and tests of a message's models on one client's data, and the handlers of training."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -41,7 +41,7 @@ from florets.task.wire.codec import pack
 from florets.task.wire.flower import Record
 from florets.task.wire.records import array_record, metric_record, record_dict, write_array
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
-from florets.task.wire.sampled_noise import Declared
+from florets.task.wire.sampled_noise import Declared, multiplier
 
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
@@ -54,9 +54,11 @@ def model_losses(client: Client) -> NDArray[np.float64]:
     Asked to, this client adds noise to them (`privacy.kind=local` or `example`).
     """
     if client.hides_records:
-        clip, multiplier = client.number(kinds.PRIVACY_LOSS_CLIP), _declared(client).loss_noise
-        states = map(client.on_device, client.states())
-        return dp_sgd.noised_losses(client.module, states, *client.loss_data, client.loss, clip, multiplier)
+        bound, asked, (x, y) = client.number(kinds.PRIVACY_LOSS_CLIP), _declared(client), client.loss_data
+        if not asked.losses:
+            raise ValueError("the run declares no losses, so that they have no noise")
+        means = loss_vector(client.module, map(client.on_device, client.states()), x, y, client.loss, bound=bound)
+        return noise.noised_losses(means, bound, asked.loss_noise, len(x))
     losses = _model_losses(client)
     if kinds.PRIVACY not in client.config:
         return losses
@@ -227,14 +229,10 @@ def trained(
 
 def _declared(client: Client) -> Declared:
     """Return the guarantee that the message declares for this client's records."""
-    epsilon, delta, loss_noise = map(
-        client.number, (kinds.PRIVACY_EPSILON, kinds.PRIVACY_DELTA, kinds.PRIVACY_LOSS_NOISE)
-    )
-    if delta * client.num_examples >= 1:
-        # It says no number of the node's own data.
-        raise ValueError(f"privacy.delta={delta:g}: a node has too many records for it; give less than 1 / records")
-    rounds, losses = (int(client.number(key)) for key in (kinds.PRIVACY_ROUNDS, kinds.PRIVACY_LOSSES))
-    return Declared(epsilon, delta, rounds, losses, loss_noise)
+    given = {one.name: client.number(kinds.DECLARED + one.name) for one in fields(Declared)}
+    if given["delta"] * client.num_examples >= 1:
+        raise ValueError("privacy.delta: a node has too many records for it; give less than 1 / records")
+    return Declared(given["epsilon"], given["delta"], int(given["rounds"]), int(given["losses"]), given["loss_noise"])
 
 
 def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays:
@@ -244,9 +242,8 @@ def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays
     module, data, training = client.module, client.data, client.training
     load(module, client.on_device(state))
     objective, clip = as_asked(client, client.objective), client.number(kinds.PRIVACY_CLIP)
-    multiplier = _declared(client).multiplier(*training.drawing(client.num_examples))
-    rng = client.random(purpose)
-    dp_sgd.train(module, data.x_train, data.y_train, client.loss, training, clip, multiplier, rng, objective)
+    noise_of, rng = multiplier(_declared(client), *training.drawing(client.num_examples)), client.random(purpose)
+    dp_sgd.train(module, data.x_train, data.y_train, client.loss, training, clip, noise_of, rng, objective)
     return values_of(module)
 
 

@@ -1,7 +1,6 @@
 """`florets plan`: the bytes and the memory of a run, computed from the size of its models before it is run."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
 from florets.server_app.data_agreement import agree_here
 from florets.strategies.registry import find_strategy
+from florets.strategies.settings import sampled_of
 from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
@@ -90,7 +90,7 @@ def plan_of(config: Config) -> Plan:
     clients = len(nodes) or config.num_clients
     one = sum(len(array.data) for array in models.one(0).values())
     each_model = one * models.count
-    participants = max(1, math.ceil(config.strategy.settings.fraction_train * clients))
+    participants = sampled_of(config.strategy.settings.fraction_train, clients)
     tested = participants if config.eval_clients == "participants" else clients
     rounds = strategy.first_rounds + config.num_rounds
     parts = [
@@ -176,15 +176,11 @@ def lines(plan: Plan) -> list[str]:
             f"down, {size(masked.up)} up."
         )
     if (spent := plan.privacy) is not None:
-        grouping = f", the search for groups alone {spent['grouping']:.3g}" if spent.get("grouping") else ""
-        alone = "each client chooses its noise by how many records it has."
+        lines.append(f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} (delta {spent['delta']:.2g}) in all.")
         if "noise" in spent:
-            alone = f"a round alone {spent['round']:.3g}{grouping}. "
-            alone += f"Noise of a round: {spent['noise']:.3g} x privacy.clip."
-        lines.append(
-            f"Privacy ({spent['kind']}): epsilon {spent['epsilon']:g} with delta {spent['delta']:.2g} for the run; "
-            + alone
-        )
+            grouping = f", the search for groups {spent['grouping']:.3g}" if spent["grouping"] else ""
+            noise = f"noise of {spent['noise']:.3g} x privacy.clip"
+            lines[-1] += f" A round alone costs {spent['round']:.3g}{grouping}, with {noise}."
     lines.append(
         f"Memory of models and data, about: {size(plan.memory['in_process'])} in process; "
         f"{size(plan.memory['server'])} the server alone, {size(plan.memory['client'])} a client of its own."

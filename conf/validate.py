@@ -447,10 +447,10 @@ def _privacy(config: Config) -> Iterator[str]:
             rule = "scores without noise would end the run; leave it out"
             yield f"{key}={show(value)}: not covered by {kind}: {rule}."
     if config.privacy.hides_records:
-        changed = {f"train.{name}": getattr(config.train, name) for name in ("augment", "class_weights", "precision")}
-        changed = {key: value for key, value in changed.items() if value not in (None, "none", "float32")}
-        for key, value in (changed | {"task.drift.rounds": config.task.drift.rounds}).items():
-            if value:
+        names = ("augment", "class_weights", "precision", "clip_norm")
+        changed = {f"train.{name}": getattr(config.train, name) for name in names}
+        for key, value in {**changed, "task.drift.rounds": config.task.drift.rounds}.items():
+            if value not in (None, "none", "float32", []):
                 yield f"{key}={show(value)}: not covered by {kind}, which trains record by record; leave it out."
     if config.task.data != OWN:
         return

@@ -1,7 +1,7 @@
 """Rows of a run's page and model card on its protections against hostile clients and curious servers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,15 @@ def protections(folder: Path, lines: Sequence[RoundLine], left_out: Sequence[str
         begun = f", from round {masked[0]} on" if masked else ": all updates came in clear"
         rows.append(("masked updates", f"{len(masked)} of {len(lines)} rounds{begun}"))
     if left_out:
-        rows.append(("nodes left out", f"{named(left_out)}; the warnings say why"))
+        rows.append(("nodes left out", f"{named(left_out)}; run.log says why"))
     return rows
 
 
-def spent_together(folders: Sequence[Path]) -> str:
+def spent_together(folders: Iterable[object]) -> str:
     """Return what several private runs have spent of one client's data; nothing for fewer than two."""
+    ledgers = [Path(folder) / LEDGER for folder in folders if isinstance(folder, str | Path)]
     try:
-        budgets = [read_budget(folder / LEDGER) for folder in folders if (folder / LEDGER).is_file()]
+        budgets = [read_budget(path) for path in ledgers if path.is_file()]
     except ValueError as error:
         return f"Privacy: {error}."
     if len(budgets) < 2:

@@ -34,7 +34,7 @@ from florets.reports.scores import TEST_CELLS, test_cells
 from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
-from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport, named
+from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport
 from florets.task.log_lines import JsonLines, is_json
 
 log = logging.getLogger("florets")
@@ -252,8 +252,6 @@ class Recorder:
         self._embeddings.finish()
 
         write_report(self.folder, self._task_title, pictures)
-        if left_out:
-            log.warning("%s could not take part: %s", counted(len(left_out), "node"), named(left_out))
         log.info("Results are in %s", self.folder)
         return summary
 

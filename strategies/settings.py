@@ -86,11 +86,6 @@ class Privacy:
         """Clients that a round and a group need."""
         return 1 if self.hides_records else self.min_group
 
-    @property
-    def records_delta(self) -> float:
-        """Delta for single records."""
-        return 1e-5 if self.delta is None else self.delta
-
 
 @dataclass(frozen=True)
 class Releases:
@@ -489,12 +484,7 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
         problems += idle(privacy, ["min_group"], "privacy.kind=central or local", "privacy.")
     elif privacy.delta is None and run.num_clients is None and privacy.has_noise:
         problems.append("privacy.delta: the number of clients is not known; give it, far below 1 / clients.")
-    if (
-        not example
-        and privacy.delta is not None
-        and run.num_clients is not None
-        and privacy.delta * run.num_clients >= 1
-    ):
+    elif privacy.delta is not None and run.num_clients is not None and privacy.delta * run.num_clients >= 1:
         problems.append(
             f"privacy.delta={privacy.delta:g}: from 1 / clients on a run may give a client away; give less than "
             f"{1 / run.num_clients:g}, or leave it out."
@@ -508,12 +498,8 @@ def privacy_problems(settings: Settings, run: RunKeys) -> list[str]:
             "members learn how many they are, and only known groups have sizes to tell",
         ),
         ("secure_aggregation", example and run.secure_aggregation, "clients add noise for themselves alone"),
-        ("averaging", run.averaging if example and run.averaging == "gradients" else None, "clients send models"),
-        (
-            "loss_data",
-            run.loss_data if example and run.loss_data == "held_out" else None,
-            "how many records train is not said",
-        ),
+        ("averaging", run.averaging if example and run.averaging != "models" else None, "clients send models"),
+        ("loss_data", run.loss_data if example and run.loss_data != "train" else None, "fewer records train"),
         ("personal", run.personal, "what is kept for single clients has no noise"),
         (
             "first_round",

@@ -294,11 +294,13 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
 
 def test_an_infinite_epsilon_is_the_plain_run_to_the_bit(tmp_path: Path) -> None:
     models = []
-    for own in ([], ["privacy.kind=central", "privacy.epsilon=inf"]):
-        given = [*SMALL, "strategy=clove", *own, f"results_dir={tmp_path / str(len(own))}"]
+    for kind in ("none", "central", "example"):
+        own = [] if kind == "none" else [f"privacy.kind={kind}", "privacy.epsilon=inf"]
+        given = [*SMALL, "strategy=clove", *own, f"results_dir={tmp_path / kind}"]
         models.append(load_file(Path(engine.run(compose(given), given).folder) / "models.safetensors"))
     for name, values in models[0].items():
         np.testing.assert_array_equal(models[1][name], values)
+        np.testing.assert_array_equal(models[2][name], values)
 
 
 @pytest.mark.parametrize("strategy", ["clove", "ifca", "fedavg", "discovery"])

@@ -171,7 +171,7 @@ def test_protections_of_a_run_are_listed_and_none_where_all_are_off(tmp_path):
         "b since round 3; a since round 4",
         "epsilon 2.5 of 8 (delta 0.005, local); covers models, not scores and groups shown here",
         "2 of 4 rounds, from round 3 on",
-        "c; the warnings say why",
+        "c; run.log says why",
     ]
 
 

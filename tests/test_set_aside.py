@@ -78,9 +78,9 @@ def test_rows_set_aside_move_no_centroid_and_are_placed_by_the_nearest() -> None
 
 def test_a_far_client_is_judged_when_its_probation_ends_though_it_is_not_far_any_more() -> None:
     quarantine, said = Quarantine(), []
-    for is_far in (True, False, False, False, True):
+    for server_round, is_far in enumerate((True, False, False, False, True), 1):
         quarantine.begin_round()
-        said.append((quarantine.is_judged("a", is_far), "a" in quarantine.probation))
+        said.append((quarantine.is_judged("a", is_far, server_round), "a" in quarantine.probation))
     assert said == [(False, True), (False, True), (True, False), (False, False), (True, False)]
 
 

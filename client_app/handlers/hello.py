@@ -17,7 +17,7 @@ from florets.task.wire.description import pack_description
 from florets.task.wire.flower import INSTALLED
 from florets.task.wire.leaving import named, unanswered
 from florets.task.wire.replies import Introduction, rounded_magnitude
-from florets.task.wire.sampled_noise import require_opacus
+from florets.task.wire.sampled_noise import accountants
 
 
 def hello(client: Client) -> RecordDict:
@@ -32,7 +32,7 @@ def hello(client: Client) -> RecordDict:
         handler_of(client, handler)
     if client.hides_records:
         try:
-            require_opacus()
+            accountants()
         except ValueError as error:
             # This text may leave a node that noises all that it says: it is not of its data.
             raise Refused(str(error)) from None

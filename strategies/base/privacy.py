@@ -328,12 +328,8 @@ class Guard:
         budget, releases = self.budget, self.releases
         costs = {"round": self._round_cost, "grouping": releases.before * budget.grouping}
         alone = {name: epsilon_of(math.sqrt(cost), budget.delta) if cost else 0.0 for name, cost in costs.items()}
-        noise_of_round = multiplier(budget.update) / math.sqrt(1 - SIZES if releases.hidden else 1)
-        return {
-            **{"kind": self.privacy.kind, "epsilon": budget.epsilon, "delta": budget.delta},
-            **alone,
-            "noise": noise_of_round,
-        }
+        noised = multiplier(budget.update) / math.sqrt(1 - SIZES if releases.hidden else 1)
+        return {"kind": self.privacy.kind, "epsilon": budget.epsilon, "delta": budget.delta, "noise": noised, **alone}
 
     @property
     def details(self) -> dict[str, Any]:

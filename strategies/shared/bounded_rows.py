@@ -35,13 +35,16 @@ def bounded_rows(
     strangers = none if strangers is None else strangers
     if rule is None:
         return rows, none
-    rows, most = finite_losses(rows), most_expelled(len(rows), rule.hostile)
+    # As many as a group has may be an honest one.
+    most = min(most_expelled(len(rows), rule.hostile), max(len(rows) // max(num_clusters, 1) - 1, 0))
+    rows = finite_losses(rows)
     quarantine = state.quarantine = state.quarantine or Quarantine()
     far = far_rows(rows, most)
     if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
         # Nothing can be said of so few, nor of one group.
         return rows, none
-    judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far)}
+    now = context.server_round
+    judged = {key for key, is_far in zip(keys, far.tolist(), strict=True) if quarantine.is_judged(key, is_far, now)}
     away = strangers | np.array([key in {*quarantine.clients, *quarantine.probation, *judged} for key in keys])
     if judged and has_groups(rows[~away], num_clusters, context.random(Purpose.CLUSTERING)):
         quarantine.enter(sorted(judged))

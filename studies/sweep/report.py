@@ -295,7 +295,7 @@ def summary_markdown(jobs: Jobs) -> str:
         )
         if compared := comparison(jobs, groups):
             parts += [markdown_table(compared), LEGEND]
-    if len(jobs.runs) and (spent := spent_together([Path(folder) for folder in jobs.runs["folder"]])):
+    if len(jobs.runs) and (spent := spent_together(jobs.runs["folder"])):
         parts.append(spent)
     rows = list(zip(jobs.names, jobs.figures["warnings"], jobs.figures["error"], strict=True))
     warned = [f"- {name}: {text}" for name, texts, error in rows if error is None for text in texts]

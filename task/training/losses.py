@@ -125,6 +125,7 @@ def _sums(
     loss: str,
     chunk: int,
     look: Callable[[Tensor, Tensor], None] = lambda outputs, y_part: None,
+    bound: float | None = None,
 ) -> list[Tensor]:
     """Return the sum of the losses of each pass, left on its device; `look` sees each one's outputs and targets."""
     if len(x) == 0:
@@ -136,7 +137,11 @@ def _sums(
         for start in range(0, len(x), chunk):
             x_part, y_part = x[start : start + chunk], y[start : start + chunk]
             outputs = module(x_part)
-            sums.append(per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss).sum(dtype=torch.float64))
+            losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
+            if bound is not None:
+                # A NaN, of which no comparison holds, is the worst loss.
+                losses = torch.where(losses < bound, losses.clamp(min=0.0), bound)
+            sums.append(losses.sum(dtype=torch.float64))
             look(outputs, y_part)
     return sums
 
@@ -150,16 +155,24 @@ def mean_loss(module: Module, x: Tensor, y: Tensor, loss: str, chunk: int = CHUN
 
 
 def loss_vector(
-    module: Module, states: Iterable[Mapping[str, Tensor]], x: Tensor, y: Tensor, loss: str, chunk: int = CHUNK
+    module: Module,
+    states: Iterable[Mapping[str, Tensor]],
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    chunk: int = CHUNK,
+    bound: float | None = None,
 ) -> NDArray[np.float64]:
     """Return the mean loss of each of K models on one client's data (K,), by loading them into `module` in turn.
+
+    Losses of single samples count up to `bound`.
 
     Source: CLoVE Alg. 1, l. 6-8.
     """
     sums: list[Tensor] = []
     for state in states:
         load(module, state)
-        sums += _sums(module, x, y, loss, chunk)
+        sums += _sums(module, x, y, loss, chunk, bound=bound)
     # All models' by one transfer, then added up pass by pass.
     values = [value.item() for value in on_host(*sums)]
     passes = -(-len(x) // chunk)

@@ -73,9 +73,9 @@ def loss_norm(count: int, bound: float) -> float:
     return bound / 2 * float(np.sqrt(count))
 
 
-def noised_losses(losses: Vector, bound: float, multiplier: float) -> Vector:
-    """Return a client's losses (K,) with its own noise, raised by `raised_by`."""
-    deviation = multiplier * loss_norm(len(losses), bound)
+def noised_losses(losses: Vector, bound: float, multiplier: float, count: int = 1) -> Vector:
+    """Return a client's losses (K,) with noise that hides one part in `count` of them, raised by `raised_by`."""
+    deviation = multiplier * loss_norm(len(losses), bound) / count
     noised = centred(losses, bound) + bound / 2 + gaussian(len(losses), deviation)
     return np.maximum(noised + raised_by(len(losses), bound, multiplier), 0.0)
 
