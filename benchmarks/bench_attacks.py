@@ -13,11 +13,11 @@ is the CPU time of a round's average with each rule, quarantine included, in tha
 that take turns, for clients and parameters, in one group and in four.
 
 Each run is a line of the CSV as soon as it ends, and runs that the CSV has are not run again. A federation is a name
-of `FEDERATIONS` or a preset; it and a rule may bring keys with them (``rotation+num_clients=40``,
-``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the default. Hostile clients are
-spread over the groups as evenly as possible; they know the models and all that honest clients reply. The summary
-shows, over the seeds, the mean and spread of the accuracy in percent, the least ARI, and of a backdoor how often it
-works.
+of `FEDERATIONS` (`mnist_skew` takes `data_dir` too) or a preset; it and a rule may bring keys with them
+(``rotation+num_clients=40``, ``clip+hostile=0.3``). `hostile` is else the largest fraction in any group, at least the
+default. Hostile clients are spread over the groups as evenly as possible; they know the models and all that honest
+clients reply. The summary shows, over the seeds, the mean and spread of the accuracy in percent, the least ARI, and
+of a backdoor how often it works.
 """
 
 import argparse
@@ -61,6 +61,13 @@ from florets.task.wire.replies import Update
 FEDERATIONS = {
     "rotation": ("experiment=quickstart", "num_rounds=8"),
     "label_pairs": ("experiment=digits_label_skew", "num_rounds=8"),
+    "mnist_skew": (
+        "experiment=clove/mnist_label_skew_1",
+        "num_rounds=10",
+        "task.partition_options.samples_per_client=100",
+        "train.learning_rate=0.02",
+        "train.batch_size=10",
+    ),
 }
 TARGET = 0
 """Class that a backdoor asks for."""

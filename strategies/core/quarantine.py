@@ -19,6 +19,8 @@ SPREADS = 4.0
 """Robust standard deviations that a cosine lies below its group's median."""
 LONG = 3.0
 """Length of an update, in the largest that the median member's has been, from which on noise departs as well."""
+FAINT = 0.1
+"""Length of an update, in the same, up to which it cannot do harm: a group trained to its end has no direction."""
 
 UNKNOWN, AGREES, DEPARTS = 0, 1, -1
 
@@ -54,7 +56,7 @@ def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[
     largest squared length of that so far, below mu / 4, which noise is: a client whose samples are hard still makes
     changes of the first rounds' length when the others have nothing left to learn. It `AGREES` above mu / 4. Where
     members have little in common (mu below `COMMON`), as those of a group that has been trained to its end, or whose
-    labels differ, nothing is said.
+    labels differ, nothing is said, nor does a change `FAINT` times as long as `usual` depart.
     """
     unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
     if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:
@@ -67,6 +69,7 @@ def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[
     squares = np.diagonal(gram)
     is_long = squares > LONG**2 * max(lower_median(squares[trusted]), usual)
     far = (cosines < middle - SPREADS * spread) & (cosines < np.where(is_long, middle / 4, -middle / 2))
+    far &= squares > FAINT**2 * usual
     return np.where(far, DEPARTS, np.where(cosines >= middle / 4, AGREES, UNKNOWN)), cosines
 
 

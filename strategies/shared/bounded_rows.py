@@ -35,7 +35,9 @@ def bounded_rows(
     strangers = none if strangers is None else strangers
     if rule is None:
         return rows, none
-    rows, most = finite_losses(rows), most_expelled(len(rows), rule.hostile)
+    # As many as a group has may be an honest one.
+    most = min(most_expelled(len(rows), rule.hostile), max(len(rows) // max(num_clusters, 1) - 1, 0))
+    rows = finite_losses(rows)
     quarantine = state.quarantine = state.quarantine or Quarantine()
     far = far_rows(rows, most)
     if num_clusters < 2 or (~far).sum() <= num_clusters + 1:
