@@ -20,7 +20,6 @@ from florets.strategies.core.cluster import (
     match_min_cost,
     match_overlap,
 )
-from florets.strategies.core.noised_clusters import COST
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
@@ -107,7 +106,7 @@ class CLoVESettings(LossVectorSettings):
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name losses while groups are found: noised sums over clients, or each client's own."""
         if kind == "central":
-            return Releases(COST * self.stability_rounds, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
+            return Releases(compared=self.stability_rounds, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
         return Releases(before=self.stability_rounds)
 
     def uncovered(self, run: RunKeys) -> list[str]:

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from florets.strategies.base.context import Plan, Round
-from florets.strategies.core.noised_clusters import COST
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.settings import PrivacyKind, Releases
 from florets.strategies.shared.messages import TRAIN_FOLDS
@@ -35,7 +34,7 @@ class IFCASettings(Restarted):
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name updates, whose sums cover a choice that decides on no other's group; or losses too."""
-        central = Releases(COST * COMPARED, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
+        central = Releases(compared=COMPARED, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
         return central if kind == "central" else Releases(each=1)
 
 
@@ -101,4 +100,4 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
 
     def _compares(self, context: Round) -> bool:
         """Return whether clients choose by their losses compared with the mean client's, so that no model is left."""
-        return self.privacy is not None and not self.privacy.is_local and context.server_round <= 1 + COMPARED
+        return self.privacy is not None and not self.privacy.is_local and 1 < context.server_round <= 1 + COMPARED
