@@ -99,6 +99,8 @@ class Releases:
         Releases for grouping in each round.
     start
         Releases for grouping in round 1, with first_round=update.
+    compared
+        Rounds after the first one in which clients compare models with the mean client, see `Guard.compared`.
     hidden
         The server alone knows who belongs to which group (`privacy.kind=central`): sizes of groups are noised.
     handlers
@@ -110,6 +112,7 @@ class Releases:
     before: int = 0
     each: int = 0
     start: int = 0
+    compared: int = 0
     hidden: bool = False
     handlers: tuple[str, ...] = ()
     finds_k: bool = False

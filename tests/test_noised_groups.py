@@ -128,12 +128,11 @@ def test_a_run_says_what_its_search_for_groups_spent_and_stays_within_epsilon(ki
     folder = Path(engine.run(compose(given), given).folder)
     first, last = (json.loads(line)["details"] for line in (folder / "rounds.jsonl").read_text().splitlines())
     budget = read_budget(folder / LEDGER)
-    # A fifth of the budget of squared levels, of which two groups leave the three parts for third moments.
-    share = 0.2 * level_of(50.0, budget.delta) ** 2
-    spent = 0.7 * share if kind == "central" else share
+    # A fifth of the budget of squared levels.
+    spent = 0.2 * level_of(50.0, budget.delta) ** 2
     assert level_of(first["discovery"]["epsilon"], budget.delta) ** 2 == pytest.approx(spent, rel=1e-6)
     assert 0 <= first["discovery"]["error"] <= 0.5
-    assert max(budget.spent.values()) == pytest.approx(0.8 * share / 0.2 + spent)
+    assert max(budget.spent.values()) == pytest.approx(5 * spent)
     assert last["privacy"]["epsilon"] <= 50.0
 
 

@@ -32,6 +32,7 @@ from florets.strategies.oracle.strategy import Oracle
 from florets.strategies.settings import Privacy
 from florets.task.wire import kinds
 from florets.task.wire.flower import entries
+from florets.task.wire.leaving import LOSS_VECTORS, MASKED, MODELS
 from florets.task.wire.masking import decoded, encoded, mask, neighbours, scale_bits
 from florets.task.wire.records import record_dict
 from florets.task.wire.replies import Update
@@ -363,3 +364,9 @@ def test_large_groups_share_masks_with_some_of_their_members() -> None:
     ]
     secure, plain = ([array.ravel() for array in arrays.to_numpy_ndarrays()] for arrays in found)
     np.testing.assert_allclose(np.concatenate(secure), np.concatenate(plain), rtol=0, atol=1e-7)
+
+
+def test_clear_models_are_declared_only_where_some_round_sends_them() -> None:
+    assert FedAvg(**SECURE).all_leaving() == Oracle(averaging="gradients", **SECURE).all_leaving() == {MASKED}
+    assert CLoVE(**SECURE).all_leaving() == {MODELS, LOSS_VECTORS}
+    assert FedAvg().all_leaving() == {MODELS}

@@ -13,6 +13,7 @@ from florets.strategies.base.federation import FederationError, RoundFailed
 from florets.strategies.base.report import Client
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.accountant import epsilon_of, level_of, usual_delta
+from florets.strategies.core.noised_clusters import COST, nearest_centre, noised_centres
 from florets.strategies.core.rows import Rows
 from florets.strategies.settings import Privacy, Releases
 from florets.task.wire import kinds, noise
@@ -215,6 +216,16 @@ class Guard:
         cost = count * self.budget.grouping
         self.charge(keys, cost)
         return total + noise.gaussian(total.shape, multiplier(cost) * norm)
+
+    def compared(self, keys: Sequence[str], losses: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
+        """Return which of the first `count` models fits each client best compared with the mean client; and centres.
+
+        `losses` (M, D) are of these clients; those nearest to a centre (K, D) have its model. See `noised_centres`.
+        """
+        bound = self.privacy.loss_clip
+        vectors, norm = noise.centred(losses, bound), noise.loss_norm(losses.shape[1], bound)
+        centres = noised_centres(vectors, count, norm, lambda total, most: self.noised_sum(keys, total, most, COST))
+        return nearest_centre(vectors, centres), centres + bound / 2
 
     def changes(
         self,

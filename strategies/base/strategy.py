@@ -42,6 +42,7 @@ from florets.strategies.base.report import (
 )
 from florets.strategies.base.secure import SecureAggregation, secure_problems
 from florets.strategies.core import FloatArray
+from florets.strategies.core.noised_clusters import COST
 from florets.strategies.settings import (
     Averages,
     ChooseK,
@@ -366,10 +367,12 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         releases = self.settings.releases(privacy.kind)
         if not privacy.has_noise or releases is None:
             return None
-        if self.first_round == "update":
-            releases = replace(releases, before=releases.before + releases.start)
         # The small constant keeps products such as 0.07 * 100 from adding a round by rounding.
-        visits = max(1, math.ceil(self.settings.fraction_train * (self.first_rounds + num_rounds) - 1e-9))
+        rounds = self.first_rounds + num_rounds
+        visits = max(1, math.ceil(self.settings.fraction_train * rounds - 1e-9))
+        start = releases.start if self.first_round == "update" else 0
+        compared = COST * min(releases.compared, visits, rounds if self.first_round == "evaluate" else rounds - 1)
+        releases = replace(releases, before=releases.before + start + compared)
         if privacy.hides_records:
             self.privacy = ExampleGuard(privacy, releases, visits, earlier)
             return self.privacy

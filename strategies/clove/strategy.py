@@ -8,7 +8,6 @@ import numpy as np
 
 from florets.strategies.base.context import Plan, Round
 from florets.strategies.base.placement import Frozen
-from florets.strategies.base.privacy import Guard
 from florets.strategies.base.report import Client
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core.choose_k import choose_k
@@ -21,7 +20,6 @@ from florets.strategies.core.cluster import (
     match_min_cost,
     match_overlap,
 )
-from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
@@ -31,7 +29,7 @@ from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.strategies.shared.watch import Watch
 from florets.task.keys import setting
 from florets.task.randomness import Purpose
-from florets.task.wire import is_stable, noise
+from florets.task.wire import is_stable
 from florets.task.wire.replies import Update
 
 
@@ -108,7 +106,7 @@ class CLoVESettings(LossVectorSettings):
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name losses while groups are found: noised sums over clients, or each client's own."""
         if kind == "central":
-            return Releases(self.stability_rounds, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
+            return Releases(compared=self.stability_rounds, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
         return Releases(before=self.stability_rounds)
 
     def uncovered(self, run: RunKeys) -> list[str]:
@@ -250,7 +248,9 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
     def _clusters(self, found: Embedded, context: Round) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the cluster of each loss vector (M,), the model of each cluster, and its centroid (l. 10 to 13)."""
         if self.privacy is not None and not self.privacy.is_local:
-            return self._noised_clusters(self.privacy, found, context)
+            # Deviation: instead of k-means and matching, by one noised sum of loss vectors.
+            clusters, centres = self.privacy.compared(found.keys, found.vectors, context.models.count)
+            return clusters, np.arange(len(centres)), centres
         k, name = self._num_clusters(found.vectors, context), type(self).__name__  # l. 10
         vectors, aside = bounded_rows(self.state, context, found.keys, found.vectors, k)
         core, rng = vectors[~aside], context.random(Purpose.CLUSTERING)
@@ -264,23 +264,6 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
         models = self.match(core[:, : context.models.count], clusters[~aside], previous[~aside])  # l. 12 and 13
         check_match(models, clusters, context.models.count, f"{name}.match")
         return clusters, models, centroids(core, clusters[~aside])
-
-    def _noised_clusters(
-        self, privacy: Guard, found: Embedded, context: Round
-    ) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return clusters as `_clusters` does, of centres that are noised; each client's own is the nearest of them.
-
-        Deviation: k-means and matching are replaced by `noised_centres`, which sees one noised sum of loss vectors
-        and names each centre by its model.
-        """
-        count, bound = context.models.count, privacy.privacy.loss_clip
-        vectors = noise.centred(found.vectors, bound)
-
-        def noised(total: FloatArray, norm: float) -> FloatArray:
-            return privacy.noised_sum(found.keys, total, norm)
-
-        centres = noised_centres(vectors, count, noise.loss_norm(vectors.shape[1], bound), noised)
-        return nearest_centre(vectors, centres), np.arange(count), centres + bound / 2
 
     def train(self, context: Round, assignment: Mapping[str, int], kept: Container[str] = ()) -> Plan[Update]:
         """Let each client train its model; until clusters are frozen it declares whether it is stable (section 3)."""

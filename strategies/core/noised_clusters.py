@@ -9,6 +9,8 @@ from florets.strategies.core import FloatArray, IntArray
 NoisedSum = Callable[[FloatArray, float], FloatArray]
 """Adds noise to a sum over clients, each of which adds an array of at most the given norm."""
 
+COST = 2
+"""Releases that the sum costs as much as."""
 RESIDUAL = 0.2
 """Largest norm of a loss vector less its own mean, in the largest norm of a loss vector."""
 

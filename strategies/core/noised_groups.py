@@ -105,6 +105,9 @@ def noised_groups(
                 1, np.zeros(count, np.int64), p_value, np.zeros(width), np.zeros((1, width)), 0.0, spent
             )
     mean, spread, skew = (_MEAN, _SPREAD, _SKEW) if k is None else _GIVEN
+    if k == 2:
+        # Two centres need no third moment.
+        spread, skew = spread + skew, 0
     origin = _released(release, rows.mean(axis=1).sum(axis=0), mean) / count
     present = rows.any(axis=2, keepdims=True)
     rest = np.where(present, rows - origin, 0.0)

@@ -14,6 +14,9 @@ from florets.strategies.shared.restarts import Restarted, Restarts, RestartState
 from florets.task.wire.leaving import CHOICES, LOSS_VECTORS, MODELS
 from florets.task.wire.replies import Update
 
+COMPARED = 5
+"""Rounds after the first in which, with central noise, models are compared with the mean client's losses."""
+
 
 @dataclass(frozen=True)
 class IFCASettings(Restarted):
@@ -31,7 +34,7 @@ class IFCASettings(Restarted):
 
     def releases(self, kind: PrivacyKind) -> Releases | None:
         """Name updates, whose sums cover a choice that decides on no other's group; or losses too."""
-        central = Releases(start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
+        central = Releases(compared=COMPARED, start=PARTS, hidden=True, handlers=(TRAIN_FOLDS,))
         return central if kind == "central" else Releases(each=1)
 
 
@@ -54,7 +57,9 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
     Deviation: clients weigh in their model's mean by their examples (`weighting=examples`), where option II takes the
     plain mean; `uniform` does that, and clients of equal size make them the same. With `personal` a round has one
     exchange more, in which clients choose.
-    Deviation: round 1 is `random` by default, as CLoVE's is.
+    Deviation: round 1 is `random` by default, as CLoVE's is. With central noise it starts from noised groups of
+    folds, and the next five rounds compare each model's losses with the mean client's, since clients would all choose
+    the model with the least noise: ARI 0.90 to 1.00 against 0.66 (turned digits, 100 clients, epsilon 8, 6 seeds).
     """
 
     leaving = (MODELS, CHOICES, LOSS_VECTORS)
@@ -68,7 +73,7 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
 
     def plan_round(self, context: Round) -> Plan[Update]:
         """Send all models and let each participant choose (l. 6 to 8)."""
-        if self.personal is not None and self.personal.is_active:
+        if self._compares(context) or (self.personal is not None and self.personal.is_active):
             return context.train_assigned(self._choices(context))
         return context.train_selected()
 
@@ -88,4 +93,11 @@ class IFCA(Restarts[IFCASettings, IFCAState]):
             replies = context.ask_losses(context.participants, context.models)
         context.require(replies, "loss vector")
         context.note_vectors("losses", [key for key, _ in replies.ok], [reply.losses for _, reply in replies.ok])
+        if self.privacy is not None and self._compares(context):
+            keys, losses = [key for key, _ in replies.ok], np.stack([reply.losses for _, reply in replies.ok])
+            return dict(zip(keys, self.privacy.compared(keys, losses, context.models.count)[0].tolist(), strict=True))
         return {key: int(np.argmin(reply.losses)) for key, reply in replies.ok}
+
+    def _compares(self, context: Round) -> bool:
+        """Return whether clients choose by their losses compared with the mean client's, so that no model is left."""
+        return self.privacy is not None and not self.privacy.is_local and 1 < context.server_round <= 1 + COMPARED

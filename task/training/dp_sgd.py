@@ -19,7 +19,8 @@ from florets.task.wire.sampled_noise import accountants
 
 PART = 64
 """Records whose gradients are in memory at a time."""
-_ROUNDING = 1e-5
+# Of float32, or of a GPU's shorter products.
+_ROUNDING = 1e-3
 
 
 def train(
@@ -85,12 +86,12 @@ def slopes_of(module: Module, loss: str) -> Callable[[Mapping[str, Tensor], Tens
 
 def clipped(slopes: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
     """Return the sum of records' gradients, each shortened to `clip` over all parameters; 0 if it is not finite."""
-    norms = (
-        torch.stack([slope.flatten(1).double().square().sum(dim=1) for slope in slopes.values()]).sum(dim=0).sqrt()
-    )
-    finite = torch.isfinite(norms)
-    factors = (clip * (1 - _ROUNDING) / norms[finite]).clamp(max=1.0)
-    return {n: (factors @ slope[finite].flatten(1).double()).view(slope.shape[1:]) for n, slope in slopes.items()}
+    rows = {name: slope.flatten(1) for name, slope in slopes.items()}
+    norms = torch.stack([row.norm(dim=1) for row in rows.values()]).norm(dim=0)
+    if not (finite := torch.isfinite(norms)).all():
+        norms, rows = norms[finite], {name: row[finite] for name, row in rows.items()}
+    factors = (clip * (1 - _ROUNDING) / norms).clamp(max=1.0)
+    return {name: (factors @ row).view(slopes[name].shape[1:]).double() for name, row in rows.items()}
 
 
 def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
