@@ -36,6 +36,7 @@ from florets.task.training.settings import KEYS
 from florets.task.wire import kinds
 from florets.task.wire.leaving import (
     CHOICES,
+    EVALUATIONS,
     FOLDS,
     GRADIENTS,
     LEAVING,
@@ -117,7 +118,7 @@ class Policy:
         counts = {"records": records, **{key: client.number(key, 0) for key in _SUBSETS}}
         steps = client.number(KEYS["local_steps"], 0)
         counts["batch-size * local-steps"] = steps * client.number(KEYS["batch_size"], 0)
-        if name.startswith("evaluate") and name != kinds.LOSSES:
+        if EVALUATIONS in LEAVING.get(name, {}).values():
             counts["test records"] = len(client.data.part("test")[0])
         for what, count in counts.items():
             # Of its own data the node says no number.
