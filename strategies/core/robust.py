@@ -174,7 +174,7 @@ def bounded(weights: FloatArray, hostile: int) -> FloatArray:
     """
     most = MOST_WEIGHT * lower_median(weights)
     if hostile:
-        # Weights bounded by b: hostile * b <= ratio * (sum of the j lightest + b for each other benign client), any j.
+        # For any j: hostile * bound <= ratio * (sum of the j lightest + bound for each of the other benign ones).
         ordered = np.sort(weights)
         sums = np.concatenate([[0.0], np.cumsum(ordered[: len(weights) - hostile])])
         slopes = hostile * (1 - MOST_SHARE) / MOST_SHARE - np.arange(len(sums))[::-1]
