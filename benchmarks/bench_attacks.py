@@ -63,9 +63,8 @@ FEDERATIONS = {
     "label_pairs": ("experiment=digits_label_skew", "num_rounds=8"),
     "mnist_skew": (
         "experiment=clove/mnist_label_skew_1",
-        "num_rounds=10",
+        "num_rounds=12",
         "task.partition_options.samples_per_client=100",
-        "train.learning_rate=0.02",
         "train.batch_size=10",
     ),
 }
