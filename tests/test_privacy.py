@@ -103,6 +103,8 @@ def test_with_central_noise_starts_and_choices_are_covered_and_named_by_what_lea
         strategy: Any = kind(k=2, num_clients=100, privacy=Privacy(kind="central", epsilon=8.0))
         assert own in strategy.all_leaving()
         assert own not in kind(k=2).all_leaving()
+        config = compose([f"strategy={kind.__module__.split('.')[2]}", "privacy.kind=central", "privacy.epsilon=8"])
+        assert config.first_round == ("update" if rounds else None)
         for length in (10, 3):
             guard = strategy.protect(length)
             assert guard is not None
