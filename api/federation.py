@@ -392,9 +392,11 @@ def clients_of(
     folder = federation.write(Path(rest.get("results_dir", Config.results_dir)).expanduser().absolute())
     given = _dotted(rest)
     form: dict[str, Any] = {}
-    if given.get("privacy.kind", "none") != "none":
+    if (kind := given.get("privacy.kind", "none")) != "none":
         # No client describes its data, and how many there are is known.
-        form = {**federation.form, "min_clients": len(federation), "privacy.delta": usual_delta(len(federation))}
+        form = {**federation.form, "min_clients": len(federation)}
+        # Of single records there are many more than clients.
+        form |= {} if kind == "example" else {"privacy.delta": usual_delta(len(federation))}
     own = {name: value for name, value in {**form, **federation.settings}.items() if name not in given}
     return experiment, {"data_dir": str(folder), **own, **rest}, federation
 

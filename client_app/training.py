@@ -1,5 +1,6 @@
 """Local training, losses and tests of a message's models on one client's data, and the handlers of training."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, get_args
@@ -232,7 +233,13 @@ def _declared(client: Client) -> Declared:
     given = {one.name: client.number(kinds.DECLARED + one.name) for one in fields(Declared)}
     if given["delta"] * client.num_examples >= 1:
         raise ValueError("privacy.delta: a node has too many records for it; give less than 1 / records")
-    return Declared(given["epsilon"], given["delta"], int(given["rounds"]), int(given["losses"]), given["loss_noise"])
+    found = Declared(
+        given["epsilon"], given["delta"], int(given["rounds"]), int(given["losses"]), given["loss_noise"]
+    )
+    # The server chooses the noise of losses; losses are answered before any round.
+    if found.losses and not found.fits(found.releases(0.0, 0.0, 0, found.rounds, found.losses)):
+        raise ValueError("the declared losses alone pass privacy.epsilon")
+    return found
 
 
 def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays:
@@ -242,6 +249,9 @@ def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays
     module, data, training = client.module, client.data, client.training
     load(module, client.on_device(state))
     objective, clip = as_asked(client, client.objective), client.number(kinds.PRIVACY_CLIP)
+    if not 0 < clip < math.inf:
+        # Of a clip of 0 there is no noise, and 0 / 0 shows.
+        raise ValueError(f"{kinds.PRIVACY_CLIP}={clip}: must be above 0")
     noise_of, rng = multiplier(_declared(client), *training.drawing(client.num_examples)), client.random(purpose)
     dp_sgd.train(module, data.x_train, data.y_train, client.loss, training, clip, noise_of, rng, objective)
     return values_of(module)

@@ -22,7 +22,7 @@ from florets.task.partitions.shard import Shard, check_shards
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
 from florets.task.settings import Drift
-from florets.task.spec import PREPARED, TaskSpec
+from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
 
@@ -207,7 +207,8 @@ class Task:
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
             rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-            whole = with_validation(whole, fraction, rng, self.is_own and PREPARED in self.spec.table)
+            stratify = PREPARED in self.spec.table and self.spec.table.get(DECLARED, {}).get("stratify", True)
+            whole = with_validation(whole, fraction, rng, self.is_own and stratify)
         return whole
 
     def cluster_tests_at(self, server_round: int) -> dict[int, tuple[Tensor, Tensor]]:

@@ -12,20 +12,25 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
+from florets.api.federation import clients_of
 from florets.client_app import training
+from florets.client_app.client import session
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines import engine
 from florets.strategies.base.example_privacy import ExampleGuard
+from florets.strategies.base.federation import FederationError
 from florets.strategies.base.privacy import LEDGER, BudgetSpent, read_budget
 from florets.strategies.base.report import Client
 from florets.strategies.settings import Privacy, Releases
 from florets.task.training import dp_sgd, loop
 from florets.task.training.losses import Objective, Proximal, loss_vector
 from florets.task.training.settings import Training
-from florets.task.wire import noise
+from florets.task.wire import kinds, noise
 from florets.task.wire import sampled_noise as sampled
-from tests.test_privacy import SMALL
+from tests.test_caps import model
+from tests.test_caps import sent as answer
+from tests.test_privacy import SMALL, guard
 
 KEYS, ENTROPY = ["privacy.kind=example", "privacy.epsilon=8"], "cross_entropy"
 needs_opacus = pytest.mark.skipif(find_spec("opacus") is None, reason='needs pip install "florets[opacus]"')
@@ -137,6 +142,56 @@ def test_the_server_asks_no_client_for_more_than_it_declared(monkeypatch: pytest
         own.charge_training(["a"], {})
     assert own.budget.reached == 2.1
     assert not own.can_pay(one)
+
+
+@needs_opacus
+def test_a_server_that_is_not_ours_gets_nothing_with_too_little_noise(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=np.eye(20, 3), y=np.arange(20) % 2)
+    session.adopt(None)
+    honest = ExampleGuard(Privacy("example", 4.0), Releases(before=2), 2).settings
+    losses, models = {"records": {kinds.ARRAYS: model(copies=2)}}, {"records": {kinds.ARRAYS: model()}}
+    node = {"data-dir": str(tmp_path)}
+    for kind, given in ((kinds.LOSSES, losses), (kinds.TRAIN, models)):
+        assert answer(node, kind, honest, **given)
+    for kind, given, name, value in (
+        (kinds.LOSSES, losses, kinds.DECLARED + "loss_noise", 0.1),
+        (kinds.LOSSES, losses, kinds.DECLARED + "losses", 0),
+        (kinds.LOSSES, losses, kinds.DECLARED + "losses", 100),
+        (kinds.TRAIN, models, kinds.PRIVACY_CLIP, 0.0),
+        (kinds.TRAIN, models, kinds.DECLARED + "delta", 0.1),
+    ):
+        with pytest.raises(ValueError, match="this node cannot answer"):
+            answer(node, kind, {**honest, name: value}, **given)
+
+
+def test_delta_hides_one_among_all_that_are_there() -> None:
+    for own, records in ((guard(delta=0.02), 1), (ExampleGuard(Privacy("example", 4.0), Releases(), 2), 100_000)):
+        there = [Client(str(number), number, 0, records) for number in range(50)]
+        with pytest.raises(FederationError, match=r"privacy\.delta=.* start anew with less than"):
+            own.begin(there, there)
+
+
+def test_preparations_in_which_one_record_moves_others_are_refused(tmp_path: Path) -> None:
+    given = ["experiment=own_data", *KEYS, "task.table.group=name", f"task.table.preprocessing={tmp_path / 'file'}"]
+    table = {"target": "y", "numeric": [{"name": "x"}], "standardise": "site"}
+    (tmp_path / "file").write_text(json.dumps(table))
+    with pytest.raises(ConfigError) as error:
+        compose(given)
+    for key in ("standardise=site", "stratify=true", "group=name"):
+        assert f"task.table.{key}: not covered by privacy.kind=example" in str(error.value)
+
+
+def test_clients_in_python_have_the_delta_of_records(tmp_path: Path) -> None:
+    clients = [(np.ones((20, 3), np.float32), np.arange(20) % 2)] * 3
+    for kind, delta in (("example", None), ("central", 1 / 30)):
+        given = {
+            "results_dir": str(tmp_path),
+            "privacy.kind": kind,
+            "classes": [0, 1],
+            "task.data_options.classes": [0, 1],
+        }
+        found = clients_of(clients, given)
+        assert found[1].get("privacy.delta") == delta
 
 
 def test_what_noise_does_not_cover_is_refused_by_name() -> None:

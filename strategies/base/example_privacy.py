@@ -51,6 +51,9 @@ class ExampleGuard(Guard):
         self._samples.update({client.key: client.num_examples for client in online})
         super().begin(participants, online)
 
+    def _crowd(self, online: Sequence[Client]) -> int:
+        return max((client.num_examples for client in online), default=1)
+
     def can_pay(self, client: Client) -> bool:
         """Say whether a client can take part in another round."""
         able = self.budget.affords(client.key + _LOSSES, self.releases.each * self.budget.grouping)

@@ -146,8 +146,17 @@ class Guard:
         return self.budget.affords(client.key, self._round_cost)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there."""
+        """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there.
+
+        FederationError where, before anything is spent, so many are there that delta hides none of them.
+        """
         self._present, self._online = len(participants), len(online)
+        delta, crowd = self.budget.delta, self._crowd(online)
+        if not self.budget.spent and delta * crowd >= 1:
+            raise FederationError(
+                f"privacy.delta={delta:g}: one among {crowd} is to be hidden, and with 1 / {crowd} or more it may be "
+                f"given away; start anew with less than {1 / crowd:.2g}"
+            )
         if len(participants) >= self.privacy.min_group:
             return
         if all(map(self.can_pay, online)):
@@ -155,6 +164,10 @@ class Guard:
                 f"{len(participants)} clients take part, fewer than privacy.min_group={self.privacy.min_group}"
             )
         raise BudgetSpent(self._end_words())
+
+    def _crowd(self, online: Sequence[Client]) -> int:
+        """Return among how many one is hidden."""
+        return len(online)
 
     def require_more(self, key: str, online: Sequence[Client]) -> None:
         """Raise ValueError where too few clients can pay for the further rounds that a key asks for."""

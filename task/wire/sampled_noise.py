@@ -66,6 +66,11 @@ class Declared:
         """Return what has left a client after so many rounds, of so many steps each, and vectors of losses."""
         return tuple(one for one in ((noise, rate, rounds * steps), (self.loss_noise, 1.0, losses)) if one[2])
 
+    def fits(self, releases: Releases, quickly: bool = False) -> bool:
+        """Return whether releases keep within epsilon; `quickly`, by a bound that may say no where they do."""
+        width = math.inf if quickly else min(0.01, 0.005 * self.epsilon)
+        return epsilon_of(releases, self.delta, width) <= self.epsilon
+
     def spent(self, rate: float, steps: int, rounds: int, losses: int) -> float:
         """Return a bound of what is spent after so many rounds and vectors of losses, at most epsilon."""
         if not rounds + losses or (rounds, losses) == (self.rounds, self.losses):
@@ -77,21 +82,21 @@ class Declared:
 @lru_cache(maxsize=4096)
 def multiplier(declared: Declared, rate: float, steps: int) -> float:
     """Return the noise of a step, in clips, with which a run keeps within epsilon; about the least."""
-    target, exactly = declared.epsilon, min(0.01, 0.005 * declared.epsilon)
 
-    def fits(noise: float, width: float) -> bool:
-        releases = declared.releases(noise, rate, steps, declared.rounds, declared.losses)
-        return epsilon_of(releases, declared.delta, width) <= target
+    def fits(noise: float, quickly: bool) -> bool:
+        return declared.fits(declared.releases(noise, rate, steps, declared.rounds, declared.losses), quickly)
 
+    # Where losses have nearly all of epsilon the bound finds no room for the rest.
+    quickly = fits(_MOST, True)
+    if not quickly and not fits(_MOST, False):
+        raise ValueError("privacy.epsilon: losses alone pass it; give less of it to privacy.grouping")
     high = 0.25
-    while not fits(high, math.inf):
+    while not fits(high, quickly):
         high *= 2
-        if high > _MOST:
-            raise ValueError(f"privacy.epsilon={target:g}: losses alone pass it; give less of it to privacy.grouping")
     # What is returned fits, whether or not the least lies within.
-    for width, part in ((math.inf, 0.5), (exactly, 0.75)):
+    for coarse, part in ((quickly, 0.5), (False, 0.75)):
         low = part * high
         for _ in range(6):
             middle = (low + high) / 2
-            low, high = (low, middle) if fits(middle, width) else (middle, high)
+            low, high = (low, middle) if fits(middle, coarse) else (middle, high)
     return high
