@@ -25,7 +25,7 @@ import csv
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import groupby, product
@@ -40,15 +40,13 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from benchmarks.measuring import started
+from benchmarks.measuring import Heard, ListeningGrid, ended, last_of_each, module_of
 from florets.conf.compose import compose
 from florets.conf.schema import Config
-from florets.engines.engine import client_side
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_strategy, build_task
+from florets.server_app.build import build_task
 from florets.strategies.base.models import ModelAveraging, Models
 from florets.strategies.base.quarantine import trusted_updates
-from florets.strategies.base.report import RoundReport, State
+from florets.strategies.base.report import State
 from florets.strategies.core import FloatArray
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.core.robust import RobustName, RobustRule
@@ -177,50 +175,39 @@ class SpoiltTask(Task):
         return self._attack.data(data, self.num_outputs) if partition_id in self._hostile else data
 
 
-Heard = tuple[int, Message, RecordDict]
-"""A client, what it was sent and its reply."""
-
-
-class HostileGrid(LocalGrid):
-    """A LocalGrid some of whose clients do in all messages what an attack says."""
+class HostileGrid(ListeningGrid):
+    """A grid some of whose clients do in all messages what an attack says."""
 
     def __init__(self, config: Config, task: Task, attack: Attack, hostile: frozenset[int]) -> None:
-        side = client_side()
-        super().__init__(side.app, config.num_clients, None, side.in_blocks, side.adopt)
+        super().__init__(config.num_clients)
         self._task, self._attack, self._hostile = task, attack, hostile
         self._banks: dict[object, ArrayRecord] = {}
         self._first: dict[tuple[int, str], FloatArray] = {}
 
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+    def hear(self, heard: Sequence[Heard]) -> list[Message]:
         """Return the replies, those of hostile clients spoilt."""
-        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
-        replies = super().pull_messages(sent)
-        heard: list[Heard] = []
-        for reply in replies:
-            message = sent[reply.metadata.reply_to_message_id]
+        for _, message, _ in heard:
             config, records = message.content.config_records[kinds.CONFIG], message.content.array_records
             if kinds.BANK in config and kinds.ARRAYS in records:
                 self._banks = {config[kinds.BANK]: records[kinds.ARRAYS]}
-            client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
-            heard.append((client, message, reply.content if reply.has_content() else RecordDict()))
-        honest = [one for one in heard if one[0] not in self._hostile and one[2]]
-        return [
-            self._spoilt(*one, honest) if one[0] in self._hostile and one[2] else reply
-            for one, reply in zip(heard, replies, strict=True)
-        ]
+        honest = [one for one in heard if one[0] not in self._hostile and one[2].has_content()]
+        lies = [client in self._hostile and reply.has_content() for client, _, reply in heard]
+        return [self._spoilt(*one, honest) if is_lie else one[2] for one, is_lie in zip(heard, lies, strict=True)]
 
-    def _spoilt(self, client: int, message: Message, reply: RecordDict, honest: Sequence[Heard]) -> Message:
-        content = RecordDict(dict(reply))
-        for name, record in reply.array_records.items() if message.metadata.message_type.startswith("train") else ():
-            seen = [one for one in honest if name in one[2]]
+    def _spoilt(self, client: int, message: Message, reply: Message, honest: Sequence[Heard]) -> Message:
+        content, trains = RecordDict(dict(reply.content)), message.metadata.message_type.startswith("train")
+        for name, record in reply.content.array_records.items() if trains else ():
+            seen = [one for one in honest if name in one[2].content]
             if name != FOLDS:
                 own = self._sent(client, message, reply, name)
                 vector = self._attack.lie(own, [self._sent(*one, name) for one in seen])
                 content[name] = ArrayRecord(Layout.of(record).arrays(vector))
             elif self._attack.folds:
                 group_of = self._task.cluster_of
-                content[FOLDS] = next((one[2][FOLDS] for one in seen if group_of(one[0]) != group_of(client)), record)
-        for name, metrics in reply.metric_records.items():
+                content[FOLDS] = next(
+                    (one[2].content[FOLDS] for one in seen if group_of(one[0]) != group_of(client)), record
+                )
+        for name, metrics in reply.content.metric_records.items():
             content[name] = self._claims(metrics)
         return Message(content, reply_to=message)
 
@@ -234,17 +221,18 @@ class HostileGrid(LocalGrid):
                 claimed[kinds.CHOSEN_MODEL] = 0
         return claimed
 
-    def _sent(self, client: int, message: Message, reply: RecordDict, name: str) -> Sent:
+    def _sent(self, client: int, message: Message, reply: Message, name: str) -> Sent:
         """Return what a client got and sent in a record; one that picked a model got that one."""
         config, records = message.content.config_records[kinds.CONFIG], message.content.array_records
-        end = Layout.of(reply.array_records[name]).flatten(reply.array_records[name])
+        own, metrics = reply.content.array_records[name], reply.content.metric_records
+        end = Layout.of(own).flatten(own)
         first = self._first.setdefault((client, name), end)
         got = records.get(name, self._banks.get(config.get(kinds.BANK)) if name == kinds.ARRAYS else None)
         start = np.zeros_like(end)
         if got is not None and config.get(kinds.REPLY) != kinds.REPLY_GRADIENT:
             chosen = config.get(kinds.MODEL_INDEX, 0)
-            for metrics in reply.metric_records.values():
-                chosen = metrics.get(kinds.CHOSEN_MODEL, chosen)
+            for one in metrics.values():
+                chosen = one.get(kinds.CHOSEN_MODEL, chosen)
             model = bank.model(got, int(chosen) if bank.num_models(got) > 1 else 0)  # type: ignore[arg-type]  # the index is an integer
             start = Layout.of(model).flatten(model)
         return Sent(self._task.cluster_of(client), start, end, first)
@@ -288,8 +276,7 @@ def play(case: Case, more: Sequence[str] = ()) -> Row:
     (rule, *keys), (name, *others) = case.rule.split("+"), case.federation.split("+")
     overrides = [*FEDERATIONS.get(name, (f"experiment={name}",)), *others, f"strategy={case.strategy}"]
     overrides += [f"seed={case.seed}", f"robust={rule}", "eval_every=1000", *keys, *more]
-    # Of a key that is given twice the last one counts.
-    config = compose(list({text.partition("=")[0]: text for text in overrides}.values()))
+    config = compose(last_of_each(overrides))
     plain, attack = build_task(config), ATTACKS[case.attack]
     groups = [plain.cluster_of(client) for client in range(config.num_clients)]
     hostile = hostile_clients(groups, case.fraction, case.seed)
@@ -299,33 +286,24 @@ def play(case: Case, more: Sequence[str] = ()) -> Row:
     # One that is refused at the start ends nothing.
     config = replace(config, min_clients=config.num_clients - len(hostile))
     task = SpoiltTask(plain, attack, hostile)
-    grid = HostileGrid(config, task, attack, hostile)
-    config = grid.prepare(config, task)
-    strategy, reports = build_strategy(config, task), list[RoundReport]()
     try:
-        models = started(strategy, config, task, grid, lambda report, _: reports.append(report)).arrays
+        last, _, models = ended(config, task, HostileGrid(config, task, attack, hostile))
     except RuntimeError as problem:
         error = str(problem).splitlines()[0][:100]
         return Row(*astuple(case), 0.0, 0.0, 0.0, time.process_time() - begin, error)
     seconds = time.process_time() - begin
-    last = reports[-1]
     keys = sorted(key for key in last.assignment if int(key) not in hostile)
     ari = adjusted_rand_index([groups[int(key)] for key in keys], [last.assignment[key] for key in keys])
     accuracy = fmean(last.evaluations[key].accuracy or 0.0 for key in keys)
-    own, final = strategy.own_models(Models(models)) or {}, strategy.final_models(Models(models))
-    works = []
-    for key in keys:
-        vector = own[key] if key in own else final.bank[last.assignment[key]]
-        works.append(_backdoor(task, int(key), final.layout.arrays(vector)))
-    return Row(*astuple(case), accuracy, 1.0 if ari is None else ari, fmean(works), seconds)
+    backdoor = fmean(_backdoor(task, int(key), models[int(key)]) for key in keys)
+    return Row(*astuple(case), accuracy, 1.0 if ari is None else ari, backdoor, seconds)
 
 
-def _backdoor(task: Task, client: int, model: Mapping[str, Array]) -> float:
+def _backdoor(task: Task, client: int, model: ArrayRecord) -> float:
     """Return how many of a client's test samples of other classes a model takes for the backdoor's."""
-    module, data = task.build_model().eval(), task.client(client)
-    module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in model.items()})
+    data = task.client(client)
     with torch.inference_mode():
-        found = module(with_trigger(data.x_test[data.y_test != TARGET])).argmax(dim=1)
+        found = module_of(task, model)(with_trigger(data.x_test[data.y_test != TARGET])).argmax(dim=1)
     return float((found == TARGET).float().mean()) if len(found) else 0.0
 
 

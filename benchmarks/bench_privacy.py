@@ -19,7 +19,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,14 +32,10 @@ import torch
 from flwr.app import ArrayRecord, Message
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from benchmarks.measuring import started
+from benchmarks.measuring import Heard, ListeningGrid, ended, last_of_each, module_of
 from florets.conf.compose import compose
 from florets.conf.schema import Config
-from florets.engines.engine import client_side
-from florets.engines.local_grid import LocalGrid
-from florets.server_app.build import build_strategy, build_task
-from florets.strategies.base.models import Models
-from florets.strategies.base.report import RoundReport
+from florets.server_app.build import build_task
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.task.task import Task
@@ -99,29 +95,23 @@ def keys_of(case: str) -> list[str]:
     if kind != "none":
         private = [f"privacy.kind={kind}", f"privacy.epsilon={epsilon}"]
         keys += ["secure_aggregation=true"] if kind == "secure" else private
-    # Of a key that is given twice the last one counts.
-    return list({text.partition("=")[0]: text for text in [*keys, "eval_every=1000", *others]}.values())
+    return last_of_each([*keys, "eval_every=1000", *others])
 
 
-class CuriousGrid(LocalGrid):
-    """A LocalGrid that keeps how clients change the first layer: each unit's weights and, where it has one, bias."""
+class CuriousGrid(ListeningGrid):
+    """A grid that keeps how clients change the first layer: each unit's weights and, where it has one, bias."""
 
     def __init__(self, config: Config, listens: bool) -> None:
-        side = client_side()
-        super().__init__(side.app, config.num_clients, None, side.in_blocks, side.adopt)
+        super().__init__(config.num_clients)
         self.changes: dict[int, list[FloatArray]] = {}
         self._listens = listens
 
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+    def hear(self, heard: Sequence[Heard]) -> list[Message]:
         """Return the replies, and keep what they show."""
-        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
-        replies = super().pull_messages(sent)
-        for reply in replies:
-            message = sent[reply.metadata.reply_to_message_id]
+        for client, message, reply in heard:
             if self._listens and message.metadata.message_type.startswith("train"):
-                client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
                 self.changes.setdefault(client, []).append(self._change(message, reply.content.array_records))
-        return replies
+        return [reply for *_, reply in heard]
 
     def _change(self, message: Message, records: Mapping[str, ArrayRecord]) -> FloatArray:
         heard = records[kinds.ARRAYS]
@@ -158,18 +148,13 @@ def play(case: str, seed: int, data_dir: str = "data") -> Played:
     """Run one seed of a case in this process, without files."""
     config = compose([*keys_of(case), f"seed={seed}", f"data_dir={data_dir}"])
     task, grid = build_task(config), CuriousGrid(config, listens=case.startswith("clients"))
-    config = grid.prepare(config, task)
-    strategy, reports = build_strategy(config, task), list[RoundReport]()
-    models = Models(started(strategy, config, task, grid, lambda report, _: reports.append(report)).arrays)
-    last, own, final = reports[-1], strategy.own_models(models) or {}, strategy.final_models(models)
-    keys, groups = sorted(last.assignment, key=int), dict[int, list[int]]()
-    for key in keys:
-        groups.setdefault(task.cluster_of(int(key)), []).append(int(key))
-    vectors = {int(key): own[key] if key in own else final.bank[last.assignment[key]] for key in keys}
-    ended = {client: final.layout.arrays(vector) for client, vector in vectors.items()}
-    ari = adjusted_rand_index([task.cluster_of(int(key)) for key in keys], [last.assignment[key] for key in keys])
-    accuracy = fmean(last.evaluations[key].accuracy or 0.0 for key in keys)
-    return Played(task, grid, groups, ended, config.strategy.name == "local", final.count, accuracy, ari or 0.0)
+    (last, k, models), groups = ended(config, task, grid), dict[int, list[int]]()
+    for client in models:
+        groups.setdefault(task.cluster_of(client), []).append(client)
+    found = [last.assignment[str(client)] for client in models]
+    ari = adjusted_rand_index([task.cluster_of(client) for client in models], found) or 0.0
+    accuracy = fmean(last.evaluations[str(client)].accuracy or 0.0 for client in models)
+    return Played(task, grid, groups, models, config.strategy.name == "local", k, accuracy, ari)
 
 
 def hits(members: FloatArray, others: FloatArray) -> tuple[float, float]:
@@ -201,10 +186,8 @@ def calibrated(phi: FloatArray, inside: BoolArray, runs: IntArray) -> FloatArray
 
 def probabilities(task: Task, model: ArrayRecord, x: torch.Tensor) -> FloatArray:
     """Return what the model predicts, (N, C)."""
-    module = task.build_model().eval()
-    module.load_state_dict({name: torch.from_numpy(array.numpy().copy()) for name, array in model.items()})
     with torch.inference_mode():
-        return np.asarray(torch.softmax(module(x).double(), dim=1).numpy())
+        return np.asarray(torch.softmax(module_of(task, model)(x).double(), dim=1).numpy())
 
 
 def confidences(task: Task, model: ArrayRecord, x: torch.Tensor, y: IntArray) -> FloatArray:

@@ -33,23 +33,7 @@ from florets.task.node_config import (
 )
 from florets.task.node_log import Logged, NodeLog
 from florets.task.training.settings import KEYS
-from florets.task.wire import kinds
-from florets.task.wire.leaving import (
-    CHOICES,
-    FOLDS,
-    GRADIENTS,
-    LEAVING,
-    LOSS_VECTORS,
-    MASKED,
-    MODELS,
-    STATISTICS,
-    Left,
-    asked_for,
-    left,
-    message_name,
-    named,
-    refusal,
-)
+from florets.task.wire import kinds, leaving
 from florets.task.wire.records import payload_bytes
 
 _SUBSETS = (kinds.LOSS_BATCH, kinds.GRADIENT_BATCH, kinds.FOLD_SIZE)
@@ -88,11 +72,11 @@ class Policy:
         patterns = answered_by(node_config)
         for pattern in patterns:
             # An author's own message is an import path.
-            if ":" not in pattern and not any(fnmatchcase(name, pattern) for name in LEAVING):
-                known = ", ".join(LEAVING)
+            if ":" not in pattern and not any(fnmatchcase(name, pattern) for name in leaving.LEAVING):
+                known = ", ".join(leaving.LEAVING)
                 raise ValueError(f"this node's config has {ANSWERS}={pattern}, which is no message: {known}")
         return cls(
-            named(node_config.get(kinds.NEVER_SEND, "")),
+            leaving.named(node_config.get(kinds.NEVER_SEND, "")),
             patterns,
             _count(node_config, LEAST_RECORDS),
             _count(node_config, MOST_MESSAGES),
@@ -106,7 +90,7 @@ class Policy:
                 f"the owner of this node does not let it answer {name}; run an algorithm that does not ask it, or "
                 f"let the owner add it to {ANSWERS} in the node config"
             )
-        if problem := refusal(self.never_send, asked_for(name, client.config)):
+        if problem := leaving.refusal(self.never_send, leaving.asked_for(name, client.config)):
             raise Refused(problem)
         if self.least_records:
             self._check_records(name, client)
@@ -117,7 +101,7 @@ class Policy:
         counts = {"records": records, **{key: client.number(key, 0) for key in _SUBSETS}}
         steps = client.number(KEYS["local_steps"], 0)
         counts["batch-size * local-steps"] = steps * client.number(KEYS["batch_size"], 0)
-        if name.startswith("evaluate") and name != kinds.LOSSES:
+        if leaving.EVALUATIONS in leaving.LEAVING.get(name, {}).values():
             counts["test records"] = len(client.data.part("test")[0])
         for what, count in counts.items():
             # Of its own data the node says no number.
@@ -133,9 +117,9 @@ class Policy:
         Source: Bun and Steinke 2016, Proposition 1.6: noise of z times the norm that an answer is clipped to costs
         1 / (2 z^2). A choice is made of noised losses, and costs nothing more.
         """
-        asked = asked_for(name, client.config) - {CHOICES}
-        levels = dict.fromkeys((MODELS, GRADIENTS, MASKED), kinds.PRIVACY_NOISE)
-        levels |= dict.fromkeys((LOSS_VECTORS, FOLDS), kinds.PRIVACY_LOSS_NOISE)
+        asked = leaving.asked_for(name, client.config) - {leaving.CHOICES}
+        levels = dict.fromkeys((leaving.MODELS, leaving.GRADIENTS, leaving.MASKED), kinds.PRIVACY_NOISE)
+        levels |= dict.fromkeys((leaving.LOSS_VECTORS, leaving.FOLDS), kinds.PRIVACY_LOSS_NOISE)
         # Noise that hides single records bounds nothing that is said of all of them.
         if kinds.PRIVACY not in client.config or client.hides_records or asked - levels.keys():
             raise Refused(
@@ -187,12 +171,12 @@ def answered(
     log = _log_of(context)
     if log is None and not any(key in context.node_config for key in POLICY_KEYS):
         return handle(client_of(message, context))
-    begun, answer, reason, sent = time.perf_counter(), node_log.ANSWERED, "", dict[str, Left]()
+    begun, answer, reason, sent = time.perf_counter(), node_log.ANSWERED, "", dict[str, leaving.Left]()
     config = config_of(message.content)
-    name = message_name(message.metadata.message_type, message.content)
+    name = leaving.message_name(message.metadata.message_type, message.content)
     try:
         content = _allowed(handle, name, message, context, log)
-        sent = left(name, config, content)
+        sent = leaving.left(name, config, content)
         return content
     except Exception as error:
         answer = node_log.REFUSED if isinstance(error, Refused) else node_log.FAILED
@@ -237,8 +221,10 @@ def _allowed(
             )
     content = handle(client)
     # Without figures a description of data is no statistics.
-    sent = {what for what in left(name, client.config, content) if what != STATISTICS or client.shares_statistics}
-    if problem := refusal(policy.never_send, sent):
+    sent = set(leaving.left(name, client.config, content))
+    if not client.shares_statistics:
+        sent.discard(leaving.STATISTICS)
+    if problem := leaving.refusal(policy.never_send, sent):
         raise Refused(problem)
     return content
 

@@ -6,6 +6,7 @@ laid over each other by presets.py, so that all problems come in one error, in o
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,8 @@ def follow(
 
     `values` holds the preset's and the explicit values, `explicit` the keys that were given by hand.
     """
-    problems = []
+    problems, privacy = [], values.get("privacy") or {}
+    noised = privacy.get("kind") == "central" and privacy.get("epsilon") not in (None, "inf", math.inf)
     for key in CHOICES:
         can, value = settings.follows.get(key, ()), values.get(key)
         if key in explicit and value is not None and value not in can:
@@ -217,7 +219,8 @@ def follow(
             # Whatever else is wrong with the value has been said by that.
             values[key] = None
         elif value not in can:
-            values[key] = can[0] if can else None
+            # With noise, groups start from noised sums: `start_with` does the same for a strategy by itself.
+            values[key] = "update" if key == "first_round" and noised and "update" in can else next(iter(can), None)
     if "loss_data" not in settings.follows:
         if (batch := values.get("loss_batch")) is not None and "loss_batch" in explicit:
             rule = f"strategy {strategy} takes losses, if any, on all samples"

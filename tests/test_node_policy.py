@@ -17,7 +17,7 @@ from florets.client_app.app import FloretsApp
 from florets.client_app.client import session
 from florets.commands.main import main
 from florets.commands.node import table
-from florets.strategies.fedala.messages import TRAIN_MIXED
+from florets.strategies.fedala.messages import EVALUATE_MIXED, TRAIN_MIXED
 from florets.strategies.k_fed.messages import KMEANS
 from florets.strategies.shared.messages import QUERY_FOLDS
 from florets.task import node_log
@@ -153,18 +153,20 @@ def test_a_table_is_described_before_it_is_prepared_where_it_has_the_records(tmp
 
 
 @pytest.mark.parametrize(
-    ("settings", "what"),
-    [({kinds.GRADIENT_BATCH: 1}, "gradient-batch"), ({"local-steps": 1, "batch-size": 2}, "batch-size"), ({}, "")],
+    ("kind", "settings", "what"),
+    [
+        (kinds.TRAIN, {kinds.GRADIENT_BATCH: 1}, "gradient-batch"),
+        (kinds.TRAIN, {"local-steps": 1, "batch-size": 2}, "batch-size"),
+        (kinds.EVALUATE, {}, "test records"),
+        ("evaluate.custom", {kinds.HANDLER: EVALUATE_MIXED}, "test records"),
+    ],
 )
-def test_no_answer_is_computed_on_fewer_records(settings: Any, what: str, node: dict[str, Any]) -> None:
-    rule = rf"answer from at least 3 records, and {re.escape(what)}.* are fewer"
-    if what:
-        sent({**node, "min-records": 3}, kinds.TRAIN)
-        with pytest.raises(ValueError, match=rule):
-            sent({**node, "min-records": 3}, kinds.TRAIN, settings)
-    else:
-        with pytest.raises(ValueError, match=rule.replace("3", "9")):
-            sent({**node, "min-records": 9}, kinds.HELLO)
+def test_no_answer_is_computed_on_fewer_records(kind: str, settings: Any, what: str, node: dict[str, Any]) -> None:
+    sent({**node, "min-records": 3}, kinds.TRAIN)
+    with pytest.raises(ValueError, match=rf"answer from at least 3 records, and {re.escape(what)}.* are fewer"):
+        sent({**node, "min-records": 3}, kind, settings)
+    with pytest.raises(ValueError, match="answer from at least 9 records, and records are fewer"):
+        sent({**node, "min-records": 9}, kinds.HELLO)
 
 
 def test_the_messages_of_a_day_are_counted_on_disk(node: dict[str, Any], tmp_path: Path) -> None:

@@ -21,12 +21,16 @@ from florets.server_app.resume import read_resume
 from florets.strategies import STRATEGIES
 from florets.strategies.base.privacy import LEDGER, LENGTHS, Budget, BudgetSpent, Guard, multiplier, read_budget
 from florets.strategies.base.report import Client
+from florets.strategies.clove.strategy import CLoVE
 from florets.strategies.core.accountant import delta_of, epsilon_of, level_of
 from florets.strategies.core.noised_clusters import nearest_centre, noised_centres
+from florets.strategies.discovery.strategy import Discovery
 from florets.strategies.fedavg.strategy import FedAvg
+from florets.strategies.ifca.strategy import IFCA
 from florets.strategies.registry import settings_type
 from florets.strategies.settings import COVERED, Experiment, Privacy, Releases, privacy_problems
 from florets.task.wire import noise
+from florets.task.wire.leaving import CHOICES, FOLDS
 
 SMALL = [
     *("experiment=quickstart", "num_clients=12", "k=2", "task.num_clusters=2", "loss_matrix=false"),
@@ -91,6 +95,21 @@ def test_an_epsilon_of_another_type_of_number_is_no_run_without_noise() -> None:
         assert strategy.protect(3) is not None
     with pytest.raises(ValueError, match=r"privacy\.epsilon=True: must be a number"):
         FedAvg(num_clients=10, privacy=Privacy("central", True))
+
+
+def test_with_central_noise_starts_and_choices_are_covered_and_named_by_what_leaves() -> None:
+    kind: Any
+    for kind, own, rounds in ((IFCA, FOLDS, 5), (CLoVE, FOLDS, 3), (Discovery, CHOICES, 0)):
+        strategy: Any = kind(k=2, num_clients=100, privacy=Privacy(kind="central", epsilon=8.0))
+        assert own in strategy.all_leaving()
+        assert own not in kind(k=2).all_leaving()
+        config = compose([f"strategy={kind.__module__.split('.')[2]}", "privacy.kind=central", "privacy.epsilon=8"])
+        assert config.first_round == ("update" if rounds else None)
+        for length in (10, 3):
+            guard = strategy.protect(length)
+            assert guard is not None
+            # Ten parts for the start, two for each comparison with the mean client.
+            assert guard.releases.before == 10 + 2 * min(rounds, length - 1)
 
 
 def test_a_plan_spends_the_whole_budget_and_no_more() -> None:

@@ -1,15 +1,14 @@
 """A hostile client in a group of four, under every strategy with `robust`."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from florets.client_app.app import app
+from benchmarks.measuring import Heard, ListeningGrid
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines.local_grid import LocalGrid
 from florets.server_app.build import build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.models import Models
@@ -41,18 +40,14 @@ HONEST = 1.0
 """No weight is as large after a few honest rounds."""
 
 
-class HostileGrid(LocalGrid):
-    """A LocalGrid whose first client sends, from round 2 on, a thousandfold of the opposite of what it learned."""
+class HostileGrid(ListeningGrid):
+    """A grid whose first client sends, from round 2 on, a thousandfold of the opposite of what it learned."""
 
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
-        return [
-            self._spoilt(sent[reply.metadata.reply_to_message_id], reply) for reply in super().pull_messages(sent)
-        ]
+    def hear(self, heard: Sequence[Heard]) -> list[Message]:
+        return [self._spoilt(*one) for one in heard]
 
-    def _spoilt(self, message: Message, reply: Message) -> Message:
+    def _spoilt(self, client: int, message: Message, reply: Message) -> Message:
         config = message.content.config_records[kinds.CONFIG]
-        client = int(self._contexts[message.metadata.dst_node_id].node_config["partition-id"])
         trains = message.metadata.message_type.startswith("train")
         if client or not trains or int(config.get(kinds.SERVER_ROUND, 0)) < 2:  # type: ignore[arg-type]
             return reply
@@ -75,7 +70,7 @@ def largest(strategy: str, robust: str, seed: int = 2) -> float:
     """Largest weight of the models that the honest clients use after three rounds."""
     given = (f"strategy={strategy}", f"robust={robust}", "num_rounds=3", f"seed={seed}", *MORE.get(strategy, ()))
     config = compose([*EIGHT, *given])
-    built, reports = run_on(HostileGrid(app, 8), config, build_task(config))
+    built, reports = run_on(HostileGrid(8), config, build_task(config))
     models = built.context.models
     honest = {key: model for key, model in reports[-1].assignment.items() if key != "0"}
     own = built.own_models(models) or {}

@@ -13,30 +13,9 @@ from flwr.app import Array, ConfigRecord, RecordDict
 
 from florets.client_app.client import Client
 from florets.client_app.training import sends_gradient
-from florets.task.wire import kinds
+from florets.task.wire import kinds, masking
 from florets.task.wire.codec import pack
 from florets.task.wire.flower import entries
-from florets.task.wire.masking import (
-    LEAST,
-    NEIGHBOURS,
-    Boxes,
-    Masked,
-    PublicKeys,
-    Revealed,
-    agreed,
-    boxed,
-    encoded,
-    mask,
-    needed,
-    new_secret,
-    new_seed,
-    pairwise_mask,
-    private_key,
-    public_bytes,
-    ring,
-    shares_of,
-    unboxed,
-)
 from florets.task.wire.noise import within
 from florets.task.wire.records import config_record, view_array
 
@@ -98,7 +77,7 @@ class Standing:
 
     def require(self, members: int) -> None:
         """Raise ValueError if so many members are too few for a sum."""
-        if members < (least := max(LEAST, needed(len(self.members)))):
+        if members < (least := max(masking.LEAST, masking.needed(len(self.members)))):
             raise ValueError(f"a sum of {members} members: this client takes part only with at least {least}")
 
     def public(self, member: int, place: int) -> bytes:
@@ -128,36 +107,40 @@ def keys(client: Client) -> RecordDict:
     begun, done = (last.server_round, last.attempt), last.step == "unmasked"
     if (client.server_round, attempt) <= begun or (done and client.server_round == last.server_round):
         raise ValueError(f"round {client.server_round}: this client has been in it already; it does none twice")
-    now = Standing(client.server_round, attempt, secret=new_secret(), box_secret=new_secret())
+    now = Standing(client.server_round, attempt, secret=masking.new_secret(), box_secret=masking.new_secret())
     now.keep(client, "keys")
-    return pack(PublicKeys, keys=[public_bytes(private_key(now.secret)), public_bytes(private_key(now.box_secret))])
+    both = [masking.public_bytes(masking.private_key(secret)) for secret in (now.secret, now.box_secret)]
+    return pack(masking.PublicKeys, keys=both)
 
 
 def shares(client: Client) -> RecordDict:
     """Return shares of this client's secrets, encrypted for each other member."""
     now = Standing.of(client).at(client, "keys")
-    now.member, now.members = int(client.number(kinds.MEMBER)), ring(client.config.get(kinds.MEMBERS))
+    now.member, now.members = int(client.number(kinds.MEMBER)), masking.ring(client.config.get(kinds.MEMBERS))
     sent = client.config.get(kinds.KEYS)
     now.keys = [one for one in sent if isinstance(one, bytes)] if isinstance(sent, list) else []
     count = len(now.members)
     now.require(count)
-    if count > NEIGHBOURS + 1:
-        raise ValueError(f"{count} members share masks, and {NEIGHBOURS + 1} are the most")
+    if count > masking.NEIGHBOURS + 1:
+        raise ValueError(f"{count} members share masks, and {masking.NEIGHBOURS + 1} are the most")
     if len(now.keys) != 2 * count or len(set(now.keys)) != 2 * count:
         raise ValueError("members' public keys are not two for each, all different")
-    own, boxes_key = private_key(now.secret), private_key(now.box_secret)
-    if now.member not in now.members or now.keys.index(public_bytes(own)) != 2 * now.members.index(now.member):
+    own, boxes_key = masking.private_key(now.secret), masking.private_key(now.box_secret)
+    if now.member not in now.members or now.keys.index(masking.public_bytes(own)) != 2 * now.members.index(
+        now.member
+    ):
         raise ValueError("this client's own public keys are not among the members'")
-    now.seed = new_seed()
-    parts = [shares_of(secret, needed(count), count) for secret in (now.seed, now.secret)]
+    now.seed = masking.new_seed()
+    parts = [masking.shares_of(secret, masking.needed(count), count) for secret in (now.seed, now.secret)]
     boxes = []
     for member, *both in zip(now.members, *parts, strict=True):
         if member == now.member:
             now.own_share = both[0]
         else:
-            boxes.append(boxed(agreed(boxes_key, now.public(member, 1)), now.member, member, (both[0], both[1])))
+            key = masking.agreed(boxes_key, now.public(member, 1))
+            boxes.append(masking.boxed(key, now.member, member, (both[0], both[1])))
     now.keep(client, "shares")
-    return pack(Boxes, boxes=boxes)
+    return pack(masking.Boxes, boxes=boxes)
 
 
 def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
@@ -167,7 +150,7 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
     if not isinstance(asked, ConfigRecord):
         raise ValueError(f"{kinds.MASKING!r} is no record of settings")
     wanted = entries(asked)
-    now.peers = ring(wanted.get(kinds.MEMBERS))
+    now.peers = masking.ring(wanted.get(kinds.MEMBERS))
     boxes = wanted.get(kinds.BOXES)
     now.require(len(now.peers) + 1)
     if now.member in now.peers or not set(now.peers) <= set(now.members):
@@ -176,9 +159,9 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
         raise ValueError("there are not as many shares as members")
     # One try, even if it fails: whether a value fits is an answer too, which must not be had for many limits.
     now.keep(client, "training")
-    boxes_key = private_key(now.box_secret)
+    boxes_key = masking.private_key(now.box_secret)
     for peer, box in zip(now.peers, boxes, strict=True):
-        seed, key = unboxed(agreed(boxes_key, now.public(peer, 1)), peer, now.member, box)
+        seed, key = masking.unboxed(masking.agreed(boxes_key, now.public(peer, 1)), peer, now.member, box)
         now.seed_shares.append(seed)
         now.key_shares.append(key)
     reply = train(client)
@@ -191,17 +174,17 @@ def masked(client: Client, train: Callable[[Client], RecordDict]) -> RecordDict:
         values = start + within(values - start, float(bound))
     weight = int(metrics[kinds.NUM_EXAMPLES]) if wanted.get(kinds.WEIGHTING) == "examples" else 1
     bits, limit = int(wanted[kinds.BITS]), float(wanted[kinds.LIMIT])
-    total = encoded(values, float(metrics[kinds.TRAIN_LOSS]), weight, bits, limit)
-    total += mask(now.seed, total.size)
-    own = private_key(now.secret)
+    total = masking.encoded(values, float(metrics[kinds.TRAIN_LOSS]), weight, bits, limit)
+    total += masking.mask(now.seed, total.size)
+    own = masking.private_key(now.secret)
     for peer in now.peers:
-        common = pairwise_mask(agreed(own, now.public(peer, 0)), total.size)
+        common = masking.pairwise_mask(masking.agreed(own, now.public(peer, 0)), total.size)
         if now.member < peer:
             total += common
         else:
             total -= common
     now.keep(client, "masked")
-    return pack(Masked, masked=total)
+    return pack(masking.Masked, masked=total)
 
 
 def _flat(arrays: Mapping[str, Array], names: Iterable[str]) -> npt.NDArray[np.float64]:
@@ -214,7 +197,7 @@ def unmask(client: Client) -> RecordDict:
     The round is over with it: a second answer could name other members, and give both of one's secrets away.
     """
     now = Standing.of(client).at(client, "masked")
-    alive = set(ring(client.config.get(kinds.ALIVE)))
+    alive = set(masking.ring(client.config.get(kinds.ALIVE)))
     if now.member not in alive or not alive <= {*now.peers, now.member}:
         raise ValueError("the members that are alive are not those of this round")
     now.require(len(alive))
@@ -224,4 +207,4 @@ def unmask(client: Client) -> RecordDict:
         for member in sorted((*now.peers, now.member))
     ]
     Standing(now.server_round, now.attempt).keep(client, "unmasked")
-    return pack(Revealed, shares=revealed)
+    return pack(masking.Revealed, shares=revealed)

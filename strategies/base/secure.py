@@ -28,25 +28,8 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Averaging, GradientAveraging, ModelAveraging
 from florets.strategies.base.report import Client, named
 from florets.strategies.core.outliers import UPDATE_FACTOR
-from florets.task.wire import codec, kinds
+from florets.task.wire import codec, kinds, masking
 from florets.task.wire.flower import entries
-from florets.task.wire.masking import (
-    LEAST,
-    Boxes,
-    Masked,
-    PublicKeys,
-    Revealed,
-    agreed,
-    decoded,
-    joined,
-    mask,
-    needed,
-    neighbours,
-    pairwise_mask,
-    private_key,
-    public_bytes,
-    scale_bits,
-)
 from florets.task.wire.records import config_record, put
 from florets.task.wire.replies import Update
 
@@ -102,7 +85,7 @@ class Group:
 
     def fellows(self, place: int) -> list[int]:
         """Return those with whom a member shares masks, and itself."""
-        return neighbours(place, len(self.keys))
+        return masking.neighbours(place, len(self.keys))
 
     def peers(self, place: int) -> list[int]:
         """Return those whose shares a member was sent."""
@@ -112,8 +95,8 @@ class Group:
 class SecureAggregation:
     """Plans masked training, and takes the masks off the groups' sums."""
 
-    def __init__(self, least: int = LEAST) -> None:
-        self.least = max(LEAST, least)
+    def __init__(self, least: int = masking.LEAST) -> None:
+        self.least = max(masking.LEAST, least)
         self.has_summed = False
         """Whether a round was masked."""
         self._said: set[str] = set()
@@ -146,7 +129,7 @@ class SecureAggregation:
         self.has_summed = True
 
         def read(_: str, content: RecordDict) -> Any:
-            return codec.read(Masked, content, R=context.models.layout.size + 2)
+            return codec.read(masking.Masked, content, R=context.models.layout.size + 2)
 
         def reveal(replies: Replies[Any]) -> Replies[Update]:
             with context.meter.part("secure"):
@@ -167,7 +150,7 @@ class SecureAggregation:
         found = dict(
             context.ask(
                 [context.request(kinds.SECURE_KEYS, clients[key], None, attempt) for key in asked],
-                lambda _, content: codec.read(PublicKeys, content),
+                lambda _, content: codec.read(masking.PublicKeys, content),
             ).ok
         )
         groups = []
@@ -205,7 +188,7 @@ class SecureAggregation:
                     kinds.KEYS: [one for fellow in fellows for one in group.public[fellow]],
                 }
                 requests.append(context.request(kinds.SECURE_SHARES, clients[key], None, sent))
-        found = dict(context.ask(requests, lambda key, content: codec.read(Boxes, content, n=counts[key])).ok)
+        found = dict(context.ask(requests, lambda key, content: codec.read(masking.Boxes, content, n=counts[key])).ok)
         for group in groups:
             for place, key in enumerate(group.keys):
                 if key in found:
@@ -229,7 +212,7 @@ class SecureAggregation:
             if not self._suffices(group.model, members):
                 continue
             most = sum(1 if uniform else examples[key] for key in members)
-            group.bits = scale_bits(limit, most)
+            group.bits = masking.scale_bits(limit, most)
             for place in group.boxes:
                 peers = group.peers(place)
                 asked = {
@@ -247,7 +230,7 @@ class SecureAggregation:
         return found
 
     def _reveal(
-        self, context: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[Masked]
+        self, context: Round, groups: Sequence[Group], clients: Mapping[str, Client], replies: Replies[masking.Masked]
     ) -> Replies[Update]:
         """Take the masks off each group's sum (one exchange); each of its members stands for its group's mean.
 
@@ -267,7 +250,8 @@ class SecureAggregation:
                 there = [one for one in (*peers, place) if group.keys[one] in vectors]
                 sent = {kinds.ATTEMPT: context.meter.tries, kinds.ALIVE: there}
                 requests.append(context.request(kinds.SECURE_UNMASK, clients[key], None, sent))
-        shares = dict(context.ask(requests, lambda key, content: codec.read(Revealed, content, n=counts[key])).ok)
+        replied = context.ask(requests, lambda key, content: codec.read(masking.Revealed, content, n=counts[key]))
+        shares = dict(replied.ok)
         updates: dict[str, Update] = {}
         for group in groups:
             members = [group.keys[place] for place in alive[group.model]]
@@ -290,7 +274,7 @@ def _limit(context: Round) -> float:
 
 
 def _unmasked(
-    group: Group, alive: Sequence[int], vectors: Mapping[str, Masked], shares: Mapping[str, Revealed]
+    group: Group, alive: Sequence[int], vectors: Mapping[str, masking.Masked], shares: Mapping[str, masking.Revealed]
 ) -> Any:
     """Return the sum of a group's vectors without masks; None where too few shares came, or false ones."""
     given: dict[int, list[bytes]] = {place: [] for place in group.boxes}
@@ -302,24 +286,24 @@ def _unmasked(
     for place in alive:
         total += vectors[group.keys[place]].masked
     for member in group.boxes:
-        if len(given[member]) < (least := needed(len(group.fellows(member)))):
+        if len(given[member]) < (least := masking.needed(len(group.fellows(member)))):
             # Of one that has dropped out and shared masks with nobody who is there, nothing is in the sum.
             if member not in alive and not set(group.peers(member)) & set(alive):
                 continue
             return None
-        if (secret := joined(given[member][:least])) is None:
+        if (secret := masking.joined(given[member][:least])) is None:
             return None
         if member in alive:
-            total -= mask(secret, total.size)
+            total -= masking.mask(secret, total.size)
             continue
         try:
-            own = private_key(secret)
+            own = masking.private_key(secret)
         except ValueError:
             return None
-        if public_bytes(own) != group.public[member][0]:
+        if masking.public_bytes(own) != group.public[member][0]:
             return None
         for peer in set(group.peers(member)) & set(alive):
-            common = pairwise_mask(agreed(own, group.public[peer][0]), total.size)
+            common = masking.pairwise_mask(masking.agreed(own, group.public[peer][0]), total.size)
             # The peer's own part in the mask of both.
             if peer < member:
                 total -= common
@@ -330,7 +314,7 @@ def _unmasked(
 
 def _mean(context: Round, group: Group, members: Sequence[Client], total: Any) -> tuple[Any, float, int] | None:
     """Return a sum's mean, mean loss and weight; None where no updates of these members have such a sum."""
-    mean, loss, weight = decoded(total, group.bits)
+    mean, loss, weight = masking.decoded(total, group.bits)
     limit, most = _limit(context), sum(client.num_examples for client in members)
     is_sum = len(members) <= weight <= most and 0 <= loss <= limit and np.abs(mean).max(initial=0.0) <= limit
     return (mean, loss, weight) if is_sum and math.isfinite(loss) else None

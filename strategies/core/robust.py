@@ -169,13 +169,16 @@ class Robust:
 def bounded(weights: FloatArray, hostile: int) -> FloatArray:
     """Return the weights (n,), none larger than `MOST_WEIGHT` times the (lower) median.
 
-    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum: with more they would outvote the
-    others by claiming many examples.
+    The `hostile` heaviest clients together have at most `MOST_SHARE` of the sum, or, where they are a larger part of
+    all, all weights are equal: with more they would outvote the others by claiming many examples.
     """
     most = MOST_WEIGHT * lower_median(weights)
     if hostile:
-        rest = float(np.sort(weights)[: len(weights) - hostile].sum())
-        most = min(most, MOST_SHARE / (1 - MOST_SHARE) * rest / hostile)
+        # For any j: hostile * bound <= ratio * (sum of the j lightest + bound for each of the other benign ones).
+        ordered = np.sort(weights)
+        sums = np.concatenate([[0.0], np.cumsum(ordered[: len(weights) - hostile])])
+        slopes = hostile * (1 - MOST_SHARE) / MOST_SHARE - np.arange(len(sums))[::-1]
+        most = min(most, max(float((sums[slopes > 0] / slopes[slopes > 0]).min()), float(ordered[0])))
     return np.minimum(weights, most)
 
 
