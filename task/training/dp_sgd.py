@@ -104,6 +104,12 @@ def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
         if not ModuleValidator.is_valid(part):
             raise ValueError(f"privacy.kind=example: {type(part).__name__} {name} is not trained record by record")
     try:
-        slopes_of(module, loss)(dict(module.named_parameters()), torch.zeros(2, *input_shape), y)
+        x = torch.stack([torch.zeros(*input_shape), torch.ones(*input_shape)])
+        slopes_of(module, loss)(dict(module.named_parameters()), x, y)
+        # Losses are taken of many records at a time.
+        with torch.inference_mode():
+            both, alone = module.eval()(x), torch.cat([module(x[:1]), module(x[1:])])
+        if not torch.allclose(both, alone, rtol=1e-3, atol=1e-4):
+            raise ValueError("it answers to a record otherwise where others are in the batch")
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"privacy.kind=example: the model takes no single record ({error})") from error

@@ -11,7 +11,7 @@ import numpy as np
 
 Releases = tuple[tuple[float, float, int], ...]
 """Noise in sensitivities, rate at which records are drawn, and number, of each kind of release."""
-_MOST = 1e6
+_MOST, _LEAST = 1e6, 0.1
 # Whole orders are computed fast.
 _ORDERS = (*range(2, 64), 96, 128, 256, 512)
 
@@ -86,11 +86,14 @@ def multiplier(declared: Declared, rate: float, steps: int) -> float:
     def fits(noise: float, quickly: bool) -> bool:
         return declared.fits(declared.releases(noise, rate, steps, declared.rounds, declared.losses), quickly)
 
-    # Where losses have nearly all of epsilon the bound finds no room for the rest.
+    # Where losses have nearly all of epsilon the bound finds no room for the rest. To be exact takes the longer, the
+    # smaller epsilon is, and the further beyond it the noise.
     quickly = fits(_MOST, True)
-    if not quickly and not fits(_MOST, False):
-        raise ValueError("privacy.epsilon: losses alone pass it; give less of it to privacy.grouping")
-    high = 0.25
+    if not quickly and (declared.epsilon < _LEAST or not fits(_MOST, False)):
+        raise ValueError(
+            "privacy.epsilon: is too small, or losses alone pass it; give less of it to privacy.grouping"
+        )
+    high = 0.25 if quickly else 1 / declared.epsilon
     while not fits(high, quickly):
         high *= 2
     # What is returned fits, whether or not the least lies within.
