@@ -5,16 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import (
-    MOST_MERGED,
-    centroids,
-    cluster,
-    cut,
-    group_means,
-    nearest_centroid,
-    ward_tree,
-)
+from florets.strategies.core import BoolArray, FloatArray, IntArray, cluster
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 
 FARTHEST = 2.0
@@ -101,15 +92,15 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
     lengths = np.linalg.norm(rows, axis=1)
     short = lengths < SHORT * lower_median(lengths)
     some = np.flatnonzero(~short)
-    if len(some) > MOST_MERGED:
-        some = np.sort(rng.choice(some, size=MOST_MERGED, replace=False))
+    if len(some) > cluster.MOST_MERGED:
+        some = np.sort(rng.choice(some, size=cluster.MOST_MERGED, replace=False))
     if num_clusters < 2 or len(some) < num_clusters + LEAST_CLIENTS:
         return none
-    tree = ward_tree(rows[some])
+    tree = cluster.ward_tree(rows[some])
     for more in sorted({round(hostile * part / CUTS) for part in range(CUTS + 1)}):
-        clusters = cut(tree, min(num_clusters + more, len(some)))
+        clusters = cluster.cut(tree, min(num_clusters + more, len(some)))
         largest = np.argsort(-np.bincount(clusters), kind="stable")[:num_clusters]
-        centres = centroids(rows[some], clusters)[largest]
+        centres = cluster.centroids(rows[some], clusters)[largest]
         apart = cdist(centres, centres) + np.diag(np.full(num_clusters, np.inf))
         distances = cdist(rows, centres)
         nearest = distances.argmin(axis=1)
@@ -143,8 +134,8 @@ def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) ->
 
 
 def _within(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> float:
-    found = cluster(rows, num_clusters, "kmeans", rng)
-    return float(np.square(rows - group_means(rows, found)[found]).sum())
+    found = cluster.cluster(rows, num_clusters, "kmeans", rng)
+    return float(np.square(rows - cluster.group_means(rows, found)[found]).sum())
 
 
 def placed(rows: FloatArray, aside: BoolArray, group: Callable[[FloatArray], IntArray]) -> IntArray:
@@ -152,5 +143,5 @@ def placed(rows: FloatArray, aside: BoolArray, group: Callable[[FloatArray], Int
     found = np.empty(len(rows), dtype=np.int64)
     found[~aside] = group(rows[~aside])
     if aside.any():
-        found[aside] = nearest_centroid(rows[aside], centroids(rows[~aside], found[~aside]))
+        found[aside] = cluster.nearest_centroid(rows[aside], cluster.centroids(rows[~aside], found[~aside]))
     return found
