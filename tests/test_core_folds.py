@@ -7,8 +7,6 @@ from scipy.spatial.distance import pdist
 
 from florets.strategies.core import FloatArray, IntArray
 from florets.strategies.core import folds as core
-from florets.strategies.core import folds as folds_module
-from florets.strategies.core import folds as module
 from florets.strategies.core.cluster import canonical, cut
 from florets.strategies.core.placement import centres, place
 from florets.strategies.discovery.settings import DiscoverySettings
@@ -158,12 +156,13 @@ def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
 
 def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
+    permuted = core.permuted
 
     def counted(gram: FloatArray, order: IntArray) -> FloatArray:
         drawn.append(1)
-        return core.permuted(gram, order)
+        return permuted(gram, order)
 
-    monkeypatch.setattr(module, "permuted", counted)
+    monkeypatch.setattr(core, "permuted", counted)
     alike = core.discover(planted([6], seed=2), None, permutations=99, rng=np.random.default_rng(0))
     assert len(drawn) < 99
     assert alike.p_value == 10 / len(drawn)
@@ -280,8 +279,8 @@ def test_a_client_without_an_update_fits_nowhere() -> None:
 
 
 def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folds_module, "MOST_CLIENTS", 12)
-    monkeypatch.setattr(module, "CLIENTS", 9)
+    monkeypatch.setattr(core, "MOST_CLIENTS", 12)
+    monkeypatch.setattr(core, "CLIENTS", 9)
     everybody = planted([15, 15, 10], seed=1)
     found = core.discover(everybody, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("groups", 3)
@@ -309,4 +308,4 @@ def test_a_model_moves_on_as_long_as_two_means_point_the_same_way(now: list[floa
 
 def test_the_default_of_a_run_is_that_of_the_method() -> None:
     # Written twice: `--help` reads settings without NumPy.
-    assert DiscoverySettings().least_gain == module.LEAST_GAIN
+    assert DiscoverySettings().least_gain == core.LEAST_GAIN
