@@ -49,7 +49,7 @@ class Privacy:
         None,
         "largest norm of a client's update, or of a record's gradient, to which it is shortened; null: with central "
         "the usual one, measured with noise; 1 where the server sees none",
-        above=0,
+        least=1e-6,
     )
     loss_clip: float = setting(
         5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
