@@ -231,7 +231,7 @@ class Guard:
         return total + noise.gaussian(total.shape, multiplier(cost) * norm)
 
     def compared(self, keys: Sequence[str], losses: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
-        """Return which of the first `count` models fits each client best relative to the mean client, and the centres.
+        """Return which of the first `count` models fits each client best relative to the mean client, and centres.
 
         `losses` (M, D) are of these clients; those nearest to a centre (K, D) have its model. See `noised_centres`.
         """

@@ -54,7 +54,7 @@ def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[
     Let mu be the median agreement of the trusted members and s its robust standard deviation. A member `DEPARTS` if
     its agreement is `SPREADS` s below mu and also below -mu / 2, or below mu / 4 if its change is long: `LONG` times
     the median one of this round and of `usual`, the largest squared length of that so far (a client with hard samples
-    still makes long changes when the others have nothing left to learn). Changes up to `FAINT` times that length never
+    still makes long changes when the others have no more to learn). Changes up to `FAINT` times that length never
     depart. A member `AGREES` above mu / 4. Nobody is judged if mu is below `COMMON`, as in a group that is trained to
     its end or whose labels differ.
     """

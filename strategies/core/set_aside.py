@@ -14,7 +14,7 @@ ELBOW = 0.5
 """Largest ratio S(K) S(K) / (S(K - 1) S(K + 1)) of within-cluster sums of squares with which K groups are real."""
 ELBOW_OF_TWO = 0.25
 COPIED = 0.1
-"""Squared distance to another client's rows, relative to that among a client's own rows, below which one is a copy."""
+"""Squared distance to another client's rows, relative to that among a client's own, below which one is a copy."""
 LEAST_ENTRIES = 16
 """Entries of a row below which two clients' rows may be that near by chance."""
 SHORT = 0.25

@@ -91,7 +91,7 @@ def record_gradients(
 
 
 def clipped(gradients: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
-    """Return the sum of records' gradients, each clipped to a norm of `clip` over all parameters, or 0 if not finite."""
+    """Return the sum of records' gradients, each clipped to the norm `clip` over all parameters; 0 if not finite."""
     rows = {name: gradient.flatten(1) for name, gradient in gradients.items()}
     # In parts: of millions of entries a norm in float32 is wrong by a hundredth.
     norms = torch.stack([part.norm(dim=1) for row in rows.values() for part in row.split(2**16, dim=1)]).norm(dim=0)
