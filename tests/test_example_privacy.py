@@ -97,10 +97,13 @@ def test_without_noise_and_clips_steps_are_those_of_plain_gradients() -> None:
 
 def test_a_record_moves_the_sum_by_at_most_the_clip_and_one_that_is_not_finite_by_nothing() -> None:
     module, x, y = small()
-    slopes, values = dp_sgd.slopes_of(module, ENTROPY), {n: v.detach() for n, v in module.named_parameters()}
+    gradients, values = (
+        dp_sgd.record_gradients(module, ENTROPY),
+        {n: v.detach() for n, v in module.named_parameters()},
+    )
 
     def total(rows: list[int]) -> torch.Tensor:
-        return torch.cat([part.ravel() for part in dp_sgd.clipped(slopes(values, x[rows], y[rows]), 0.3).values()])
+        return torch.cat([part.ravel() for part in dp_sgd.clipped(gradients(values, x[rows], y[rows]), 0.3).values()])
 
     for scale, most in ((1.0, 0.3), (1e6, 0.3), (math.inf, 0.0), (math.nan, 0.0)):
         x[4] *= scale

@@ -1,4 +1,4 @@
-"""Clustering of rows of which a minority may be lies: far ones are drawn in, or set aside and placed afterwards."""
+"""Clustering of rows of which a minority may be false: far ones are drawn in, or set aside and placed afterwards."""
 
 from collections.abc import Callable
 
@@ -9,22 +9,22 @@ from florets.strategies.core import BoolArray, FloatArray, IntArray, cluster
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 
 FARTHEST = 2.0
-"""Distance from the centre beyond which a row is far, in that of the farthest row of which one is benign."""
+"""Distance from the centre beyond which a row is far, relative to the nearest of the `hostile` + 1 farthest."""
 ELBOW = 0.5
-"""Ratio of two falls of the sum of squares up to which the first one's clusters are real."""
+"""Largest ratio S(K) S(K) / (S(K - 1) S(K + 1)) of within-cluster sums of squares with which K groups are real."""
 ELBOW_OF_TWO = 0.25
 COPIED = 0.1
-"""Squared distance to another client's rows, in that of a client's own rows, below which one has copied."""
+"""Squared distance to another client's rows, relative to that among a client's own, below which one is a copy."""
 LEAST_ENTRIES = 16
-"""Entries of a row below which two clients' may be so near by chance."""
+"""Entries of a row below which two clients' rows may be that near by chance."""
 SHORT = 0.25
-"""Length, in that of the median row, below which a row has no direction and so is of no group."""
+"""Length, relative to the median row's, below which a row has no direction and belongs to no group."""
 WITHIN = 0.25
-"""Largest distance of a clear group's rows from its centre, in that to the nearest other centre."""
+"""Largest distance of a clear group's rows from its centre, relative to that of the nearest other centre."""
 OUTSIDE = 0.5
-"""Distance from the nearest centre, in the same unit, beyond which a row is of no group."""
+"""Relative distance from the nearest centre beyond which a row belongs to no group."""
 CUTS = 20
-"""Numbers of clusters that are tried at most in search of clear groups."""
+"""Most numbers of clusters that are tried in search of clear groups."""
 
 
 def from_centre(rows: FloatArray, hostile: int) -> tuple[FloatArray, FloatArray, float]:
