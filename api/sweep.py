@@ -13,18 +13,9 @@ from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines import engine
 from florets.reports.tables import Cell, ResultTable
+from florets.studies.sweep import report
 from florets.studies.sweep.best import Best, best_of
 from florets.studies.sweep.jobs import STRATEGY, SUMMARY, Jobs, group_jobs, short
-from florets.studies.sweep.report import (
-    MOST_LINES,
-    SweepMeasure,
-    compared,
-    lines_of,
-    main_measure,
-    means,
-    measures_of,
-    summary_markdown,
-)
 from florets.task.device import one_thread_within
 from florets.task.imported import import_from
 
@@ -73,7 +64,7 @@ class Sweep:
     @property
     def measures(self) -> dict[str, str]:
         """The figures that tables and plots know, with their headings."""
-        return {name: measure.title for name, measure in measures_of(self._jobs).items()}
+        return {name: measure.title for name, measure in report.measures_of(self._jobs).items()}
 
     @property
     def best(self) -> Best | None:
@@ -117,8 +108,8 @@ class Sweep:
         key = names[0] if len(names) == 1 and names[0] in jobs.shown else None
         if key is None and rows is None:
             self._chosen(names)
-            chosen = names or list(measures_of(jobs))
-            table = means(jobs, group_jobs(jobs)[1], chosen, titles=True, marks=best is not None)
+            chosen = names or list(report.measures_of(jobs))
+            table = report.means(jobs, group_jobs(jobs)[1], chosen, titles=True, marks=best is not None)
             return replace(table, note=_note(jobs))
         row_keys = _varying(jobs, without=key) if rows is None else [rows] if isinstance(rows, str) else list(rows)
         for name in row_keys:
@@ -209,7 +200,7 @@ class Sweep:
                 "p": one.p,
                 "p_holm": one.p_holm,
             }
-            for one in compared(groups, shown)
+            for one in report.compared(groups, shown)
         ]
         frame = pd.DataFrame(lines).set_index("name")
         frame[["p", "p_holm"]] = frame[["p", "p_holm"]].astype(float)
@@ -243,7 +234,7 @@ class Sweep:
 
         jobs = self._where(where)
         if x == _ROUND:
-            curves = {group.title: runs for group in group_jobs(jobs)[1] if (runs := lines_of(group.jobs))}
+            curves = {group.title: runs for group in group_jobs(jobs)[1] if (runs := report.lines_of(group.jobs))}
             if measure is not None:
                 _check(measure, _OF_ROUNDS, "measure", "rounds have no such figure")
             figure = sweep_figure(curves, quantities=[measure] if measure else [])
@@ -260,7 +251,7 @@ class Sweep:
             _line_name(others, names): [(values[0], shown.spread(there)) for values, there in of.by([x]).items()]
             for names, of in jobs.by(others).items()
         }
-        joined = len(drawn) <= MOST_LINES
+        joined = len(drawn) <= report.MOST_LINES
         if not joined:
             drawn = {"": [point for line in drawn.values() for point in line]}
         return settings_figure(drawn, shown.title, x, shown.bounds, joined)
@@ -280,17 +271,17 @@ class Sweep:
             raise ConfigError(f"where: {text}: no job has these.")
         return self._jobs.take(places)
 
-    def _measure(self, name: str | None) -> SweepMeasure:
-        return main_measure(self._jobs) if name is None else self._chosen([name], "measure")[0]
+    def _measure(self, name: str | None) -> report.SweepMeasure:
+        return report.main_measure(self._jobs) if name is None else self._chosen([name], "measure")[0]
 
-    def _chosen(self, names: Sequence[str], what: str = "columns") -> list[SweepMeasure]:
-        known = measures_of(self._jobs)
+    def _chosen(self, names: Sequence[str], what: str = "columns") -> list[report.SweepMeasure]:
+        known = report.measures_of(self._jobs)
         for name in names:
             _check(name, known, what, f"the sweep has no such measure{' or key' if what == 'columns' else ''}")
         return [known[name] for name in names or known]
 
     def __repr__(self) -> str:
-        return f"<florets.Sweep {self.folder}>\n\n{summary_markdown(self._jobs)}"
+        return f"<florets.Sweep {self.folder}>\n\n{report.summary_markdown(self._jobs)}"
 
 
 @one_thread_within()

@@ -18,17 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
-from benchmarks.discovery_federations import (
-    TABLES,
-    Cell,
-    Recipe,
-    federation,
-    fold_changes,
-    pairs,
-    plan_of,
-    rotations,
-    sent,
-)
+from benchmarks import discovery_federations
 from florets.strategies.core.accountant import level_of
 from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
@@ -119,13 +109,15 @@ RULES = {
 }
 
 
-def rows_of(cell: Cell, recipe: Recipe, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows_of(
+    cell: discovery_federations.Cell, recipe: discovery_federations.Recipe, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of the clients that have samples enough, their true groups, and the classes of their folds' sizes."""
-    clients, truth = federation(cell, np.random.default_rng([seed, 0]))
-    plan = plan_of(clients, recipe)
-    changes, enough = fold_changes(clients, plan, seed)
+    clients, truth = discovery_federations.federation(cell, np.random.default_rng([seed, 0]))
+    plan = discovery_federations.plan_of(clients, recipe)
+    changes, enough = discovery_federations.fold_changes(clients, plan, seed)
     classes = np.array([plan.class_of(plan.size_of(len(clients[i][1]))) for i in enough])
-    return sent(changes, recipe, seed), truth[enough], classes
+    return discovery_federations.sent(changes, recipe, seed), truth[enough], classes
 
 
 def is_right(found: Groups, truth: np.ndarray) -> bool:
@@ -152,9 +144,11 @@ def structure(rows: np.ndarray, found: Groups, tested: np.ndarray, seed: int) ->
     return shown(tree) if tree.depth > 1 else "one level"
 
 
-def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permutations: int) -> None:
+def cells(
+    table: str, recipe: discovery_federations.Recipe, first: int, seeds: int, only: str, permutations: int
+) -> None:
     print(f"{table}, {recipe}, seeds {first} to {first + seeds - 1}, {permutations} permutations")
-    for name, cell in TABLES[table].items():
+    for name, cell in discovery_federations.TABLES[table].items():
         if only and only not in name:
             continue
         begin = time.process_time()
@@ -184,7 +178,7 @@ def cells(table: str, recipe: Recipe, first: int, seeds: int, only: str, permuta
         )
 
 
-def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
+def rules(recipe: discovery_federations.Recipe, first: int, seeds: int, only: str) -> None:
     warnings.filterwarnings("ignore")  # k-means warns where it finds fewer clusters than asked for
     print(f"rules on equal rows, {recipe}, seeds {first} to {first + seeds - 1}: fraction with the right number")
     names = (
@@ -192,7 +186,7 @@ def rules(recipe: Recipe, first: int, seeds: int, only: str) -> None:
         "3 label shifts, 7, 7, 6", "8 rotations and mirrors, 3 each", "4 concepts, 5 each", "10, 4, 4, 2", "58 + 2",
         "4 rotations, alpha 3", "3 + 2",
     )  # fmt: skip
-    everything = {name: cell for table in TABLES.values() for name, cell in table.items()}
+    everything = {name: cell for table in discovery_federations.TABLES.values() for name, cell in table.items()}
     print(f"{'':34}" + "".join(f"{rule:>21}" for rule in ["discovery", *RULES]))
     for name in names:
         if only and only not in name:
@@ -224,13 +218,13 @@ def private(first: int, draws: int, kind: str, grouping: float, only: str) -> No
         f"privacy.kind={kind}, privacy.grouping={grouping}, delta 1 / (10 clients), seeds from {first}, {draws} draws"
     )
     width = NOISED_WIDTH if kind == "central" else OWN_NOISE_WIDTH
-    recipe = Recipe(folds=2, size=30, steps=4, width=width)
+    recipe = discovery_federations.Recipe(folds=2, size=30, steps=4, width=width)
     for clients in (20, 100, 1000):
         cells = {
             "identical": None,
-            "4 rotations": Cell(rotations([clients // 4] * 4)),
-            "2 rotations": Cell(rotations([clients // 2] * 2)),
-            "5 label pairs": Cell(pairs(5, clients // 5)),
+            "4 rotations": discovery_federations.Cell(discovery_federations.rotations([clients // 4] * 4)),
+            "2 rotations": discovery_federations.Cell(discovery_federations.rotations([clients // 2] * 2)),
+            "5 label pairs": discovery_federations.Cell(discovery_federations.pairs(5, clients // 5)),
         }
         for name, cell in cells.items():
             if only and only not in f"{name}, {clients} clients":
@@ -289,21 +283,21 @@ def misplaced(truth: np.ndarray, labels: np.ndarray) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", choices=[*TABLES, "rules", "private"])
+    parser.add_argument("table", nargs="?", choices=[*discovery_federations.TABLES, "rules", "private"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
     parser.add_argument("--kind", default="central", choices=["central", "local"], help="of private")
     parser.add_argument("--grouping", type=float, default=0.2, help="of private: privacy.grouping")
     parser.add_argument("--permutations", type=int, default=399, help="0: no test, the best K is taken")
-    plain = Recipe()
+    plain = discovery_federations.Recipe()
     for name, value in vars(plain).items():
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=int if name == "width" else type(value), default=value
         )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    recipe = Recipe(**{name: getattr(given, name) for name in vars(plain)})
+    recipe = discovery_federations.Recipe(**{name: getattr(given, name) for name in vars(plain)})
     if given.table is None:
         cells("no_groups", recipe, given.first, 5, "20 clients x 60", 199)
         cells("groups", recipe, given.first, 5, "rotations, 10", 199)

@@ -151,9 +151,10 @@ def play(case: str, seed: int, data_dir: str = "data") -> Played:
     (last, k, models), groups = ended(config, task, grid), dict[int, list[int]]()
     for client in models:
         groups.setdefault(task.cluster_of(client), []).append(client)
-    found = [last.assignment[str(client)] for client in models]
+    # Clients stand in the order of their numbers, which their keys write with leading zeros.
+    found = [last.assignment[key] for key in sorted(last.assignment, key=int)]
     ari = adjusted_rand_index([task.cluster_of(client) for client in models], found) or 0.0
-    accuracy = fmean(last.evaluations[str(client)].accuracy or 0.0 for client in models)
+    accuracy = fmean(last.evaluations[key].accuracy or 0.0 for key in last.assignment)
     return Played(task, grid, groups, models, config.strategy.name == "local", k, accuracy, ari)
 
 

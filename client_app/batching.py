@@ -19,21 +19,11 @@ from florets.client_app.client import NOTHING, Client, Prepared, State, clients_
 from florets.client_app.training import reported, sends_gradient
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
+from florets.task.training import vectorised
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
 from florets.task.training.linear import linear_updates
 from florets.task.training.losses import Evaluated
 from florets.task.training.networks import Dense, Network, network_of
-from florets.task.training.vectorised import (
-    FULL_STEPS_STACK,
-    Share,
-    Trained,
-    device_stack_size,
-    joined_losses,
-    joined_tests,
-    stack_size,
-    stacked_update,
-    takes_blocks,
-)
 from florets.task.wire import kinds
 
 log = logging.getLogger("florets")
@@ -140,7 +130,7 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 
     Settings of single clients (`_OWN`) do not count.
     """
-    if not takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
+    if not vectorised.takes_blocks(client.device) or network_of(client.module, client.data.x_train[:3]) is None:
         return None
     like = (kind, client.config.get(kinds.TASK), str(client.device))
     if kind not in _TRAINING:
@@ -174,7 +164,7 @@ def _prepared(block: Sequence[_Asked]) -> list[Prepared]:
 
 def _computed(
     block: Sequence[_Asked],
-) -> list[tuple[NDArray[np.float64] | None, Trained | None, Evaluated | None]]:
+) -> list[tuple[NDArray[np.float64] | None, vectorised.Trained | None, Evaluated | None]]:
     """Return losses, training and test of each message of a block, as far as its kind has them."""
     kind, first = block[0].kind, block[0].client
     module, loss = first.module, first.loss
@@ -198,7 +188,7 @@ def _computed(
                 of_training = [client.loss_data[0] is client.data.x_train for client in clients]
                 firsts.update({row: own for row, own, is_it in zip(rows, outputs, of_training, strict=True) if is_it})
             else:
-                each = joined_losses(module, states, parts, loss)
+                each = vectorised.joined_losses(module, states, parts, loss)
             losses.update(zip(rows, reported(each), strict=True))
         if kind in _TRAINING:
             # The model that each client would choose, or that the message names.
@@ -207,9 +197,9 @@ def _computed(
                 starts[row] = states[int(index)]
         if kind == kinds.EVALUATE:
             tested: list[Part] = [(client.data.x_test, client.data.y_test) for client in clients]
-            tests.update(zip(rows, joined_tests(module, states[0], tested, loss), strict=True))
+            tests.update(zip(rows, vectorised.joined_tests(module, states[0], tested, loss), strict=True))
     shares = [
-        Share(
+        vectorised.Share(
             starts[row],
             asked.client.data.x_train,
             asked.client.data.y_train,
@@ -250,24 +240,28 @@ def _by_full_steps(block: Sequence[_Asked], network: Dense, state: Mapping[str, 
     return able and pays(network, state, most, first.training, in_numpy=first.linear is not None)
 
 
-def _trained(block: Sequence[_Asked], network: Network, shares: Sequence[Share]) -> list[Trained]:
+def _trained(
+    block: Sequence[_Asked], network: Network, shares: Sequence[vectorised.Share]
+) -> list[vectorised.Trained]:
     first, start = block[0].client, shares[0].state
     training, loss, linear = first.training, first.loss, first.linear
     if isinstance(network, Dense) and _by_full_steps(block, network, start):
         return [
             result
-            for begin in range(0, len(shares), FULL_STEPS_STACK)
-            for result in full_steps_update(network, shares[begin : begin + FULL_STEPS_STACK], loss, training)
+            for begin in range(0, len(shares), vectorised.FULL_STEPS_STACK)
+            for result in full_steps_update(
+                network, shares[begin : begin + vectorised.FULL_STEPS_STACK], loss, training
+            )
         ]
     if linear and training.takes_full_steps(max(asked.samples for asked in block)):
         return linear_updates(linear, shares, loss, training)
     largest = max((own.x for own in shares), key=len)
     if first.device.type != "cpu":
-        size = device_stack_size(first.module, largest, training.batch_size)
-    elif (size := stack_size(network, first.module, largest, training.batch_size)) < 2:
+        size = vectorised.device_stack_size(first.module, largest, training.batch_size)
+    elif (size := vectorised.stack_size(network, first.module, largest, training.batch_size)) < 2:
         return []
     return [
         result
         for begin in range(0, len(shares), size)
-        for result in stacked_update(network, shares[begin : begin + size], loss, training)
+        for result in vectorised.stacked_update(network, shares[begin : begin + size], loss, training)
     ]

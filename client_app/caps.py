@@ -11,59 +11,45 @@ from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
+from florets.task import node_config as node_keys
 from florets.task.consent import Refused
-from florets.task.node_config import (
-    ALL_CAPS,
-    BATCH,
-    CLASSES,
-    CLIENTS,
-    CLUSTERS,
-    COLUMNS,
-    DIGITS,
-    DIMENSIONS,
-    EPOCHS,
-    FOLDS,
-    IMAGE,
-    LAYERS,
-    MODELS,
-    NAMES,
-    OPTION,
-    PARAMETERS,
-    STEPS,
-    Cap,
-)
 from florets.task.spec import PREPARED, TaskSpec
 from florets.task.training.settings import CAPS
 from florets.task.wire import kinds
 from florets.task.wire.flower import entries
 
-SETTINGS: Mapping[str, Cap] = {
-    **{key: next(cap for cap in ALL_CAPS if cap.key == name) for key, name in CAPS.items()},
-    **dict.fromkeys((kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), EPOCHS),
-    **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), STEPS),
-    **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), BATCH),
-    kinds.NUM_FOLDS: FOLDS,
+SETTINGS: Mapping[str, node_keys.Cap] = {
+    **{key: next(cap for cap in node_keys.ALL_CAPS if cap.key == name) for key, name in CAPS.items()},
+    **dict.fromkeys((kinds.HEAD_EPOCHS, kinds.FINE_TUNE_EPOCHS, kinds.MIX_PASSES), node_keys.EPOCHS),
+    **dict.fromkeys((kinds.FOLD_STEPS, kinds.STEP_LOSSES), node_keys.STEPS),
+    **dict.fromkeys((kinds.GRADIENT_BATCH, kinds.LOSS_BATCH, kinds.FOLD_SIZE, kinds.MIX_BATCH), node_keys.BATCH),
+    kinds.NUM_FOLDS: node_keys.FOLDS,
     # A row that is sent whole has as many entries as the model.
-    kinds.FOLD_WIDTH: PARAMETERS,
-    kinds.LOCAL_CLUSTERS: CLUSTERS,
-    **dict.fromkeys((kinds.DIMENSIONS, kinds.VECTORS), DIMENSIONS),
-    kinds.CLASSES: CLASSES,
-    kinds.QUANTISE_DIGITS: DIGITS,
+    kinds.FOLD_WIDTH: node_keys.PARAMETERS,
+    kinds.LOCAL_CLUSTERS: node_keys.CLUSTERS,
+    **dict.fromkeys((kinds.DIMENSIONS, kinds.VECTORS), node_keys.DIMENSIONS),
+    kinds.CLASSES: node_keys.CLASSES,
+    kinds.QUANTISE_DIGITS: node_keys.DIGITS,
 }
 """Caps of the numbers among a message's settings, by key."""
 
-LISTS: Mapping[str, Cap] = {
-    kinds.SHARES: MODELS,
+LISTS: Mapping[str, node_keys.Cap] = {
+    kinds.SHARES: node_keys.MODELS,
     **dict.fromkeys(
-        (kinds.UNTRAINED, kinds.FROZEN, kinds.SENT_LAYERS, kinds.PROFILE_LAYERS, kinds.HEAD, kinds.HANDLERS), NAMES
+        (kinds.UNTRAINED, kinds.FROZEN, kinds.SENT_LAYERS, kinds.PROFILE_LAYERS, kinds.HEAD, kinds.HANDLERS),
+        node_keys.NAMES,
     ),
 }
 """Caps of the lengths of lists among a message's settings, by key."""
 
-_OPTIONS: Mapping[str, tuple[Mapping[str, Cap], Mapping[str, Cap], Cap]] = {
-    "data": ({"image_size": IMAGE, "words": COLUMNS, "length": COLUMNS}, {"classes": CLASSES}, COLUMNS),
-    "partition": ({"num_outputs": CLASSES}, {}, COLUMNS),
-    "model": ({}, {}, LAYERS),
+_OPTIONS: Mapping[str, tuple[Mapping[str, node_keys.Cap], Mapping[str, node_keys.Cap], node_keys.Cap]] = {
+    "data": (
+        {"image_size": node_keys.IMAGE, "words": node_keys.COLUMNS, "length": node_keys.COLUMNS},
+        {"classes": node_keys.CLASSES},
+        node_keys.COLUMNS,
+    ),
+    "partition": ({"num_outputs": node_keys.CLASSES}, {}, node_keys.COLUMNS),
+    "model": ({}, {}, node_keys.LAYERS),
 }
 """Of the options of a task's parts: caps of numbers by key, of lists' lengths by key, and of all other lists."""
 
@@ -74,14 +60,14 @@ class Limits:
     def __init__(self, node_config: Mapping[str, Any]) -> None:
         self._node_config = node_config
 
-    def most(self, cap: Cap) -> float:
+    def most(self, cap: node_keys.Cap) -> float:
         """Return the most of a cap here; ValueError if the node config has something else than a number above 0."""
         value = self._node_config.get(cap.key, cap.most)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValueError(f"this node's config has {cap.key}={value!r}, which must be a number above 0")
         return value
 
-    def hold(self, cap: Cap, name: str, value: object) -> None:
+    def hold(self, cap: node_keys.Cap, name: str, value: object) -> None:
         """Raise Refused for a number above the cap, infinite or NaN; what is no number is left to its reader."""
         if not isinstance(value, int | float) or value <= (most := self.most(cap)):
             return
@@ -100,18 +86,18 @@ class Limits:
         for name, record in entries(content).items():
             if isinstance(record, ArrayRecord):
                 count, size = _models_in(name, record)
-                self.hold(MODELS, f"models in {name!r}", count)
-                self.hold(PARAMETERS, f"parameters of a model in {name!r}", size)
+                self.hold(node_keys.MODELS, f"models in {name!r}", count)
+                self.hold(node_keys.PARAMETERS, f"parameters of a model in {name!r}", size)
 
     def check_task(self, spec: TaskSpec) -> None:
         """Refuse a task of too large numbers, see `hold`; a function that the owner allowed takes what it likes."""
         for name in ("num_clients", "num_clusters"):
-            self.hold(CLIENTS, name, getattr(spec, name))
-        self.hold(NAMES, "length of task.head_layers", len(spec.head_layers))
+            self.hold(node_keys.CLIENTS, name, getattr(spec, name))
+        self.hold(node_keys.NAMES, "length of task.head_layers", len(spec.head_layers))
         prepared = spec.table.get(PREPARED, {})
         if isinstance(prepared, Mapping):
             inputs = [*prepared.get("numeric", ()), *_categories(prepared.get("categorical", ()))]
-            self.hold(COLUMNS, "inputs of task.table", len(inputs))
+            self.hold(node_keys.COLUMNS, "inputs of task.table", len(inputs))
         for part, (numbers, lists, other) in _OPTIONS.items():
             if ":" in getattr(spec, part):
                 continue
@@ -120,7 +106,7 @@ class Limits:
                 if isinstance(value, list):
                     self.hold(lists.get(key, other), f"length of {name}", len(value))
                 else:
-                    self.hold(numbers.get(key, OPTION), name, value)
+                    self.hold(numbers.get(key, node_keys.OPTION), name, value)
 
 
 def _categories(columns: Iterable[Any]) -> Iterator[Any]:

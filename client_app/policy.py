@@ -211,8 +211,8 @@ def _allowed(
         passed = log.count(1, policy.most_messages or math.inf, spent, policy.budget)
         if passed == "messages":
             raise Refused(
-                f"the owner of this node lets it answer {policy.most_messages} messages a day, which it has; go on "
-                f"tomorrow (resume), or let the owner raise {MOST_MESSAGES} in the node config"
+                f"the owner of this node lets it answer {policy.most_messages} messages a day, and it has; resume "
+                f"tomorrow, or let the owner raise {MOST_MESSAGES} in the node config"
             )
         if passed:
             raise Refused(

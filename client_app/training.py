@@ -249,9 +249,8 @@ def _of_hidden_records(client: Client, state: State, purpose: Purpose) -> Arrays
     module, data, training = client.module, client.data, client.training
     load(module, client.on_device(state))
     objective, clip = as_asked(client, client.objective), client.number(kinds.PRIVACY_CLIP)
-    if not 0 < clip < math.inf:
-        # Of a clip of 0 there is no noise, and 0 / 0 shows.
-        raise ValueError(f"{kinds.PRIVACY_CLIP}={clip}: must be above 0")
+    if not dp_sgd.LEAST_CLIP <= clip < math.inf:
+        raise ValueError(f"{kinds.PRIVACY_CLIP}={clip}: must be at least {dp_sgd.LEAST_CLIP:g}")
     noise_of, rng = multiplier(_declared(client), *training.drawing(client.num_examples)), client.random(purpose)
     dp_sgd.train(module, data.x_train, data.y_train, client.loss, training, clip, noise_of, rng, objective)
     return values_of(module)

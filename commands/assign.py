@@ -4,16 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from florets.api.new_data import (
-    FORM_KEYS,
-    Assignment,
-    NewData,
-    assign_data,
-    assign_unlabelled,
-    read_data,
-    refuse_one_model,
-    trained_on,
-)
+from florets.api import new_data
 from florets.commands.given_keys import read_keys
 from florets.conf.problems import ConfigError
 from florets.reports.console import counted
@@ -40,7 +31,7 @@ also selects the scale; a new site with 30 records or more has its own. For arch
 classes=[<first>,...] image_size=<pixels> grayscale=true depth=<bits>
 trust=true lets a run's own model function (task.model=package.module:function) be imported."""
 
-_KEYS = ("run", "data", "client", "save", "trust", "unlabelled", *FORM_KEYS)
+_KEYS = ("run", "data", "client", "save", "trust", "unlabelled", *new_data.FORM_KEYS)
 _MOST_LISTED = 20
 
 
@@ -70,21 +61,23 @@ def on_run(
 
 def _assign(run: RunModels, given: Mapping[str, str]) -> None:
     if "save" in given:
-        refuse_one_model(run, f"save={given['save']}")
+        new_data.refuse_one_model(run, f"save={given['save']}")
     save = new_file(given["save"], ".safetensors") if "save" in given else None
     if save is not None and run.preprocessing is not None:
         new_file(str(_beside(save)), ".json")
     if given.get("unlabelled") == "true":
-        found = assign_unlabelled(run, read_data(run, absolute(given["run"]), given, labelled=False))
+        found = new_data.assign_unlabelled(
+            run, new_data.read_data(run, absolute(given["run"]), given, labelled=False)
+        )
         print(f"Model {found.model} fits best: {found.why}.")
         _save_model(run, found.model, save)
         return
     # An autoencoder's targets are its inputs.
-    new = read_data(run, absolute(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
+    new = new_data.read_data(run, absolute(given["run"]), given, labelled=run.task.spec.loss != "reconstruction")
     if "client" in given and new.preprocessing is None:
         raise ConfigError(f"client={given['client']}: says whose scale a table has, and these data are no table.")
     print_notes(new, given)
-    found = assign_data(run, new)
+    found = new_data.assign_data(run, new)
     if found.shares is not None:
         _print_shares(found)
         return
@@ -104,12 +97,12 @@ def _assign(run: RunModels, given: Mapping[str, str]) -> None:
             "These figures are of the model as it was sent: each client of the run adapts it by a gradient step on "
             "its own training data before it uses it."
         )
-    if client := trained_on(absolute(given["data"]), run, absolute(given["run"])):
+    if client := new_data.trained_on(absolute(given["data"]), run, absolute(given["run"])):
         print(f"Client {client} took part in this run: the figures include data that the models were trained on.")
     _save_model(run, found.model, save)
 
 
-def _errors(found: Assignment) -> str:
+def _errors(found: new_data.Assignment) -> str:
     """Return a regression's root mean squared error in the targets' unit, and its R2 where that is defined."""
     if found.rmse is None:
         return ""
@@ -117,7 +110,7 @@ def _errors(found: Assignment) -> str:
     return f"RMSE {found.rmse:.4g}{found.unit and f' {found.unit}'}, {of_spread}"
 
 
-def _print_shares(found: Assignment) -> None:
+def _print_shares(found: new_data.Assignment) -> None:
     assert found.shares is not None
     print(f"These data are a mixture of {counted(len(found.shares), 'model')}:")
     print("  model  share")
@@ -127,7 +120,7 @@ def _print_shares(found: Assignment) -> None:
     print(f"Mixed in these shares, on {counted(found.num_examples, 'sample')}: {accuracy}loss {found.loss:.4g}")
 
 
-def print_notes(new: NewData, given: Mapping[str, str]) -> None:
+def print_notes(new: new_data.NewData, given: Mapping[str, str]) -> None:
     """Print how a table was read, where that is not plain."""
     if new.notes:
         print(f"{absolute(given['data']).name}: {'; '.join(new.notes)}")

@@ -92,7 +92,9 @@ def _start(arguments: Sequence[str]) -> int:
                 return None
         except ConfigError as error:
             say(f"florets: {error}", sys.stderr, "error")
-        reason = f"this node's owner has not approved this version of the app; there: florets node approve {digest}"
+        reason = (
+            f"this node's owner has not approved this version of the app; on the node: florets node approve {digest}"
+        )
         say(f"Refused a bundle before its code ran: {reason}", sys.stderr, "error")
         kept = node_log.default_folder() / _REFUSED
         try:
@@ -108,7 +110,7 @@ def _start(arguments: Sequence[str]) -> int:
         return reason
 
     say(
-        f"{file}: no such file, so this node runs every app that the server sends; florets node approve begins one."
+        f"{file}: no such file, so this node runs every app that the server sends; florets node approve creates it."
         if known is None
         else f"{file}: {counted(known, 'approved version')} of an app; others are refused before their code runs.",
         sys.stderr,

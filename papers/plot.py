@@ -13,21 +13,7 @@ from florets.papers import items
 from florets.papers.cells import Place
 from florets.papers.store import LinesOf
 from florets.papers.table import Matrix, Table
-from florets.reports.figures import (
-    COLOURS,
-    INK,
-    QUIET,
-    Line,
-    Picture,
-    draw_line,
-    heat_map,
-    label_ends,
-    line_style,
-    stacked,
-    styled,
-    tidy,
-    write_cells,
-)
+from florets.reports import figures
 from florets.reports.folder import MARKER, naming
 from florets.reports.run_figures import (
     Spectrum,
@@ -57,7 +43,7 @@ def draw(table: Table, folder: Path) -> list[Path]:
         ]
 
 
-def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, Picture]]:
+def pictures(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, figures.Picture]]:
     """Yield the pictures that the item's file asks for, with the row that each is of; None: it is of all.
 
     Curves over the rounds are those that `lines_of` returns.
@@ -95,8 +81,8 @@ def is_bounded(measure: str) -> bool:
     return measure in ("right_k", "recovered", "ari", "ari_at_10")
 
 
-@styled()
-def _grid(table: Table, measure: str) -> Picture | None:
+@figures.styled()
+def _grid(table: Table, measure: str) -> figures.Picture | None:
     """Return each place coloured by its mean, with the entry's text; what is not finished stays blank."""
     matrix = table.matrix(measure)
     rows = [row for row in table.item.rows if row.name in matrix.rows]
@@ -105,22 +91,22 @@ def _grid(table: Table, measure: str) -> Picture | None:
         return None
     entries = [[matrix.entries.get((row.name, column.name)) for column in columns] for row in rows]
     means = np.array([[np.nan if entry is None else entry.spread.mean for entry in line] for line in entries])
-    picture, (axes,) = stacked(2.6 + 1.15 * len(columns), 1.5 + 0.36 * len(rows))
+    picture, (axes,) = figures.stacked(2.6 + 1.15 * len(columns), 1.5 + 0.36 * len(rows))
     scale = Normalize(0, 1) if is_bounded(measure) else None
-    image = heat_map(axes, means, [row.label for row in rows], (), norm=scale, fonts=9)
+    image = figures.heat_map(axes, means, [row.label for row in rows], (), norm=scale, fonts=9)
     axes.set_xticks(range(len(columns)), [column.label for column in columns], rotation=30, ha="right", fontsize=9)
     # What stands in brackets gets a separate line: a column is narrow.
     texts = [
         ["" if entry is None else re.sub(r" (?=[\[(]|after)", "\n", entry.text) for entry in line] for line in entries
     ]
     lacking = np.array([[entry is not None and not entry.spread.number for entry in line] for line in entries])
-    write_cells(axes, image, texts, 7, quiet=lacking)
+    figures.write_cells(axes, image, texts, 7, quiet=lacking)
     axes.set_title(matrix.label)
     return picture
 
 
-@styled()
-def _ranks(table: Table, measure: str) -> Picture | None:
+@figures.styled()
+def _ranks(table: Table, measure: str) -> figures.Picture | None:
     """Return the diagram of critical differences: mean ranks, and bars over methods that do not differ.
 
     Source: Demsar (JMLR 2006), Fig. 1. None where too few methods have a score in every row.
@@ -132,36 +118,36 @@ def _ranks(table: Table, measure: str) -> Picture | None:
     labels = {column.name: column.label for column in table.item.columns}
     half = (len(names) + 1) // 2
     bottom = half + 0.6 * len(alike) + 1
-    picture, (axes,) = stacked(8.4, 1.0 + 0.24 * bottom)
+    picture, (axes,) = figures.stacked(8.4, 1.0 + 0.24 * bottom)
     low, high = 1.0, float(len(names))
     axes.set(xlim=(low - 0.3 * (high - low), high + 0.3 * (high - low)), ylim=(-bottom, 1.8))
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_yticks([])
     axes.set_xticks([])
-    axes.hlines(0, low, high, color=INK, linewidth=1)
+    axes.hlines(0, low, high, color=figures.INK, linewidth=1)
     for tick in range(1, len(names) + 1):
-        axes.vlines(tick, 0, 0.25, color=INK, linewidth=0.8)
+        axes.vlines(tick, 0, 0.25, color=figures.INK, linewidth=0.8)
         if tick in (1, len(names)) or tick % 5 == 0:
-            axes.text(tick, 0.4, str(tick), ha="center", va="bottom", fontsize=9, color=QUIET)
-    axes.hlines(1.5, low, min(low + found.difference, high), color=INK, linewidth=1.5)
-    axes.text(low, 1.6, f"critical difference {found.difference:.1f}", fontsize=9, color=QUIET, va="bottom")
+            axes.text(tick, 0.4, str(tick), ha="center", va="bottom", fontsize=9, color=figures.QUIET)
+    axes.hlines(1.5, low, min(low + found.difference, high), color=figures.INK, linewidth=1.5)
+    axes.text(low, 1.6, f"critical difference {found.difference:.1f}", fontsize=9, color=figures.QUIET, va="bottom")
     for place, (first, last) in enumerate(alike):
         ends = found.ranks[first] - 0.1, found.ranks[last] + 0.1
-        axes.hlines(-0.6 * (place + 1), *ends, color=COLOURS[0], linewidth=3)
+        axes.hlines(-0.6 * (place + 1), *ends, color=figures.COLOURS[0], linewidth=3)
     for place, name in enumerate(names):
         left = place < half
         height = -0.6 * len(alike) - (place + 1 if left else len(names) - place)
         side, where = ("right", low - 0.02 * high) if left else ("left", high + 0.02 * high)
-        axes.plot([found.ranks[name]] * 2 + [where], [0, height, height], color=QUIET, linewidth=0.8)
+        axes.plot([found.ranks[name]] * 2 + [where], [0, height, height], color=figures.QUIET, linewidth=0.8)
         text = f"{labels[name]}  {found.ranks[name]:.1f}" if left else f"{found.ranks[name]:.1f}  {labels[name]}"
         axes.text(where, height, text, ha=side, va="center", fontsize=9)
     axes.set_title("Mean rank")
     return picture
 
 
-@styled()
-def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
+@figures.styled()
+def rows_figure(table: Table, measures: Sequence[str]) -> figures.Picture | None:
     """Return a figure of the columns' means over the rows with a band of one standard deviation.
 
     It has a panel for each measure. A row in which no cell of a column is finished is a gap in its line. None where
@@ -170,16 +156,16 @@ def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
     panels = {name: lines for name in measures if (lines := row_lines(table.matrix(name), table))}
     if not panels:
         return None
-    picture, rows = stacked(8.4, 1.2 + 2.4 * len(panels), len(panels))
+    picture, rows = figures.stacked(8.4, 1.2 + 2.4 * len(panels), len(panels))
     for axes, (name, lines) in zip(rows, panels.items(), strict=True):
         for line in lines.values():
-            draw_line(axes, line, 1.0 if is_bounded(name) else None)
-        tidy(axes)
+            figures.draw_line(axes, line, 1.0 if is_bounded(name) else None)
+        figures.tidy(axes)
         # Asked for, the limits are those of what was drawn, which the labels need.
         low, high = axes.get_ylim()
         axes.set_ylim(*((min(-0.06, low), 1.06) if is_bounded(name) else (low, high)))
         axes.set_title(table.matrix(name).label)
-        label_ends(axes, list(lines.values()))
+        figures.label_ends(axes, list(lines.values()))
     labels = [fill(row.label, _LINE) for row in table.item.rows]
     crowded = max(len(line) for label in labels for line in label.splitlines()) * len(labels) > _LETTERS
     rows[-1].set_xticks(range(len(labels)), labels, fontsize=9)
@@ -189,19 +175,21 @@ def rows_figure(table: Table, measures: Sequence[str]) -> Picture | None:
     return picture
 
 
-def row_lines(matrix: Matrix, table: Table) -> dict[str, Line]:
+def row_lines(matrix: Matrix, table: Table) -> dict[str, figures.Line]:
     """Return the line over the rows of each column that has one."""
-    lines: dict[str, Line] = {}
+    lines: dict[str, figures.Line] = {}
     for number, column in enumerate(table.item.columns):
         entries = [matrix.entries.get((row.name, column.name)) for row in table.item.rows]
         mean = np.array([np.nan if entry is None else entry.spread.mean for entry in entries])
         std = np.nan_to_num([0.0 if entry is None else entry.spread.deviation for entry in entries])
         if np.isfinite(mean).any():
-            lines[column.name] = Line(np.arange(len(entries)), mean, std, column.label, line_style(number))
+            lines[column.name] = figures.Line(
+                np.arange(len(entries)), mean, std, column.label, figures.line_style(number)
+            )
     return lines
 
 
-def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, Picture]]:
+def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None, figures.Picture]]:
     """Yield the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
     rows = {row.name: row for row in table.item.rows}
     shared = len(table.item.columns) == 1

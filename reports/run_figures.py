@@ -13,34 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
+from florets.reports import figures
 from florets.reports.console import counted
 from florets.reports.embedding import embedding, principal_components
-from florets.reports.figures import (
-    COLOURS,
-    INK,
-    QUIET,
-    ClientRows,
-    Line,
-    Picture,
-    colour_bar,
-    colour_scale,
-    count_in,
-    draw_line,
-    draw_points,
-    frame,
-    heat_map,
-    label_ends,
-    line_style,
-    mark,
-    name_marks,
-    new_picture,
-    part_columns,
-    set_limits,
-    short,
-    stacked,
-    styled,
-    tidy,
-)
 from florets.reports.quantities import QUANTITIES, Quantity, known_quantities
 from florets.reports.statistics import Spread
 from florets.reports.summary import RoundLine, covers_all, read_lines
@@ -51,7 +26,7 @@ Runs = Sequence[Sequence[RoundLine]]
 # Curves over the rounds
 
 
-def run_figure(lines: Sequence[RoundLine]) -> Picture | None:
+def run_figure(lines: Sequence[RoundLine]) -> figures.Picture | None:
     """Return a run's ARI and accuracy (or loss) over its rounds; None where nothing is known.
 
     The band is one standard deviation over clients; a vertical line marks the round from which on the clustering is
@@ -67,20 +42,22 @@ def run_figure(lines: Sequence[RoundLine]) -> Picture | None:
         axes.set_xlim(0.5, max(last + 0.25, 1.5))
     stable = next((line["round"] for line in lines if line["stable"]), None)
     first = sum(line["phase"] == FIRST_PHASE for line in lines)
-    with styled():
+    with figures.styled():
         if stable is not None:
-            mark(rows, stable, f"stable from round {stable}", last)
+            figures.mark(rows, stable, f"stable from round {stable}", last)
         if 0 < first < last:
-            mark(rows, first + 0.5, end_of_phase_1(lines[first - 1]), last)
+            figures.mark(rows, first + 0.5, end_of_phase_1(lines[first - 1]), last)
         changed = [line["data_changed"] for line in lines]
         starts = [place for place, now in enumerate(changed) if now and not (place and changed[place - 1])]
         for place in starts:
             words = f"data of {counted(changed[place], 'client')} change" if place == starts[0] else "again"
-            mark(rows, lines[place]["round"], words, last, height=0.16)
+            figures.mark(rows, lines[place]["round"], words, last, height=0.16)
     return picture
 
 
-def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequence[str] = ()) -> Picture | None:
+def sweep_figure(
+    curves: Mapping[str, Runs], title: str = "", quantities: Sequence[str] = ()
+) -> figures.Picture | None:
     """Return a figure of, for each name, the mean over its runs with a band of one standard deviation.
 
     None where nothing is known. A run that ended early counts in its own rounds only. Each of the `quantities`, keys
@@ -92,7 +69,7 @@ def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequen
     for key in _with_curves(known if quantities else known_quantities(runs_of_all), runs_of_all):
         quantity = QUANTITIES.get(key, Quantity(key))
         lines = [
-            replace(line, label=f"{name}: {quantity.text(line.y[-1])}", style=line_style(number))
+            replace(line, label=f"{name}: {quantity.text(line.y[-1])}", style=figures.line_style(number))
             for number, (name, runs) in enumerate(curves.items())
             if len((line := mean_line(runs, key)).x)
         ]
@@ -103,23 +80,25 @@ def sweep_figure(curves: Mapping[str, Runs], title: str = "", quantities: Sequen
     for axes, lines in zip(rows, panels.values(), strict=True):
         axes.set_xlim(0.5, max(1.5, *(float(line.x[-1]) + 0.25 for line in lines)))
     if title:
-        picture.suptitle(title, x=0.01, ha="left", color=QUIET)
+        picture.suptitle(title, x=0.01, ha="left", color=figures.QUIET)
     return picture
 
 
-@styled()
-def _panels(panels: Mapping[str, Sequence[Line]], above: float, each: float, over: str) -> tuple[Picture, list[Axes]]:
+@figures.styled()
+def _panels(
+    panels: Mapping[str, Sequence[figures.Line]], above: float, each: float, over: str
+) -> tuple[figures.Picture, list[Axes]]:
     """Return a figure with a panel for each quantity; `over` says what bands are the spread over."""
-    picture, rows = stacked(8.4, above + each * len(panels), len(panels))
+    picture, rows = figures.stacked(8.4, above + each * len(panels), len(panels))
     for axes, (key, lines) in zip(rows, panels.items(), strict=True):
         quantity = QUANTITIES.get(key, Quantity(key))
         for line in lines:
-            draw_line(axes, line, quantity.at_most)
-        tidy(axes)
-        count_in(axes.xaxis)
-        set_limits(axes, quantity.form, lines)
+            figures.draw_line(axes, line, quantity.at_most)
+        figures.tidy(axes)
+        figures.count_in(axes.xaxis)
+        figures.set_limits(axes, quantity.form, lines)
         axes.set_title(quantity.title)
-        label_ends(axes, lines)
+        figures.label_ends(axes, lines)
     band = any(line.has_band for lines in panels.values() for line in lines)
     rows[-1].set_xlabel(f"round (band: ± std over {over})" if band else "round")
     return picture, rows
@@ -131,7 +110,7 @@ def _with_curves(keys: Sequence[str], runs: Runs) -> list[str]:
     return several or list(keys)
 
 
-def _panel(lines: Sequence[RoundLine], key: str) -> list[Line]:
+def _panel(lines: Sequence[RoundLine], key: str) -> list[figures.Line]:
     """Return the lines of a quantity: its own, above that which it is compared with.
 
     The ARI over all clients is compared with that over the participants, where it differs; a test result with that of
@@ -149,22 +128,22 @@ def _panel(lines: Sequence[RoundLine], key: str) -> list[Line]:
     end = text(float(own.y[-1]))
     if not shown:
         return [replace(own, label=end)]
-    thin = {"color": COLOURS[1], "linewidth": 1.0, "alpha": 0.75, "zorder": 1.5}
+    thin = {"color": figures.COLOURS[1], "linewidth": 1.0, "alpha": 0.75, "zorder": 1.5}
     return [
         replace(own, label=f"{names[0]} {end}"),
         replace(other, label=f"{names[1]} {text(float(other.y[-1]))}", style=thin),
     ]
 
 
-def run_line(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> Line:
+def run_line(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> figures.Line:
     """Return a quantity over the rounds in which it is known."""
     known = [line for line in lines if line[key] is not None]
     std = None if spread is None else np.array([line[spread] or 0.0 for line in known], dtype=np.float64)
     rounds = np.array([line["round"] for line in known], dtype=np.int64)
-    return Line(rounds, np.array([line[key] for line in known], dtype=np.float64), std)
+    return figures.Line(rounds, np.array([line[key] for line in known], dtype=np.float64), std)
 
 
-def mean_line(runs: Runs, key: str) -> Line:
+def mean_line(runs: Runs, key: str) -> figures.Line:
     """Return mean and sample standard deviation over runs, in each round in which some run has a value."""
     values: dict[int, list[float]] = {}
     for run in runs:
@@ -176,7 +155,7 @@ def mean_line(runs: Runs, key: str) -> Line:
     std = [np.std(values[r], ddof=1) if len(values[r]) > 1 else 0.0 for r in rounds]
     mean = np.array([np.mean(values[r]) for r in rounds], dtype=np.float64)
     least = np.array([np.min(values[r]) for r in rounds], dtype=np.float64)
-    return Line(np.array(rounds, dtype=np.int64), mean, np.array(std, dtype=np.float64), least=least)
+    return figures.Line(np.array(rounds, dtype=np.int64), mean, np.array(std, dtype=np.float64), least=least)
 
 
 def end_of_phase_1(line: RoundLine) -> str:
@@ -189,14 +168,14 @@ def end_of_phase_1(line: RoundLine) -> str:
 # Means over the values of a key
 
 
-@styled()
+@figures.styled()
 def settings_figure(
     lines: Mapping[str, Sequence[tuple[str, Spread]]],
     title: str,
     over: str,
     bounds: tuple[float, float] | None,
     joined: bool = True,
-) -> Picture:
+) -> figures.Picture:
     """Return a figure of means ± one standard deviation over the values of a key (`over`), a line for each name.
 
     Values that are all numbers have their places on an axis, a logarithmic one where they span a factor of more than
@@ -206,19 +185,19 @@ def settings_figure(
     known = [number for value in values if (number := _number(value)) is not None]
     is_number = len(known) == len(values)
     at = dict(zip(values, known if is_number else map(float, range(len(values))), strict=True))
-    picture, (axes,) = stacked(8.4, 3.9)
-    drawn, bars = list[Line](), False
+    picture, (axes,) = figures.stacked(8.4, 3.9)
+    drawn, bars = list[figures.Line](), False
     for number, (name, line) in enumerate(lines.items()):
         places = sorted(((at[value], spread) for value, spread in line if spread.number), key=lambda one: one[0])
         if not places:
             continue
-        style = line_style(number) | ({} if is_number and joined else {"linestyle": "none"})
+        style = figures.line_style(number) | ({} if is_number and joined else {"linestyle": "none"})
         x, mean = np.array([place for place, _ in places]), np.array([spread.mean for _, spread in places])
         std = np.nan_to_num([spread.deviation for _, spread in places])
         bars = bars or bool(std.any())
         axes.errorbar(x, mean, yerr=std if std.any() else None, capsize=3, elinewidth=1, markersize=5.5, **style)
-        drawn.append(Line(x, mean, label=name, style=style))
-    tidy(axes)
+        drawn.append(figures.Line(x, mean, label=name, style=style))
+    figures.tidy(axes)
     axes.set_xlabel(f"{over} (bars: ± std over seeds)" if bars else over)
     if is_number and min(known) > 0 and max(known) > 20 * min(known):
         axes.set_xscale("log")
@@ -232,7 +211,7 @@ def settings_figure(
     if bounds is not None:
         axes.set_ylim(max(low, bounds[0]), min(high, bounds[1] + 0.02 * (bounds[1] - bounds[0])))
     axes.set_title(title)
-    label_ends(axes, drawn)
+    figures.label_ends(axes, drawn)
     return picture
 
 
@@ -254,10 +233,10 @@ def row_order(keys: Sequence[str], truth: Mapping[str, int], assignment: Mapping
     )
 
 
-@styled()
+@figures.styled()
 def losses_figure(
     keys: Sequence[str], losses: NDArray[np.float64], truth: Mapping[str, int], assignment: Mapping[str, int]
-) -> Picture | None:
+) -> figures.Picture | None:
     """Return a heat map of the losses (M, K) of all models on the clients, a dot at each client's own model.
 
     Rows are sorted by true cluster, if it is known. None where there are no losses.
@@ -266,24 +245,24 @@ def losses_figure(
         return None
     order, num_models = row_order(keys, truth, assignment), losses.shape[1]
     of_rows = [keys[row] for row in order]
-    clients = ClientRows(of_rows, [f"cluster {truth[key]}" if key in truth else None for key in of_rows])
+    clients = figures.ClientRows(of_rows, [f"cluster {truth[key]}" if key in truth else None for key in of_rows])
     height = max(2.4, 1.3 + clients.height * len(keys))
-    picture, (axes,) = stacked(max(5.4, 2.9 + min(0.95, max(0.3, 6.0 / num_models)) * num_models), height)
+    picture, (axes,) = figures.stacked(max(5.4, 2.9 + min(0.95, max(0.3, 6.0 / num_models)) * num_models), height)
     # Dark where a model fits: what belongs together stands out from a pale ground.
     models = [str(model) for model in range(num_models)]
-    image = heat_map(axes, losses[order], clients, models, norm=colour_scale(losses), cmap="YlGnBu_r")
-    part_columns(axes, num_models)
+    image = figures.heat_map(axes, losses[order], clients, models, norm=figures.colour_scale(losses), cmap="YlGnBu_r")
+    figures.part_columns(axes, num_models)
     own = np.array([(assignment[key], row) for row, key in enumerate(of_rows) if key in assignment]).reshape(-1, 2).T
     if clients.are_named:
         size = min(26.0, (clients.height * 72 * 0.55) ** 2)
-        axes.scatter(own[0], own[1], s=size, facecolor="white", edgecolor=INK, linewidth=0.7)
+        axes.scatter(own[0], own[1], s=size, facecolor="white", edgecolor=figures.INK, linewidth=0.7)
     else:
         # Dots would run into each other, and a white line looks like the edge of a column; the dark one is the
         # outline on a pale ground.
-        for colour, width in ((INK, 3.4), (COLOURS[1], 2.0)):
+        for colour, width in ((figures.INK, 3.4), (figures.COLOURS[1], 2.0)):
             axes.vlines(own[0], own[1] - 0.5, own[1] + 0.5, color=colour, linewidth=width)
     axes.set_xlabel(f"model (a {'dot' if clients.are_named else 'line'}: the client's own)")
-    colour_bar(picture, axes, image, min(0.95 * (height - 1.3), 3.4), "mean training loss")
+    figures.colour_bar(picture, axes, image, min(0.95 * (height - 1.3), 3.4), "mean training loss")
     axes.set_title("Loss of every model on every client")
     return picture
 
@@ -291,14 +270,14 @@ def losses_figure(
 # Evidence for groups
 
 
-@styled()
-def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
+@figures.styled()
+def evidence_figure(evidence: Mapping[str, Any]) -> figures.Picture:
     """Return the score over the number of groups, the similarity of the clients, and groups within groups.
 
     `evidence` is the detail of a round that tested for groups, with scores: see `strategies.shared.fold_round`.
     """
     tree = evidence.get("tree")
-    picture = new_picture(12.0 if tree else 8.4, 3.9)
+    picture = figures.new_picture(12.0 if tree else 8.4, 3.9)
     left, right, *more = picture.subplots(1, 3 if tree else 2, width_ratios=(1.15, 1, 1.15) if tree else (1.15, 1))
     _scores(left, evidence)
     if tree:
@@ -309,27 +288,27 @@ def evidence_figure(evidence: Mapping[str, Any]) -> Picture:
     scale = Normalize(min(0.0, float(off.min(initial=0.0))), max(0.05, float(off.max(initial=0.0))))
     names = _shortened(evidence["clients"]) if len(similarity) <= 25 else []
     fonts = max(5.5, 8.5 - 0.1 * len(names))
-    image = heat_map(right, similarity, names, (), fonts=fonts, norm=scale, cmap="Blues", aspect="equal")
+    image = figures.heat_map(right, similarity, names, (), fonts=fonts, norm=scale, cmap="Blues", aspect="equal")
     for edge in np.flatnonzero(np.diff(evidence["groups"])) + 0.5:
-        right.axhline(edge, color=INK, linewidth=1.2)
-        right.axvline(edge, color=INK, linewidth=1.2)
+        right.axhline(edge, color=figures.INK, linewidth=1.2)
+        right.axvline(edge, color=figures.INK, linewidth=1.2)
     right.set_title("Similarity of clients")
-    colour_bar(picture, right, image, 2.4)
+    figures.colour_bar(picture, right, image, 2.4)
     return picture
 
 
 def _scores(axes: Axes, evidence: Mapping[str, Any]) -> None:
     candidates, scores = np.array(evidence["candidates"]), np.array(evidence["scores"], dtype=np.float64)
-    draw_line(axes, Line(candidates, scores))
+    figures.draw_line(axes, figures.Line(candidates, scores))
     if evidence["verdict"] == "groups" and evidence["k"] in candidates:
         at = (evidence["k"], float(scores[candidates == evidence["k"]][0]))
-        axes.plot(*at, "o", ms=9, mfc="none", mec=COLOURS[1], mew=2)
-        style: dict[str, Any] = {"textcoords": "offset points", "color": COLOURS[1], "fontweight": "bold"}
+        axes.plot(*at, "o", ms=9, mfc="none", mec=figures.COLOURS[1], mew=2)
+        style: dict[str, Any] = {"textcoords": "offset points", "color": figures.COLOURS[1], "fontweight": "bold"}
         axes.annotate(f"K = {evidence['k']}", at, xytext=(9, 5), **style)
-    axes.axhline(0, color=QUIET, linewidth=0.8)
+    axes.axhline(0, color=figures.QUIET, linewidth=0.8)
     axes.set_ylim(min(-0.05, *scores) - 0.03, max(0.1, *scores) * 1.18)
-    tidy(axes)
-    count_in(axes.xaxis)
+    figures.tidy(axes)
+    figures.count_in(axes.xaxis)
     p_value = evidence["p_value"]
     axes.set_title("Score" if p_value is None else f"Score (p = {p_value:.2g})")
     axes.set_xlabel("number of groups K")
@@ -346,20 +325,24 @@ def _dendrogram(axes: Axes, tree: Mapping[str, Any]) -> None:
             return 0.0, len(leaves) - 1.0
         ends = [draw(part) for part in node["parts"]]
         height, places = node["height"], [place for _, place in ends]
-        axes.vlines(height, min(places), max(places), color=COLOURS[0], linewidth=2)
-        axes.hlines(places, [reach for reach, _ in ends], height, color=COLOURS[0], linewidth=2)
+        axes.vlines(height, min(places), max(places), color=figures.COLOURS[0], linewidth=2)
+        axes.hlines(places, [reach for reach, _ in ends], height, color=figures.COLOURS[0], linewidth=2)
         place = (min(places) + max(places)) / 2
         if node["p_value"] is not None:
             axes.annotate(
-                f"p = {node['p_value']:.2g}", (height, place), xytext=(5, 3), textcoords="offset points", color=INK
+                f"p = {node['p_value']:.2g}",
+                (height, place),
+                xytext=(5, 3),
+                textcoords="offset points",
+                color=figures.INK,
             )
         return height, place
 
     top, place = draw(tree)
-    axes.hlines(place, top, 1.12 * top, color=COLOURS[0], linewidth=2)
+    axes.hlines(place, top, 1.12 * top, color=figures.COLOURS[0], linewidth=2)
     axes.set_xlim(1.12 * top, 0.0)
     axes.set_ylim(len(leaves) - 0.5, -0.5)
-    tidy(axes, grid=None)
+    figures.tidy(axes, grid=None)
     axes.yaxis.tick_right()
     axes.set_yticks(range(len(leaves)), leaves)
     axes.spines["left"].set_visible(False)
@@ -369,10 +352,10 @@ def _dendrogram(axes: Axes, tree: Mapping[str, Any]) -> None:
 
 def _shortened(names: Sequence[str]) -> list[str]:
     """Return names of at most 18 letters, without their beginnings where these are all that would be left."""
-    cut = [short(name, 18) for name in names]
+    cut = [figures.short(name, 18) for name in names]
     if len(set(cut)) == len(set(names)):
         return cut
-    return [short(name if len(name) <= 18 else f"…{name[-17:].lstrip()}", 18) for name in names]
+    return [figures.short(name if len(name) <= 18 else f"…{name[-17:].lstrip()}", 18) for name in names]
 
 
 # What CFL-GP clusters
@@ -416,12 +399,12 @@ _PANEL = 2.15
 """Inches of the side of a panel of features."""
 
 
-@styled()
-def spectra_figure(spectra: Sequence[Spectrum]) -> Picture | None:
+@figures.styled()
+def spectra_figure(spectra: Sequence[Spectrum]) -> figures.Picture | None:
     """Return a run's features, a panel for each round, above the singular values; None where it has none."""
     if not spectra:
         return None
-    picture = new_picture(max(_PANEL * len(spectra), 6.0), _PANEL + 3.0)
+    picture = figures.new_picture(max(_PANEL * len(spectra), 6.0), _PANEL + 3.0)
     above, below = picture.subfigures(2, 1, height_ratios=(_PANEL + 0.5, 2.5), squeeze=False)[:, 0]
     for axes, spectrum in zip(above.subplots(1, len(spectra), squeeze=False)[0], spectra, strict=True):
         _features(axes, spectrum)
@@ -433,14 +416,14 @@ def spectra_figure(spectra: Sequence[Spectrum]) -> Picture | None:
     return picture
 
 
-@styled()
-def features_figure(rows: Mapping[str, Sequence[Spectrum]]) -> Picture | None:
+@figures.styled()
+def features_figure(rows: Mapping[str, Sequence[Spectrum]]) -> figures.Picture | None:
     """Return features of several runs by name, a row of panels for each, one for each round; None without any."""
     shown = {label: spectra for label, spectra in rows.items() if spectra}
     rounds = sorted({spectrum.server_round for spectra in shown.values() for spectrum in spectra})
     if not shown:
         return None
-    picture = new_picture(_PANEL * len(rounds) + 0.9, _PANEL * len(shown) + 0.8)
+    picture = figures.new_picture(_PANEL * len(rounds) + 0.9, _PANEL * len(shown) + 0.8)
     panels = picture.subplots(len(shown), len(rounds), squeeze=False)
     for line, (label, spectra) in zip(panels, shown.items(), strict=True):
         at = {spectrum.server_round: spectrum for spectrum in spectra}
@@ -448,25 +431,25 @@ def features_figure(rows: Mapping[str, Sequence[Spectrum]]) -> Picture | None:
             if number in at:
                 _features(axes, at[number])
             else:
-                style: dict[str, Any] = {"ha": "center", "va": "center", "color": QUIET, "fontsize": 9}
+                style: dict[str, Any] = {"ha": "center", "va": "center", "color": figures.QUIET, "fontsize": 9}
                 axes.text(0.5, 0.5, "clustering\nhad stopped", transform=axes.transAxes, **style)
-                frame(axes)
-        line[0].set_ylabel(label, color=INK, fontsize=9.5, labelpad=6)
+                figures.frame(axes)
+        line[0].set_ylabel(label, color=figures.INK, fontsize=9.5, labelpad=6)
     for axes, number in zip(panels[0], rounds, strict=True):
         axes.set_title(f"round {number}", fontsize=10, pad=4)
     _name_clusters(picture, [spectrum for spectra in shown.values() for spectrum in spectra])
     return picture
 
 
-@styled()
-def singular_values_figure(rows: Mapping[str, Sequence[Spectrum]]) -> Picture | None:
+@figures.styled()
+def singular_values_figure(rows: Mapping[str, Sequence[Spectrum]]) -> figures.Picture | None:
     """Return the singular values of several runs, a panel for each, a line for each round; None without any."""
     shown = {label: spectra for label, spectra in rows.items() if spectra}
     if not shown:
         return None
     across = 2 if len(shown) > 1 else 1
     down = -(-len(shown) // across)
-    picture = new_picture(4.4 * across, 0.3 + 2.6 * down)
+    picture = figures.new_picture(4.4 * across, 0.3 + 2.6 * down)
     panels = picture.subplots(down, across, squeeze=False).reshape(-1)
     for axes, (label, spectra) in zip(panels, shown.items(), strict=False):
         _singular_values(axes, spectra)
@@ -479,20 +462,20 @@ def singular_values_figure(rows: Mapping[str, Sequence[Spectrum]]) -> Picture | 
 def _features(axes: Axes, spectrum: Spectrum) -> None:
     """Draw each client where `in_a_plane` has its features; both axes have the panel's own, equal scale."""
     places = in_a_plane(spectrum.features)
-    draw_points(axes, places, spectrum.clusters, spectrum.clusters, area=22)
+    figures.draw_points(axes, places, spectrum.clusters, spectrum.clusters, area=22)
     low, high = places.min(axis=0), places.max(axis=0)
     # Room for the marks; where all features are equal any will do.
     reach = 0.62 * max(float((high - low).max()), 1e-9)
     middle = (low + high) / 2
     axes.set_xlim(middle[0] - reach, middle[0] + reach)
     axes.set_ylim(middle[1] - reach, middle[1] + reach)
-    frame(axes)
+    figures.frame(axes)
 
 
 def _name_clusters(figure: Any, spectra: Iterable[Spectrum]) -> None:
     clusters = sorted({int(cluster) for spectrum in spectra for cluster in spectrum.clusters})
     options = {"loc": "outside lower center", "handletextpad": 0.1, "columnspacing": 1.1, "fontsize": 9}
-    name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters) + 1, 9), **options)
+    figures.name_marks(figure, clusters, None, title="true cluster", ncols=min(len(clusters) + 1, 9), **options)
 
 
 def _singular_values(axes: Axes, spectra: Sequence[Spectrum]) -> None:
@@ -501,9 +484,9 @@ def _singular_values(axes: Axes, spectra: Sequence[Spectrum]) -> None:
         values = np.array(spectrum.singular_values)
         label = f"round {spectrum.server_round}"
         style = {"color": shade, "marker": "o", "markersize": 3.2, "linewidth": 1.5, "label": label}
-        draw_line(axes, Line(np.arange(1, len(values) + 1), values, style=style))
-    tidy(axes)
-    count_in(axes.xaxis)
+        figures.draw_line(axes, figures.Line(np.arange(1, len(values) + 1), values, style=style))
+    figures.tidy(axes)
+    figures.count_in(axes.xaxis)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("number of the singular value")
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=QUIET)
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=figures.QUIET)

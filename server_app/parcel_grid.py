@@ -12,18 +12,8 @@ from flwr.serverapp import Grid
 
 from florets.strategies.base.exchange import Patience, clean_reason, send
 from florets.strategies.base.federation import WrongNodeCount
-from florets.task.wire import MalformedMessage, kinds
+from florets.task.wire import MalformedMessage, kinds, parcels
 from florets.task.wire.flower import CLIENT_APP_RAISED, NodeInfo, Run, set_metadata
-from florets.task.wire.parcels import (
-    Failure,
-    Hosting,
-    Item,
-    ask_clients,
-    pack,
-    read_clients,
-    read_names,
-    read_replies,
-)
 from florets.task.wire.records import new_message, reply_message
 
 _SECONDS = 3600.0
@@ -48,7 +38,7 @@ class ParcelGrid(Grid):
         answers.
     """
 
-    def __init__(self, grid: Grid, hosting: Hosting, seconds: float = 60.0) -> None:
+    def __init__(self, grid: Grid, hosting: parcels.Hosting, seconds: float = 60.0) -> None:
         self._grid, self._hosting = grid, hosting
         self._seconds, self._deadline = seconds, math.inf
         self._numbers, self._message_ids = count(1), count(1)
@@ -120,7 +110,7 @@ class ParcelGrid(Grid):
         new = [node for node in nodes if node not in self._asked.values()]
         if new and self._deadline == math.inf:
             self._deadline = time.monotonic() + self._seconds
-        asked = [new_message(ask_clients(self._hosting), node, kinds.HOSTED, _SECONDS, "0") for node in new]
+        asked = [new_message(parcels.ask_clients(self._hosting), node, kinds.HOSTED, _SECONDS, "0") for node in new]
         for node, message_id in zip(new, self._grid.push_messages(asked) if asked else [], strict=True):
             self._until.setdefault(node, time.monotonic() + self._seconds)
             if message_id:
@@ -132,7 +122,7 @@ class ParcelGrid(Grid):
             try:
                 if reply.has_error():
                     raise MalformedMessage(clean_reason(reply.error.reason or "no reason given"))
-                hosted = read_clients(reply.content, self._hosting)
+                hosted = parcels.read_clients(reply.content, self._hosting)
             except MalformedMessage as problem:
                 self._refuse(node, str(problem))
                 continue
@@ -198,8 +188,8 @@ class ParcelGrid(Grid):
         about = group[0][1].metadata
         if len(group) == self._hosting.per_node == 1:
             return group[0][1]
-        items = [Item(message.metadata.message_type, name, message.content) for name, message in group]
-        return new_message(pack(items, self._hosting), node, kinds.PARCEL, about.ttl, about.group_id)
+        items = [parcels.Item(message.metadata.message_type, name, message.content) for name, message in group]
+        return new_message(parcels.pack(items, self._hosting), node, kinds.PARCEL, about.ttl, about.group_id)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there to these messages, which must be whole exchanges."""
@@ -215,19 +205,19 @@ class ParcelGrid(Grid):
         if [message.metadata.message_id for message in messages] == [parcel_id]:
             yield whole
             return
-        contents: list[RecordDict | Failure] = []
+        contents: list[RecordDict | parcels.Failure] = []
         code = CLIENT_APP_RAISED
         if whole.has_error():
             code = whole.error.code
-            contents = [Failure(whole.error.reason or "")] * len(messages)
+            contents = [parcels.Failure(whole.error.reason or "")] * len(messages)
         else:
             try:
-                contents = [*read_replies(whole.content, len(messages))]
+                contents = [*parcels.read_replies(whole.content, len(messages))]
                 self._look_for_changes(node, whole.content)
             except MalformedMessage as problem:
-                contents = [Failure(str(problem))] * len(messages)
+                contents = [parcels.Failure(str(problem))] * len(messages)
         for message, content in zip(messages, contents, strict=True):
-            if isinstance(content, Failure):
+            if isinstance(content, parcels.Failure):
                 yield Message(Error(code=code, reason=content.reason), reply_to=message)
             else:
                 yield reply_message(content, message)
@@ -235,7 +225,7 @@ class ParcelGrid(Grid):
     def _look_for_changes(self, node: int, content: RecordDict) -> None:
         """Take over which clients a node hosts by now: folders may have come or gone, with or without a restart."""
         try:
-            names = read_names(content, self._hosting)
+            names = parcels.read_names(content, self._hosting)
         except MalformedMessage as problem:
             log.warning("node %d: its new clients cannot take part: %s", node, problem)
             return

@@ -12,18 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from florets.reports.summary import RoundLine
-from florets.server_app.tracker import (
-    ClientFigures,
-    RunEnd,
-    RunStart,
-    curves,
-    final_figures,
-    params,
-    read_ids,
-    round_figures,
-    short_text,
-    write_id,
-)
+from florets.server_app import tracker
 
 if TYPE_CHECKING:
     import wandb
@@ -45,10 +34,10 @@ class TensorBoardTracker:
 
     def __init__(self) -> None:
         self._writer: SummaryWriter | None = None
-        self._run: RunStart | None = None
+        self._run: tracker.RunStart | None = None
         self._last_round = 0
 
-    def on_start(self, run: RunStart) -> None:
+    def on_start(self, run: tracker.RunStart) -> None:
         """Open the run's folder; a new run replaces what an earlier one left there."""
         # It takes a second that runs without it need not spend.
         from torch.utils.tensorboard.writer import SummaryWriter
@@ -62,24 +51,24 @@ class TensorBoardTracker:
         self._writer = SummaryWriter(str(folder), purge_step=again, flush_secs=5)
         self._run, self._last_round = run, run.done_rounds
         run.remember(_TENSORBOARD, str(folder))
-        listed = "\n".join(f"| {name} | {value} |" for name, value in params(run.params).items())
+        listed = "\n".join(f"| {name} | {value} |" for name, value in tracker.params(run.params).items())
         self._writer.add_text("configuration", f"| key | value |\n|---|---|\n{listed}", run.done_rounds)
         self._writer.add_text("folder", str(run.folder), run.done_rounds)
         self._write_params({})
 
-    def on_round(self, line: RoundLine, clients: ClientFigures) -> None:
+    def on_round(self, line: RoundLine, clients: tracker.ClientFigures) -> None:
         """Add a point to each curve."""
         assert self._writer is not None
         self._last_round = line["round"]
-        for name, value in {**round_figures(line), **curves(clients)}.items():
+        for name, value in {**tracker.round_figures(line), **tracker.curves(clients)}.items():
             self._writer.add_scalar(name, value, self._last_round)
 
-    def on_end(self, end: RunEnd) -> None:
+    def on_end(self, end: tracker.RunEnd) -> None:
         """Add the pictures and the final figures, and close the files."""
         if self._writer is None:
             return
         if end.summary is not None:
-            final = final_figures(end.summary)
+            final = tracker.final_figures(end.summary)
             for name, value in final.items():
                 self._writer.add_scalar(name, value, self._last_round)
             self._write_params({name: final[name] for name in _FINAL if name in final})
@@ -105,12 +94,12 @@ class TensorBoardTracker:
         assert self._writer is not None
         assert self._run is not None
         writer = self._writer._get_file_writer()  # type: ignore[no-untyped-call]
-        for summary in hparams(params(self._run.params), final):  # type: ignore[no-untyped-call]
+        for summary in hparams(tracker.params(self._run.params), final):  # type: ignore[no-untyped-call]
             writer.add_summary(summary)
         self._writer.flush()
 
 
-def _folder(run: RunStart) -> Path:
+def _folder(run: tracker.RunStart) -> Path:
     root = run.results_dir / _TENSORBOARD
     return root / run.name if run.sweep is None else root / "sweeps" / run.sweep.name / run.name
 
@@ -124,7 +113,7 @@ class WandbTracker:
     def __init__(self) -> None:
         self._run: wandb.Run | None = None
 
-    def on_start(self, run: RunStart) -> None:
+    def on_start(self, run: tracker.RunStart) -> None:
         """Begin a run, or go on under the id of the one that was interrupted."""
         # Only what the user asks for is sent.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -144,19 +133,19 @@ class WandbTracker:
             reinit="create_new",
             name=run.name,
             group=None if run.sweep is None else run.sweep.name,
-            config={**params(run.params), "folder": str(run.folder)},
+            config={**tracker.params(run.params), "folder": str(run.folder)},
             settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
         )
         run.remember(_WANDB, run_id)
         # A run that goes on goes through rounds again; W&B's own steps never fall.
         self._run.define_metric("*", step_metric="round")
 
-    def on_round(self, line: RoundLine, clients: ClientFigures) -> None:
+    def on_round(self, line: RoundLine, clients: tracker.ClientFigures) -> None:
         """Add a point to each curve."""
         assert self._run is not None
-        self._run.log({**round_figures(line), **curves(clients)})
+        self._run.log({**tracker.round_figures(line), **tracker.curves(clients)})
 
-    def on_end(self, end: RunEnd) -> None:
+    def on_end(self, end: tracker.RunEnd) -> None:
         """Add the final figures, the pictures and the files, and end W&B's run."""
         if self._run is None:
             return
@@ -164,7 +153,7 @@ class WandbTracker:
 
         try:
             if end.summary is not None:
-                self._run.summary.update(final_figures(end.summary))
+                self._run.summary.update(tracker.final_figures(end.summary))
             pictures = [path for path in end.files if path.suffix == ".png"]
             if pictures:
                 self._run.log({f"pictures/{path.stem}": wandb.Image(str(path)) for path in pictures})
@@ -192,7 +181,7 @@ class MlflowTracker:
         self._known_rounds = 0
         self._last_round = 0
 
-    def on_start(self, run: RunStart) -> None:
+    def on_start(self, run: tracker.RunStart) -> None:
         """Make the run in the store, or take up again the one that was interrupted."""
         # Parallel jobs of a sweep would make the store's tables and their parent several times.
         with _held(run.results_dir), warnings.catch_warnings():
@@ -224,7 +213,7 @@ class MlflowTracker:
         self._client.update_run(run_id, status="RUNNING")
         # MLflow's parameters never change: where a resumed run differs, tags say so.
         before = run.data.params
-        changed = {name: short_text(value) for name, value in params(values).items()}
+        changed = {name: tracker.short_text(value) for name, value in tracker.params(values).items()}
         changed = {name: text for name, text in changed.items() if before.get(name) != text}
         for name, text in {**tags, **{f"resumed.{name}": text for name, text in changed.items()}}.items():
             self._client.set_tag(run_id, name, text)
@@ -236,15 +225,15 @@ class MlflowTracker:
         from mlflow.entities import Param
 
         assert self._client is not None
-        named = [Param(name, short_text(value)) for name, value in params(values).items()]
+        named = [Param(name, tracker.short_text(value)) for name, value in tracker.params(values).items()]
         for start in range(0, len(named), _MOST_PARAMS):
             self._client.log_batch(self._id, params=named[start : start + _MOST_PARAMS])
 
-    def on_round(self, line: RoundLine, clients: ClientFigures) -> None:
+    def on_round(self, line: RoundLine, clients: tracker.ClientFigures) -> None:
         """Add a point to each curve."""
         self._last_round = line["round"]
         if self._last_round > self._known_rounds:
-            self._log_metrics({**round_figures(line), **curves(clients)}, self._last_round)
+            self._log_metrics({**tracker.round_figures(line), **tracker.curves(clients)}, self._last_round)
 
     def _log_metrics(self, figures: Mapping[str, float], step: int) -> None:
         from mlflow.entities import Metric
@@ -255,12 +244,12 @@ class MlflowTracker:
         for start in range(0, len(named), _MOST_METRICS):
             self._client.log_batch(self._id, metrics=named[start : start + _MOST_METRICS])
 
-    def on_end(self, end: RunEnd) -> None:
+    def on_end(self, end: tracker.RunEnd) -> None:
         """Add the final figures and the files, and say how the run ended."""
         if self._client is None or not self._id:
             return
         if end.summary is not None:
-            self._log_metrics(final_figures(end.summary), self._last_round)
+            self._log_metrics(tracker.final_figures(end.summary), self._last_round)
         for path in end.files:
             self._client.log_artifact(self._id, str(path))
         self._client.set_terminated(self._id, _status(end.error))
@@ -290,7 +279,7 @@ def default_store(results_dir: Path) -> str:
     return str(URL.create("sqlite", database=str(results_dir / "mlflow.db")).render_as_string())
 
 
-def _experiment(client: "MlflowClient", run: RunStart) -> str:
+def _experiment(client: "MlflowClient", run: tracker.RunStart) -> str:
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.experiment
     if (found := client.get_experiment_by_name(name)) is not None:
         return str(found.experiment_id)
@@ -298,19 +287,19 @@ def _experiment(client: "MlflowClient", run: RunStart) -> str:
     return str(client.create_experiment(name, artifact_location=place))
 
 
-def _parent(client: "MlflowClient", run: RunStart, sweep: Path) -> str:
+def _parent(client: "MlflowClient", run: tracker.RunStart, sweep: Path) -> str:
     """Return the id of the run that all jobs of a sweep belong to; the first of them makes it."""
-    if (known := read_ids(sweep).get(_MLFLOW)) is not None:
+    if (known := tracker.read_ids(sweep).get(_MLFLOW)) is not None:
         return known
     tags = {"florets.folder": str(sweep)}
     made = client.create_run(_experiment(client, run), tags=tags, run_name=f"sweep {sweep.name}")
-    write_id(sweep, _MLFLOW, made.info.run_id)
+    tracker.write_id(sweep, _MLFLOW, made.info.run_id)
     return str(made.info.run_id)
 
 
 def end_parent(sweep: Path, results_dir: Path, files: Sequence[Path], interrupted: bool = False) -> None:
     """Add a sweep's summary and pictures to the parent of its runs, where there is one, and close it."""
-    if (parent := read_ids(sweep).get(_MLFLOW)) is None:
+    if (parent := tracker.read_ids(sweep).get(_MLFLOW)) is None:
         return
     client = _client(results_dir)
     for path in files:

@@ -27,7 +27,7 @@ PrivacyKind = Literal["none", "central", "local", "example"]
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differential privacy: what is released hardly depends on whether one client has any data, or on one record."""
+    """Differential privacy: what is released hardly depends on any one client's data, or on any one record."""
 
     kind: PrivacyKind = setting(
         "none",
@@ -41,15 +41,15 @@ class Privacy:
     )
     delta: float | None = setting(
         None,
-        "delta; null: 1 / num_clients^2 (of less than ten clients 1 / (10 num_clients)), with example 1e-5",
+        "delta; null: 1 / num_clients^2 (below ten clients 1 / (10 num_clients)), with example 1e-5",
         above=0,
         below=1,
     )
     clip: float | None = setting(
         None,
-        "largest norm of a client's update, or of a record's gradient, to which it is shortened; null: with central "
-        "the usual one, measured with noise; 1 where the server sees none",
-        above=0,
+        "norm to which a client's update, or a record's gradient, is clipped; null: with central the usual one, "
+        "measured with noise; 1 where the server sees no single update",
+        least=1e-6,
     )
     loss_clip: float = setting(
         5.0, "largest loss that counts in grouping, in place of strategy.outlier_loss", above=0
@@ -170,7 +170,7 @@ class RunKeys:
         "once groups are fixed, clients mask their updates so that the server learns the sum of each group's alone "
         "(docs/privacy.md); groups of less than 3 are not trained then",
     )
-    privacy: Privacy = setting(Privacy(), "differential privacy at client level")
+    privacy: Privacy = setting(Privacy(), "differential privacy of clients, or of single records")
     loss_data: LossData | None = setting(
         None,
         "loss vectors are taken on the training data, or on a fifth of them that is then not trained on; null: train",

@@ -26,22 +26,13 @@ from florets.strategies.core import FloatArray
 from florets.task.models.autoencoders import autoencoder
 from florets.task.models.cnn import cnn
 from florets.task.models.mlp import linear, mlp
+from florets.task.training import vectorised
 from florets.task.training.full_steps import full_steps_update, losses_and_first_outputs, pays
 from florets.task.training.linear import linear_names, linear_updates
 from florets.task.training.loop import train
 from florets.task.training.losses import counted, evaluated, loss_vector
 from florets.task.training.networks import Dense, Mapped, network_of
 from florets.task.training.settings import Training
-from florets.task.training.vectorised import (
-    MOST_ON_DEVICE,
-    Share,
-    Trained,
-    block_size,
-    joined_losses,
-    joined_tests,
-    stack_size,
-    stacked_update,
-)
 from florets.task.wire import bank, kinds
 from tests import own_functions
 
@@ -134,7 +125,7 @@ def clients(shape: tuple[int, ...], loss: str, outputs: int) -> list[tuple[torch
 
 
 def as_alone(
-    found: Sequence[Trained],
+    found: Sequence[vectorised.Trained],
     module: torch.nn.Module,
     start: dict[str, torch.Tensor],
     parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
@@ -183,8 +174,8 @@ def test_stacked_training_takes_the_steps_of_single_trainings(
     parts = clients(shape, loss, outputs)
     network = network_of(module, parts[0][0])
     assert network is not None
-    shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
-    found = stacked_update(network, shares, loss, settings)
+    shares = [vectorised.Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    found = vectorised.stacked_update(network, shares, loss, settings)
     as_alone(found, module, start, parts, loss, settings)
 
 
@@ -194,7 +185,7 @@ def test_full_steps_are_those_of_single_trainings(loss: str) -> None:
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, network = clients((2, 30), loss, 3), network_of(module)
     settings = Training(0.5, 1, 45, "sgd", local_steps=40)
-    shares = [Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
+    shares = [vectorised.Share(start, x, y, lambda i=i: np.random.default_rng(i)) for i, (x, y) in enumerate(parts)]
     assert isinstance(network, Dense)
     assert pays(network, start, 45, settings)
     for other in (
@@ -216,7 +207,7 @@ def test_linear_models_steps_are_those_of_single_trainings(loss: str, bias: bool
     start = {name: value.clone() for name, value in module.state_dict().items()}
     parts, names = clients((2, 4), loss, 3), linear_names(module, loss)
     settings = Training(0.05, 3, 45, "sgd")
-    shares = [Share(start, x, y, lambda: pytest.fail("nothing is drawn")) for x, y in parts]
+    shares = [vectorised.Share(start, x, y, lambda: pytest.fail("nothing is drawn")) for x, y in parts]
     assert names is not None
     as_alone(linear_updates(names, shares, loss, settings), module, start, parts, loss, settings)
 
@@ -227,8 +218,8 @@ def test_one_clients_infinite_inputs_stay_its_own() -> None:
     assert network is not None
     parts = clients((4,), "cross_entropy", 3)
     parts[3] = (torch.full((20, 4), torch.nan), parts[3][1])
-    shares = [Share(start, x, y, lambda: np.random.default_rng(0)) for x, y in parts]
-    found = stacked_update(network, shares, "cross_entropy", Training(0.01, 2, 6))
+    shares = [vectorised.Share(start, x, y, lambda: np.random.default_rng(0)) for x, y in parts]
+    found = vectorised.stacked_update(network, shares, "cross_entropy", Training(0.01, 2, 6))
     finite = [all(np.isfinite(array).all() for array in trained.arrays.values()) for trained in found]
     assert finite == [True, True, True, False, True]
 
@@ -242,8 +233,8 @@ def test_joined_losses_and_tests_are_those_of_each_client(module: torch.nn.Modul
     convolutions = type(module).__name__ == "ConvNet"
     states = [{name: value + k / 7 for name, value in module.state_dict().items()} for k in range(3)]
     parts = clients((2, 6, 5) if convolutions else (4,), "cross_entropy", 3)
-    losses = joined_losses(module, states, parts, "cross_entropy")
-    tests = joined_tests(module, states[1], parts, "cross_entropy")
+    losses = vectorised.joined_losses(module, states, parts, "cross_entropy")
+    tests = vectorised.joined_tests(module, states[1], parts, "cross_entropy")
     for row, test, (x, y) in zip(losses, tests, parts, strict=True):
         np.testing.assert_allclose(row, loss_vector(module, states, x, y, "cross_entropy"), 1e-5, 1e-6)
         module.load_state_dict(states[1])
@@ -336,10 +327,14 @@ def message(node: int, config: ConfigRecord, models: ArrayRecord) -> Message:
 
 
 def test_the_choice_of_a_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert block_size(mlp((64,), 10, [64])) == 64
-    assert block_size(mlp((784,), 10, [200])) == 16
-    assert block_size(cnn((1, 28, 28), 10)) == 6
-    assert block_size(mlp((784,), 10, [2000])) == block_size(mlp((4,), 3, [5], batch_norm=True)) == 1
+    assert vectorised.block_size(mlp((64,), 10, [64])) == 64
+    assert vectorised.block_size(mlp((784,), 10, [200])) == 16
+    assert vectorised.block_size(cnn((1, 28, 28), 10)) == 6
+    assert (
+        vectorised.block_size(mlp((784,), 10, [2000]))
+        == vectorised.block_size(mlp((4,), 3, [5], batch_norm=True))
+        == 1
+    )
     config = compose(list(SMALL))
     task, made = build_task(config), grid(7, 60)
     assert made.choose_blocks(replace(config, batch_clients="off"), task).batch_clients == "off"
@@ -348,7 +343,7 @@ def test_the_choice_of_a_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for device, gpu in (("auto", False), ("cuda", True), ("auto", True)):
         monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpu=gpu: int(gpu))
-        size = MOST_ON_DEVICE if gpu else block_size(task.build_model())
+        size = vectorised.MOST_ON_DEVICE if gpu else vectorised.block_size(task.build_model())
         assert made.choose_blocks(replace(config, device=device), task).batch_clients == made.block_size == size
 
 
@@ -368,7 +363,7 @@ def test_training_is_stacked_where_that_is_faster(
 ) -> None:
     network = network_of(module)
     assert network is not None
-    assert stack_size(network, module, torch.zeros(100, *shape), batch) == most
+    assert vectorised.stack_size(network, module, torch.zeros(100, *shape), batch) == most
 
 
 def test_other_engines_take_no_blocks(tmp_path: Path) -> None:

@@ -6,22 +6,8 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
 from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core import folds as folds_module
-from florets.strategies.core import folds as module
+from florets.strategies.core import folds as core
 from florets.strategies.core.cluster import canonical, cut
-from florets.strategies.core.folds import (
-    LINKAGES,
-    can_reject,
-    centred_rows,
-    choose,
-    discover,
-    gram_of,
-    number_of_groups,
-    p_value_far_apart,
-    permutation_p_value,
-    permuted,
-    scores,
-)
 from florets.strategies.core.placement import centres, place
 from florets.strategies.discovery.settings import DiscoverySettings
 from florets.strategies.discovery.waiting import common_move, moves_on
@@ -65,10 +51,10 @@ def test_noisy_clients_join_the_groups_of_the_others_and_are_not_tested() -> Non
     tested[[0, 6, 12]] = False
     # Three times the noise: alone each of them would predict itself better than a wrong group does.
     rows[~tested] += 2.0 * rng.standard_normal((3, 4, 60)) / np.sqrt(60)
-    found = discover(rows, None, level=0.1, permutations=19, rng=np.random.default_rng(5), tested=tested)
+    found = core.discover(rows, None, level=0.1, permutations=19, rng=np.random.default_rng(5), tested=tested)
     assert (found.verdict, found.k) == ("groups", 3)
     np.testing.assert_array_equal(found.labels, truth(sizes))
-    alone = discover(rows[tested], None, level=0.1, permutations=19, rng=np.random.default_rng(5))
+    alone = core.discover(rows[tested], None, level=0.1, permutations=19, rng=np.random.default_rng(5))
     assert found.p_value == alone.p_value
 
 
@@ -76,20 +62,22 @@ def test_noisy_clients_join_the_groups_of_the_others_and_are_not_tested() -> Non
 def test_scores_equal_the_definition(clients: int, folds: int, width: int) -> None:
     rows = np.random.default_rng(clients).standard_normal((clients, folds, width))
     rows[: clients // 2] += 0.5
-    expected = np.array([naive_scores(rows, method) for method in LINKAGES])
-    assert scores(gram_of(centred_rows(rows))) == pytest.approx(expected, abs=1e-10)
+    expected = np.array([naive_scores(rows, method) for method in core.LINKAGES])
+    assert core.scores(core.gram_of(core.centred_rows(rows))) == pytest.approx(expected, abs=1e-10)
 
 
 def test_a_permuted_gram_is_the_gram_of_permuted_rows() -> None:
-    rows = centred_rows(planted([3, 2], seed=1))
+    rows = core.centred_rows(planted([3, 2], seed=1))
     order = np.random.default_rng(2).permuted(np.tile(np.arange(5), (4, 1)), axis=1)
     moved = np.take_along_axis(rows, order[:, :, None], axis=1)
-    assert permuted(gram_of(rows), order) == pytest.approx(gram_of(moved), abs=1e-12)
+    assert core.permuted(core.gram_of(rows), order) == pytest.approx(core.gram_of(moved), abs=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[10, 4, 4, 2], [3, 2], [39, 1]])
 def test_planted_groups_are_found(sizes: list[int]) -> None:
-    found = discover(planted(sizes, seed=sum(sizes)), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    found = core.discover(
+        planted(sizes, seed=sum(sizes)), None, level=0.02, permutations=49, rng=np.random.default_rng(0)
+    )
     assert (found.verdict, found.k) == ("groups", len(sizes))
     assert found.labels.tolist() == truth(sizes).tolist()
     assert found.p_value == 1 / 50
@@ -98,13 +86,13 @@ def test_planted_groups_are_found(sizes: list[int]) -> None:
 
 
 def test_clients_that_all_differ() -> None:
-    found = discover(planted([1] * 8, seed=0), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    found = core.discover(planted([1] * 8, seed=0), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("all_differ", 8)
     assert found.labels.tolist() == list(range(8))
 
 
 def test_clients_of_one_distribution_are_one_group() -> None:
-    found = discover(planted([20], seed=0), None, rng=np.random.default_rng(0))
+    found = core.discover(planted([20], seed=0), None, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("none", 1)
     assert found.labels.tolist() == [0] * 20
     assert found.p_value > 0.005
@@ -113,8 +101,8 @@ def test_clients_of_one_distribution_are_one_group() -> None:
 def test_the_order_of_the_clients_changes_nothing() -> None:
     folds = planted([6, 5, 3], seed=4)
     order = np.random.default_rng(5).permutation(14)
-    one = discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
-    other = discover(folds[order], None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    one = core.discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    other = core.discover(folds[order], None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (other.verdict, other.k, other.p_value) == (one.verdict, one.k, one.p_value)
     assert other.labels.tolist() == canonical(one.labels[order]).tolist()
     assert other.scores == pytest.approx(one.scores, abs=1e-12)
@@ -124,8 +112,8 @@ def test_the_order_of_the_clients_changes_nothing() -> None:
 def test_the_length_of_a_row_changes_nothing() -> None:
     folds = planted([6, 5, 3], seed=4)
     lengths = 10.0 ** np.random.default_rng(1).uniform(-200, 200, (14, 4, 1))
-    one = discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
-    other = discover(folds * lengths, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    one = core.discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    other = core.discover(folds * lengths, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert other.scores == pytest.approx(one.scores, abs=1e-12)
     assert other.p_value == one.p_value
 
@@ -143,7 +131,7 @@ def test_the_p_value_is_exact_without_groups(classes: IntArray | None) -> None:
         rows = rng.standard_exponential((4 if classes is None else 7, 2, 6))
         if classes is not None:
             rows[classes == 1] += 2.0
-        values.append(permutation_p_value(gram_of(centred_rows(rows, classes)), 0.2, 9, rng, classes))
+        values.append(core.permutation_p_value(core.gram_of(core.centred_rows(rows, classes)), 0.2, 9, rng, classes))
     for level in (0.2, 0.5):
         # Three standard deviations of a binomial share.
         assert abs(np.mean(np.array(values) <= level) - level) < 3 * np.sqrt(level * (1 - level) / 100)
@@ -155,30 +143,31 @@ def test_classes_of_fold_sizes_are_no_groups_and_hide_none() -> None:
     alike = planted([16], seed=1)
     # What smaller folds do to all rows of their class.
     alike[8:] += 0.3
-    assert discover(alike, None, level=0.05, permutations=19, rng=np.random.default_rng(0)).verdict == "groups"
-    assert discover(alike, None, rng=np.random.default_rng(0), **asked).verdict == "none"  # type: ignore[arg-type]
+    assert core.discover(alike, None, level=0.05, permutations=19, rng=np.random.default_rng(0)).verdict == "groups"
+    assert core.discover(alike, None, rng=np.random.default_rng(0), **asked).verdict == "none"  # type: ignore[arg-type]
     # Three clients with the largest folds cannot be tested alone; with those of the second class they can.
     classes = np.array([0, 0, 0, 1, 1, 1, 1, 1])
     few = planted([4, 4], seed=1, signal=9.0)[[0, 1, 4, 2, 3, 5, 6, 7]]
-    alone = discover(few, None, rng=np.random.default_rng(0), tested=classes == 0)
-    found = discover(few, None, rng=np.random.default_rng(0), tested=classes == 0, classes=classes)
+    alone = core.discover(few, None, rng=np.random.default_rng(0), tested=classes == 0)
+    found = core.discover(few, None, rng=np.random.default_rng(0), tested=classes == 0, classes=classes)
     assert (alone.verdict, found.verdict, found.k) == ("none", "groups", 2)
     assert found.p_far_apart == pytest.approx((3 * 10) ** -3.0)
 
 
 def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
+    permuted = core.permuted
 
     def counted(gram: FloatArray, order: IntArray) -> FloatArray:
         drawn.append(1)
         return permuted(gram, order)
 
-    monkeypatch.setattr(module, "permuted", counted)
-    alike = discover(planted([6], seed=2), None, permutations=99, rng=np.random.default_rng(0))
+    monkeypatch.setattr(core, "permuted", counted)
+    alike = core.discover(planted([6], seed=2), None, permutations=99, rng=np.random.default_rng(0))
     assert len(drawn) < 99
     assert alike.p_value == 10 / len(drawn)
     drawn.clear()
-    apart = discover(planted([3, 3], seed=2), None, level=0.02, permutations=99, rng=np.random.default_rng(0))
+    apart = core.discover(planted([3, 3], seed=2), None, level=0.02, permutations=99, rng=np.random.default_rng(0))
     assert (apart.verdict, len(drawn)) == ("groups", 99)
 
 
@@ -187,7 +176,7 @@ def test_the_permutations_stop_early_without_groups_and_only_then(monkeypatch: p
     [(2, 4, 0.005, False), (2, 8, 0.005, False), (2, 9, 0.005, True), (3, 4, 0.005, True), (3, 3, 0.005, False)],
 )
 def test_too_few_clients_and_folds_for_a_level(clients: int, folds: int, level: float, expected: bool) -> None:
-    assert can_reject(np.array([clients]), folds, level) is expected
+    assert core.can_reject(np.array([clients]), folds, level) is expected
 
 
 @pytest.mark.parametrize(
@@ -197,26 +186,26 @@ def test_too_few_clients_and_folds_for_a_level(clients: int, folds: int, level: 
 def test_the_p_value_far_apart_is_one_in_so_many_ways_to_form_the_groups(
     sizes: list[int], folds: int, smallest: float
 ) -> None:
-    assert p_value_far_apart(np.array(sizes), folds) == pytest.approx(smallest)
+    assert core.p_value_far_apart(np.array(sizes), folds) == pytest.approx(smallest)
 
 
 def test_groups_far_apart_that_cannot_be_found_are_named_as_such() -> None:
-    found = discover(planted([2, 2], seed=0, signal=9.0, folds=3), None, rng=np.random.default_rng(0))
+    found = core.discover(planted([2, 2], seed=0, signal=9.0, folds=3), None, rng=np.random.default_rng(0))
     assert (found.verdict, found.best, found.p_far_apart) == ("none", 2, pytest.approx(1 / 36))
-    enough = discover(planted([2, 2], seed=0, signal=9.0, folds=6), None, rng=np.random.default_rng(0))
+    enough = core.discover(planted([2, 2], seed=0, signal=9.0, folds=6), None, rng=np.random.default_rng(0))
     assert (enough.verdict, enough.k) == ("groups", 2)
 
 
 @pytest.mark.parametrize("clients", [0, 1])
 def test_nobody_to_compare_with(clients: int) -> None:
-    found = discover(np.ones((clients, 4, 3)), None, rng=np.random.default_rng(0))
+    found = core.discover(np.ones((clients, 4, 3)), None, rng=np.random.default_rng(0))
     assert (found.verdict, found.k, len(found.labels), len(found.scores)) == ("none", 1, clients, 0)
     assert np.isnan(found.p_value)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3])
 def test_rows_that_are_all_equal_hold_no_groups(value: float) -> None:
-    found = discover(np.full((6, 4, 7), value), None, rng=np.random.default_rng(0))
+    found = core.discover(np.full((6, 4, 7), value), None, rng=np.random.default_rng(0))
     assert found.verdict == "none"
     assert found.p_value == 1.0
     assert not found.scores.any()
@@ -227,12 +216,12 @@ def test_a_row_that_is_not_finite_is_an_error() -> None:
     folds = planted([4, 4], seed=1)
     folds[3, 1, 2] = np.nan
     with pytest.raises(ValueError, match="not finite"):
-        discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+        core.discover(folds, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("k", "verdict"), [(1, "none"), (2, "groups"), (3, "groups"), (20, "groups")])
 def test_a_number_of_groups_that_is_known_is_kept(k: int, verdict: str) -> None:
-    found = discover(planted([5, 5], seed=1), k, rng=np.random.default_rng(0))
+    found = core.discover(planted([5, 5], seed=1), k, rng=np.random.default_rng(0))
     assert (found.verdict, found.k, len(set(found.labels.tolist()))) == (verdict, k, min(k, 10))
     assert np.isnan(found.p_value)
 
@@ -240,7 +229,7 @@ def test_a_number_of_groups_that_is_known_is_kept(k: int, verdict: str) -> None:
 @pytest.mark.parametrize(("k", "folds", "message"), [(0, 4, "at least 1"), (None, 1, "at least 2 folds")])
 def test_bad_arguments(k: int | None, folds: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        discover(np.ones((4, folds, 3)), k, rng=np.random.default_rng(0))
+        core.discover(np.ones((4, folds, 3)), k, rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -255,7 +244,7 @@ def test_bad_arguments(k: int | None, folds: int, message: str) -> None:
     ],
 )
 def test_the_choice(values: list[float], p_value: float, expected: tuple[str, int]) -> None:
-    assert choose(np.array(values), p_value, 0.005, 0.03) == expected
+    assert core.choose(np.array(values), p_value, 0.005, 0.03) == expected
 
 
 @pytest.mark.parametrize("groups", [2, 5, 12])
@@ -263,15 +252,15 @@ def test_equal_groups_gain_about_half_of_the_mean_up_to_the_last_one_however_man
     # The score of signal without noise; beyond the last group each further one costs a little.
     values = np.sqrt(np.minimum(np.arange(1, 3 * groups), groups - 1))
     values[groups - 1 :] -= 0.001 * np.arange(1, 2 * groups + 1)
-    assert {number_of_groups(values, share) for share in (0.0, 0.03, 0.4)} == {groups}
-    assert number_of_groups(values, 0.5) == 2
+    assert {core.number_of_groups(values, share) for share in (0.0, 0.03, 0.4)} == {groups}
+    assert core.number_of_groups(values, 0.5) == 2
 
 
 def test_a_group_that_gains_little_is_taken_where_a_later_one_gains_more() -> None:
     # Per group, 4 gain (0.66 - 0.50) / 2 over the mean of 0.50 of 2: 0.16. From 4 on, 0.004 over 0.22: 0.018.
-    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.15) == 4
-    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.17) == 2
-    assert number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.01) == 5
+    assert core.number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.15) == 4
+    assert core.number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.17) == 2
+    assert core.number_of_groups(np.array([0.50, 0.50, 0.66, 0.664]), 0.01) == 5
 
 
 def test_later_clients_go_to_their_group_and_strangers_to_none() -> None:
@@ -290,17 +279,17 @@ def test_a_client_without_an_update_fits_nowhere() -> None:
 
 
 def test_of_many_clients_a_sample_is_clustered_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folds_module, "MOST_CLIENTS", 12)
-    monkeypatch.setattr(module, "CLIENTS", 9)
+    monkeypatch.setattr(core, "MOST_CLIENTS", 12)
+    monkeypatch.setattr(core, "CLIENTS", 9)
     everybody = planted([15, 15, 10], seed=1)
-    found = discover(everybody, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    found = core.discover(everybody, None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (found.verdict, found.k) == ("groups", 3)
     assert found.labels.tolist() == truth([15, 15, 10]).tolist()
     assert found.sample is not None
     assert (len(found.sample), found.similarity.shape, found.candidates[-1]) == (12, (12, 12), 12)
-    differ = discover(planted([1] * 20, seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    differ = core.discover(planted([1] * 20, seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (differ.verdict, differ.k, differ.labels.tolist()) == ("all_differ", 20, list(range(20)))
-    alike = discover(planted([20], seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
+    alike = core.discover(planted([20], seed=1), None, level=0.02, permutations=49, rng=np.random.default_rng(0))
     assert (alike.verdict, alike.k, set(alike.labels.tolist())) == ("none", 1, {0})
 
 
@@ -319,4 +308,4 @@ def test_a_model_moves_on_as_long_as_two_means_point_the_same_way(now: list[floa
 
 def test_the_default_of_a_run_is_that_of_the_method() -> None:
     # Written twice: `--help` reads settings without NumPy.
-    assert DiscoverySettings().least_gain == module.LEAST_GAIN
+    assert DiscoverySettings().least_gain == core.LEAST_GAIN

@@ -173,7 +173,7 @@ def test_the_messages_of_a_day_are_counted_on_disk(node: dict[str, Any], tmp_pat
     limited = {**node, "max-messages-per-day": 2, "log-folder": str(tmp_path / "log")}
     for _ in range(2):
         sent(limited, kinds.LOSSES)
-    with pytest.raises(ValueError, match="answer 2 messages a day, which it has; go on tomorrow"):
+    with pytest.raises(ValueError, match="answer 2 messages a day, and it has; resume tomorrow"):
         sent(limited, kinds.LOSSES)
     (tmp_path / "log" / "counts.json").write_text('{"day": "2020-01-01", "messages": 2}')
     sent(limited, kinds.LOSSES)

@@ -22,19 +22,7 @@ from florets.server_app.build import build_task
 from florets.server_app.experiment import run_experiment
 from florets.server_app.parcel_grid import ParcelGrid
 from florets.strategies.base.federation import Federation, WrongNodeCount
-from florets.task.wire import MalformedMessage, bank, kinds
-from florets.task.wire.parcels import (
-    Failure,
-    Hosted,
-    Hosting,
-    Item,
-    pack,
-    pack_clients,
-    pack_replies,
-    read_clients,
-    read_replies,
-    unpack,
-)
+from florets.task.wire import MalformedMessage, bank, kinds, parcels
 from florets.task.wire.records import reply_message
 from tests.grid_runs import run_on
 
@@ -63,11 +51,11 @@ def content(number: int) -> RecordDict:
 
 
 def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
-    items = [Item(kinds.TRAIN, "b", content(0)), Item(kinds.EVALUATE, "", content(1))]
-    found, hosting = unpack(pack(items, Hosting(3, 7)))
-    assert (found, hosting) == (items, Hosting(3, 7))
-    replies = read_replies(pack_replies([content(4), Failure("no data")]), 2)
-    assert replies == [content(4), Failure("no data")]
+    items = [parcels.Item(kinds.TRAIN, "b", content(0)), parcels.Item(kinds.EVALUATE, "", content(1))]
+    found, hosting = parcels.unpack(parcels.pack(items, parcels.Hosting(3, 7)))
+    assert (found, hosting) == (items, parcels.Hosting(3, 7))
+    replies = parcels.read_replies(parcels.pack_replies([content(4), parcels.Failure("no data")]), 2)
+    assert replies == [content(4), parcels.Failure("no data")]
 
 
 @pytest.mark.parametrize(
@@ -81,14 +69,14 @@ def test_messages_come_out_of_a_parcel_as_they_went_in() -> None:
 )
 def test_a_reply_that_is_no_parcel_is_malformed(records: dict[str, Any]) -> None:
     with pytest.raises(MalformedMessage, match="parcel"):
-        read_replies(RecordDict(records), 2)
+        parcels.read_replies(RecordDict(records), 2)
 
 
 def test_records_of_nobody_are_left_out_and_no_reply_is_a_failure() -> None:
-    forged = pack_replies([content(4)])
+    forged = parcels.pack_replies([content(4)])
     for name in ("1", "5/metrics", "-1/metrics", "00/metrics", "/metrics"):
         forged[name] = MetricRecord({"n": 9})
-    assert read_replies(forged, 2) == [content(4), Failure("its node sent no reply of it")]
+    assert parcels.read_replies(forged, 2) == [content(4), parcels.Failure("its node sent no reply of it")]
 
 
 @pytest.mark.parametrize(
@@ -97,13 +85,13 @@ def test_records_of_nobody_are_left_out_and_no_reply_is_a_failure() -> None:
 )
 def test_a_node_hosts_no_more_than_it_may_and_names_them_apart(names: list[str], rule: str) -> None:
     with pytest.raises(MalformedMessage, match=rule):
-        read_clients(pack_clients(Hosted(names, 0)), Hosting(2))
+        parcels.read_clients(parcels.pack_clients(parcels.Hosted(names, 0)), parcels.Hosting(2))
 
 
 def test_a_node_that_is_one_client_needs_no_name() -> None:
-    found = clients_of(Context(1, 2, {"data-dir": "/somewhere"}, RecordDict(), {}), Hosting(2))
-    alone = Hosted(list(found), 0)
-    assert read_clients(pack_clients(alone), Hosting(2)) == alone
+    found = clients_of(Context(1, 2, {"data-dir": "/somewhere"}, RecordDict(), {}), parcels.Hosting(2))
+    alone = parcels.Hosted(list(found), 0)
+    assert parcels.read_clients(parcels.pack_clients(alone), parcels.Hosting(2)) == alone
 
 
 def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any]]:
@@ -117,7 +105,7 @@ def final(grid: LocalGrid | ParcelGrid, config: Config) -> tuple[bytes, list[Any
 def test_hosted_clients_have_the_bits_of_clients_with_nodes_of_their_own(strategy: str) -> None:
     config = compose([*SMALL, f"strategy={strategy}", "strategy.fraction_train=0.7"])
     alone, hosts = Counting(7), Counting(3)
-    assert final(ParcelGrid(hosts, Hosting(3, 7)), config) == final(alone, config)
+    assert final(ParcelGrid(hosts, parcels.Hosting(3, 7)), config) == final(alone, config)
     # 3, 3 and 1 clients.
     assert len(hosts.kinds) <= 3 / 5 * len(alone.kinds)
     assert set(hosts.kinds) == {kinds.HOSTED, kinds.PARCEL}
@@ -126,7 +114,7 @@ def test_hosted_clients_have_the_bits_of_clients_with_nodes_of_their_own(strateg
 def test_a_node_that_is_gone_costs_its_clients_alone() -> None:
     config = compose([*SMALL[1:], "strategy=fedavg", "num_clients=6", "quorum=0.5", "min_clients=4"])
     grid = Counting(2)
-    inner = ParcelGrid(grid, Hosting(3, 6))
+    inner = ParcelGrid(grid, parcels.Hosting(3, 6))
     deliver = grid._deliver
 
     def from_round_2(message: Message) -> Message:
@@ -148,7 +136,7 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> N
             return super().pull_messages([one for one, node in asked.items() if node != self.late])
 
     silent = Silent(app, 2)
-    grid = ParcelGrid(silent, Hosting(3, 6), seconds=0.2)
+    grid = ParcelGrid(silent, parcels.Hosting(3, 6), seconds=0.2)
     assert grid.get_node_ids() == []
     time.sleep(0.25)
     assert len(grid.get_node_ids()) == 3
@@ -162,16 +150,16 @@ def test_a_node_that_does_not_say_whom_it_hosts_is_not_waited_for_forever() -> N
 
 def test_a_node_that_says_another_number_of_nodes_than_the_others_is_left_out_alone() -> None:
     class Lying(LocalGrid):
-        says: Hosted
+        says: parcels.Hosted
 
         def _deliver(self, message: Message) -> Message:
             if message.metadata.message_type == kinds.HOSTED and message.metadata.dst_node_id == 3:
-                return reply_message(pack_clients(self.says), message)
+                return reply_message(parcels.pack_clients(self.says), message)
             return super()._deliver(message)
 
     config = compose(["num_clients=9", "k=1", "strategy=fedavg", "num_rounds=1", "quorum=0.5", "min_clients=4"])
-    for Lying.says in (Hosted(["3", "4", "5"], 1), Hosted(["3", "4", "5"], 9)):
-        strategy, _ = run_on(ParcelGrid(Lying(app, 3), Hosting(3, 9)), config, build_task(config))
+    for Lying.says in (parcels.Hosted(["3", "4", "5"], 1), parcels.Hosted(["3", "4", "5"], 9)):
+        strategy, _ = run_on(ParcelGrid(Lying(app, 3), parcels.Hosting(3, 9)), config, build_task(config))
         assert list(strategy.assignment) == ["0", "1", "2", "6", "7", "8"]
         assert strategy.federation.left_out == ["node 3"]
 
@@ -181,7 +169,7 @@ def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> No
         def pull_messages(self, message_ids: Any) -> list[Message]:
             return [reply for reply in super().pull_messages(message_ids) for _ in range(2)]
 
-    grid = ParcelGrid(Twice(app, 2), Hosting(3, 6))
+    grid = ParcelGrid(Twice(app, 2), parcels.Hosting(3, 6))
     while not (nodes := grid.get_node_ids()):
         pass
     for ttl in (0.01, 60):
@@ -191,7 +179,7 @@ def test_a_second_answer_costs_nothing_and_what_has_expired_is_forgotten() -> No
 
 
 def test_the_failure_of_each_client_is_its_own() -> None:
-    grid = ParcelGrid(LocalGrid(app, 2), Hosting(3, 6))
+    grid = ParcelGrid(LocalGrid(app, 2), parcels.Hosting(3, 6))
     while not (nodes := grid.get_node_ids()):
         pass
     bad = RecordDict({"config": ConfigRecord({})})
@@ -204,7 +192,7 @@ def test_the_failure_of_each_client_is_its_own() -> None:
 
 def test_too_few_simulated_nodes_are_said_with_the_whole_command() -> None:
     with pytest.raises(WrongNodeCount, match=r"num_clients=7 and clients_per_node=3, but.*num-supernodes=3 "):
-        Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), Hosting(3, 7)))
+        Federation(7, 5.0).wait_for_nodes(ParcelGrid(LocalGrid(app, 2), parcels.Hosting(3, 7)))
 
 
 def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
@@ -212,20 +200,20 @@ def test_a_nodes_folders_are_its_clients(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     node = {"data-dir": str(tmp_path), "client-id": "north", "clients-in-folders": True, "device": "cpu"}
     context = Context(1, 2, node, RecordDict(), {})
-    found = clients_of(context, Hosting(5))
+    found = clients_of(context, parcels.Hosting(5))
     assert list(found) == ["ward-a", "ward-b"]
     own = found["ward-b"].node_config
     assert own == {**node, "data-dir": str(tmp_path / "ward-b"), "client-id": "north/ward-b"}
     # Without the key, or in a run that knows of no hosts, the node is one client.
-    assert list(clients_of(context, Hosting(1))) == [kinds.NO_KEY]
+    assert list(clients_of(context, parcels.Hosting(1))) == [kinds.NO_KEY]
     for value, rule in ((True, "no data-dir"), ("yes", "must be true or false")):
         with pytest.raises(ValueError, match=f"clients-in-folders.*{rule}"):
-            clients_of(Context(1, 2, {"clients-in-folders": value}, RecordDict(), {}), Hosting(5))
+            clients_of(Context(1, 2, {"clients-in-folders": value}, RecordDict(), {}), parcels.Hosting(5))
     with pytest.raises(ValueError, match="clients on this node=1000000000: this node does at most 100,000"):
-        clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), Hosting(10**9, 10**9))
+        clients_of(Context(1, 2, {"partition-id": 0}, RecordDict(), {}), parcels.Hosting(10**9, 10**9))
     (tmp_path / "ward-c").symlink_to("/")
     with pytest.raises(ValueError, match="a link points outside"):
-        clients_of(context, Hosting(5))
+        clients_of(context, parcels.Hosting(5))
 
 
 def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path) -> None:
@@ -235,11 +223,11 @@ def test_folders_that_come_during_a_run_change_nobody_elses_data(tmp_path: Path)
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     context = Context(1, 2, {"data-dir": str(tmp_path), "clients-in-folders": "true"}, RecordDict(), {})
-    items = [Item(kinds.TRAIN, name, content(0)) for name in ("c", "gone")]
-    parcel = Message(pack(items, Hosting(5)), 2, kinds.PARCEL)
-    here, gone = read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
+    items = [parcels.Item(kinds.TRAIN, name, content(0)) for name in ("c", "gone")]
+    parcel = Message(parcels.pack(items, parcels.Hosting(5)), 2, kinds.PARCEL)
+    here, gone = parcels.read_replies(opened(cast(ClientApp, called), parcel, context).content, 2)
     assert here == RecordDict({"config": ConfigRecord({"of": "c"})})
-    assert gone == Failure("ValueError: this node hosts 3 clients, and no client gone")
+    assert gone == parcels.Failure("ValueError: this node hosts 3 clients, and no client gone")
 
 
 def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path) -> None:
@@ -253,7 +241,7 @@ def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path)
     config = compose(
         ["experiment=own_digits", f"data_dir={tmp_path}", "num_rounds=2", "min_clients=3", "quiet=true", "k=1"]
     )
-    grid = ParcelGrid(LocalGrid(app, 3, nodes), Hosting(2))
+    grid = ParcelGrid(LocalGrid(app, 3, nodes), parcels.Hosting(2))
     run_experiment(grid, config, tmp_path / "run")
     rows = (tmp_path / "run" / "clients.csv").read_text().splitlines()[1:]
     assert [row.partition(",")[0] for row in rows] == ["north/a", "north/b", "south/a"]
@@ -262,7 +250,9 @@ def test_two_hospitals_train_on_the_wards_that_their_folders_are(tmp_path: Path)
 
 
 def test_a_folder_that_comes_while_a_node_runs_becomes_a_client_and_no_key_changes(tmp_path: Path) -> None:
-    grid = ParcelGrid(LocalGrid(app, 1, [{"data-dir": str(tmp_path), "clients-in-folders": True}]), Hosting(2))
+    grid = ParcelGrid(
+        LocalGrid(app, 1, [{"data-dir": str(tmp_path), "clients-in-folders": True}]), parcels.Hosting(2)
+    )
     named: list[dict[int, str]] = []
     for come in ("b", "a", "c"):
         (tmp_path / come).mkdir()

@@ -78,16 +78,6 @@ def test_epsilon_of_many_releases_is_below_renyis_bound_and_near_the_loss_distri
         guard().noised_sum(["a"], np.ones(3), 1.0)
 
 
-def test_dp_accountings_distributions_agree_within_a_hundredth() -> None:
-    accounting = pytest.importorskip("dp_accounting")
-    from dp_accounting.pld import PLDAccountant
-
-    for z, rounds, delta in ((3.0, 10, 1e-3), (10.0, 100, 1e-5)):
-        ledger = PLDAccountant()
-        ledger.compose(accounting.GaussianDpEvent(z), rounds)
-        assert epsilon_of(math.sqrt(rounds) / z, delta) == pytest.approx(ledger.get_epsilon(delta), rel=0.01)
-
-
 def test_an_epsilon_of_another_type_of_number_is_no_run_without_noise() -> None:
     for given in (8, np.float32(8.0)):
         strategy = FedAvg(num_clients=10, privacy=Privacy("central", given))

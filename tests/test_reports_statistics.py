@@ -6,73 +6,61 @@ import pytest
 
 from florets.papers.measures import MEASURES
 from florets.papers.ranks import ranked
-from florets.reports.statistics import (
-    ARI,
-    FRACTION,
-    PERCENT,
-    Spread,
-    compare,
-    critical_difference,
-    friedman_p,
-    holm,
-    p_text,
-    paired,
-    paired_p,
-)
+from florets.reports import statistics
 
 
 def test_spread_and_interval_by_hand() -> None:
-    spread = Spread.of([1.0, 2.0, 3.0, 4.0])
+    spread = statistics.Spread.of([1.0, 2.0, 3.0, 4.0])
     assert (spread.number, spread.mean) == (4, 2.5)
     assert spread.deviation == pytest.approx((5 / 3) ** 0.5)
     # t(3) at 97.5 % is 3.1824.
     assert spread.high - spread.mean == pytest.approx(3.1824 * (5 / 3) ** 0.5 / 2, abs=1e-4)
-    assert Spread.of([7.0]).mean == 7.0
-    assert math.isnan(Spread.of([7.0]).deviation)
+    assert statistics.Spread.of([7.0]).mean == 7.0
+    assert math.isnan(statistics.Spread.of([7.0]).deviation)
 
 
 def test_an_interval_on_the_logit_scale_stays_inside_the_range() -> None:
     # Mean 0.95, standard error 0.05 / sqrt(3) = 0.028868, t(2) 4.3027, derivative of the logit 1 / 0.0475:
     # 2.9444 ± 2.6149, of which the logistic function is 0.5817 and 0.9962.
-    spread = Spread.of([0.90, 0.95, 1.00], FRACTION)
+    spread = statistics.Spread.of([0.90, 0.95, 1.00], statistics.FRACTION)
     assert (spread.low, spread.high) == (pytest.approx(0.5817, abs=1e-4), pytest.approx(0.9962, abs=1e-4))
-    percent = Spread.of([90.0, 95.0, 100.0], PERCENT)
+    percent = statistics.Spread.of([90.0, 95.0, 100.0], statistics.PERCENT)
     assert (percent.low, percent.high) == (pytest.approx(100 * spread.low), pytest.approx(100 * spread.high))
     # Without a range it would reach over the end: 0.95 + 0.1242.
-    assert Spread.of([0.90, 0.95, 1.00]).high == pytest.approx(1.0742, abs=1e-4)
+    assert statistics.Spread.of([0.90, 0.95, 1.00]).high == pytest.approx(1.0742, abs=1e-4)
     # An ARI of 0.25 is in the middle of its range from -1/2 to 1: the interval is symmetric there.
-    ari = Spread.of([-0.3, 0.8], ARI)
+    ari = statistics.Spread.of([-0.3, 0.8], statistics.ARI)
     assert ari.high - ari.mean == pytest.approx(ari.mean - ari.low)
     assert -0.5 < ari.low < -0.49
     # At the end of the range all values are equal.
-    assert Spread.of([1.0, 1.0, 1.0], FRACTION).low == 1.0
+    assert statistics.Spread.of([1.0, 1.0, 1.0], statistics.FRACTION).low == 1.0
 
 
 def test_pairs_are_equal_seeds_and_few_have_no_test() -> None:
-    assert paired({0: 1.0, 2: 5.0, 3: 1.0}, {2: 4.0, 0: 3.0, 9: 0.0}) == [-2.0, 1.0]
-    assert paired_p([1.0, 2.0]) is None
+    assert statistics.paired({0: 1.0, 2: 5.0, 3: 1.0}, {2: 4.0, 0: 3.0, 9: 0.0}) == [-2.0, 1.0]
+    assert statistics.paired_p([1.0, 2.0]) is None
     # Equal differences have no spread to be measured by, be it for the last bit of a float.
-    assert paired_p([0.0] * 8) is None
-    assert paired_p([0.3 - 0.2, 0.2 - 0.1, 0.1]) is None
+    assert statistics.paired_p([0.0] * 8) is None
+    assert statistics.paired_p([0.3 - 0.2, 0.2 - 0.1, 0.1]) is None
 
 
 def test_the_paired_t_test_by_hand() -> None:
     # t = 2 / (1 / sqrt(3)) = sqrt(12); with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2) = 1 - sqrt(12 / 14).
-    assert paired_p([1.0, 2.0, 3.0]) == pytest.approx(1 - math.sqrt(12 / 14))
-    assert paired_p([-1.0, -2.0, -3.0]) == pytest.approx(1 - math.sqrt(12 / 14))
+    assert statistics.paired_p([1.0, 2.0, 3.0]) == pytest.approx(1 - math.sqrt(12 / 14))
+    assert statistics.paired_p([-1.0, -2.0, -3.0]) == pytest.approx(1 - math.sqrt(12 / 14))
 
 
 def test_holms_correction_by_hand() -> None:
     # In order 0.01 * 3, 0.02 * 2 and 0.04: the last may not fall below the one before.
-    assert holm([0.04, 0.01, None, 0.02]) == pytest.approx([0.04, 0.03, None, 0.04])
-    assert holm([0.03, 0.02]) == pytest.approx([0.04, 0.04])
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([None]) == [None]
+    assert statistics.holm([0.04, 0.01, None, 0.02]) == pytest.approx([0.04, 0.03, None, 0.04])
+    assert statistics.holm([0.03, 0.02]) == pytest.approx([0.04, 0.04])
+    assert statistics.holm([0.6, 0.7]) == [1.0, 1.0]
+    assert statistics.holm([None]) == [None]
 
 
 def test_methods_are_compared_with_the_one_that_is_named() -> None:
     values = {"a": {0: 70.0, 1: 60.0, 2: 50.0}, "b": {0: 71.0, 1: 62.0, 2: 53.0}, "c": {0: 75.0, 2: 50.0}}
-    first, b, c = compare(values, {"b": "a", "c": "a"}, PERCENT)
+    first, b, c = statistics.compare(values, {"b": "a", "c": "a"}, statistics.PERCENT)
     assert (first.against, first.difference.number, first.p_holm) == ("", 0, None)
     assert (b.against, b.difference.mean) == ("a", 2.0)
     # Two pairs have a difference and no test, and do not count as a comparison.
@@ -81,7 +69,7 @@ def test_methods_are_compared_with_the_one_that_is_named() -> None:
 
 
 def test_a_p_value_is_written_with_two_digits() -> None:
-    assert [p_text(p) for p in (None, 0.0004, 0.031, 1.0)] == ["", "p < 0.001", "p 0.031", "p 1"]
+    assert [statistics.p_text(p) for p in (None, 0.0004, 0.031, 1.0)] == ["", "p < 0.001", "p 0.031", "p 1"]
 
 
 @pytest.mark.parametrize(
@@ -102,11 +90,11 @@ def test_mean_ranks_are_tested_by_friedman_and_nemenyi() -> None:
     # Three data sets rank a, b, c, one b, a, c: rank sums 5, 7 and 12, chi-square 12 / 48 * 218 - 48 = 6.5, and
     # F = 3 * 6.5 / (8 - 6.5) = 13, whose p with 2 and 6 degrees of freedom is (1 + 13 / 3) ** -3.
     lines = [[1.0, 2.0, 3.0]] * 3 + [[5.0, 4.0, 9.0]]
-    assert friedman_p(lines) == pytest.approx((3 / 16) ** 3)
-    assert friedman_p([[1.0, 1.0, 1.0]] * 3) == 1.0
+    assert statistics.friedman_p(lines) == pytest.approx((3 / 16) ** 3)
+    assert statistics.friedman_p([[1.0, 1.0, 1.0]] * 3) == 1.0
     # Demsar 2006: q(2) = 1.960, and 1.25 for four classifiers on 14 data sets.
-    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
-    assert critical_difference(2, 6) == pytest.approx(1.96 * (6 / 36) ** 0.5, abs=1e-3)
+    assert statistics.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
+    assert statistics.critical_difference(2, 6) == pytest.approx(1.96 * (6 / 36) ** 0.5, abs=1e-3)
     losses = {
         (str(row), name): loss for row, line in enumerate(lines) for name, loss in zip("abc", line, strict=True)
     }

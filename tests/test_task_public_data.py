@@ -8,17 +8,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from florets.task.data import (
-    ag_news,
-    amazon_reviews,
-    cifar100,
-    cost2100,
-    emnist,
-    femnist,
-    mnist_and_fashion,
-    svhn,
-    tiny_imagenet,
-)
+from florets.task import data as public
 from florets.task.data.vision import torchvision_datasets
 from florets.task.partitions import by_class, label_skew_2, natural
 from tests.public_files import write_idx, write_leaf, write_news, write_reviews
@@ -34,7 +24,7 @@ NEWS = [
 def test_news_become_tokens_of_the_training_texts_words(tmp_path):
     write_news(tmp_path / "ag_news_csv" / "train.csv", NEWS)
     write_news(tmp_path / "ag_news_csv" / "test.csv", [(1, "Oil", "unheard of"), (4, "", "")])
-    data = ag_news(tmp_path, 0, 2, words=3, length=6)
+    data = public.ag_news(tmp_path, 0, 2, words=3, length=6)
     # oil is there 3 times; lt, b, gt, on and new twice, of which lt and b are seen first.
     assert data.x_train.tolist()[0] == [2, 3, 4, 1, 1, 3]
     assert data.x_train.tolist()[1] == [1, 1, 1, 1, 1, 0]
@@ -55,21 +45,21 @@ def test_news_of_another_form_are_named_with_the_expected_one(tmp_path, text, me
     write_news(tmp_path / "ag_news_csv" / "test.csv", NEWS)
     (tmp_path / "ag_news_csv" / "train.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
-        ag_news(tmp_path, 0, 2)
+        public.ag_news(tmp_path, 0, 2)
 
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path, raw):
     write_reviews(tmp_path / ("sorted_data_acl" if raw else "processed_acl"), raw)
-    data = amazon_reviews(tmp_path, 3, 4, words=40, test_share=0.2)
+    data = public.amazon_reviews(tmp_path, 3, 4, words=40, test_share=0.2)
     assert (data.x_train.shape, data.x_test.shape, data.num_outputs) == ((32, 40), (8, 40), 2)
     assert np.bincount(data.group_train).tolist() == [8] * 4
     assert np.bincount(data.group_test).tolist() == [2] * 4
     # "great" is there twice in each good review, and there are more of its kind than of any other word.
     column = 0 if not raw else int(np.flatnonzero((data.x_train == np.float32(np.log(3))).any(axis=0))[0])
     np.testing.assert_allclose(data.x_train[:, column], np.where(data.y_train == 1, np.log(3), 0), rtol=1e-6)
-    again, other = amazon_reviews(tmp_path, 3, 4, words=40), amazon_reviews(tmp_path, 4, 4, words=40)
-    assert again.x_test.tobytes() == amazon_reviews(tmp_path, 3, 4, words=40).x_test.tobytes()
+    again, other = public.amazon_reviews(tmp_path, 3, 4, words=40), public.amazon_reviews(tmp_path, 4, 4, words=40)
+    assert again.x_test.tobytes() == public.amazon_reviews(tmp_path, 3, 4, words=40).x_test.tobytes()
     assert again.x_test.tobytes() != other.x_test.tobytes()
     shards = by_class(data, 8, 4, np.random.default_rng(0), samples_per_client=4)
     assert [set(data.group_train[shard.train].tolist()) for shard in shards[::2]] == [{0}, {1}, {2}, {3}]
@@ -77,17 +67,17 @@ def test_reviews_become_counts_of_words_by_the_kind_of_product(tmp_path, raw):
 
 def test_reviews_that_are_missing_or_of_another_form_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"no folder amazon_reviews/.*positive\.review.*Multi-Domain"):
-        amazon_reviews(tmp_path, 0, 4)
+        public.amazon_reviews(tmp_path, 0, 4)
     write_reviews(tmp_path / "amazon_reviews", raw=False)
     (tmp_path / "amazon_reviews" / "dvd" / "negative.review").write_text("no counts #label#:negative\n")
     with pytest.raises(
         ValueError, match=r"dvd/negative\.review cannot be read \(an entry of line 1 is not word:count"
     ):
-        amazon_reviews(tmp_path, 0, 4)
+        public.amazon_reviews(tmp_path, 0, 4)
     for path in (tmp_path / "amazon_reviews" / "dvd").iterdir():
         path.unlink()
     with pytest.raises(ValueError, match="no labelled review of dvd"):
-        amazon_reviews(tmp_path, 0, 4)
+        public.amazon_reviews(tmp_path, 0, 4)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -95,22 +85,22 @@ def test_letters_stand_upright_and_are_numbered_from_zero(tmp_path, packed):
     folder, labels = tmp_path / "EMNIST" / "raw", np.array([1, 26, 5])
     images = write_idx(folder, "emnist-letters-train", 3, labels, packed)
     write_idx(folder, "emnist-letters-test", 2, labels[:2], packed)
-    data = emnist(tmp_path, 0, 2, split="letters")
+    data = public.emnist(tmp_path, 0, 2, split="letters")
     assert (data.y_train.tolist(), data.num_outputs) == ([0, 25, 4], 26)
     np.testing.assert_allclose(data.x_train[1, 0], images[1].T / 255, rtol=1e-6)
-    assert emnist(tmp_path, 0, 2, split="letters", pooled=True).x_test.shape == (5, 1, 28, 28)
+    assert public.emnist(tmp_path, 0, 2, split="letters", pooled=True).x_test.shape == (5, 1, 28, 28)
 
 
 def test_mnist_and_fashion_mnist_are_one_data_set_of_two_groups(tmp_path):
     for name, packed in (("MNIST", True), ("FashionMNIST", False)):
         write_idx(tmp_path / name / "raw", "train", 3, np.array([0, 9, 4]), packed)
         images = write_idx(tmp_path / name / "raw", "t10k", 2, np.array([1, 2]), packed)
-    data = mnist_and_fashion(tmp_path, 0, 2)
+    data = public.mnist_and_fashion(tmp_path, 0, 2)
     assert data.y_train.tolist() == [0, 9, 4, 10, 19, 14]
     assert data.group_test.tolist() == [0, 0, 1, 1]
     assert data.num_outputs == 20
     np.testing.assert_allclose(data.x_test[3, 0], images[1] / 255, rtol=1e-6)
-    shared = mnist_and_fashion(tmp_path, 0, 2, side=14, shared_labels=True)
+    shared = public.mnist_and_fashion(tmp_path, 0, 2, side=14, shared_labels=True)
     assert (shared.y_test.tolist(), shared.num_outputs, shared.input_shape) == ([1, 2, 1, 2], 10, (1, 14, 14))
 
 
@@ -118,7 +108,7 @@ def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):
     write_leaf(tmp_path / "femnist/train/all_data_0_niid_0_keep_0_train_9.json", {"f0_1": 3, "f2_7": 2})
     write_leaf(tmp_path / "femnist/train/all_data_1_niid_0_keep_0_train_9.json", {"f9_9": 4}, 5)
     write_leaf(tmp_path / "femnist/test/all_data_0_niid_0_keep_0_test_9.json", {"f9_9": 1, "f0_1": 1})
-    data = femnist(tmp_path, 0, 0)
+    data = public.femnist(tmp_path, 0, 0)
     assert (data.x_train.shape, data.num_outputs) == ((9, 1, 28, 28), 62)
     assert data.x_train[:, 0, 0, 0].tolist() == list(range(9))
     assert data.y_train.tolist() == [61, 60, 59, 61, 60, 61, 60, 59, 58]
@@ -127,26 +117,26 @@ def test_handwriting_is_read_with_its_writers_who_become_clients(tmp_path):
         ([0, 1, 2], [1]),
         ([5, 6, 7, 8], [0]),
     ]
-    assert abs(femnist(tmp_path, 0, 0, standardise=True).x_train.std() - 1) < 1e-3
+    assert abs(public.femnist(tmp_path, 0, 0, standardise=True).x_train.std() - 1) < 1e-3
     for name, part in (("train", slice(0, 6)), ("test", slice(6, 9))):
         parts = {"x": data.x_train[part].reshape(-1, 784), "y": data.y_train[part]}
         np.savez(tmp_path / f"femnist/{name}.npz", **parts, writer=data.owners_train[part])
-    archive = femnist(tmp_path, 0, 0)
+    archive = public.femnist(tmp_path, 0, 0)
     assert (len(archive.x_train), archive.owners_test.tolist()) == (6, ["f9_9"] * 3)
 
 
 def test_handwriting_of_another_form_is_named(tmp_path):
     write_leaf(tmp_path / "femnist/train/a.json", {"f0": 2})
     with pytest.raises(ValueError, match=r"neither test/\*\.json nor test\.npz.*LEAF"):
-        femnist(tmp_path, 0, 0)
+        public.femnist(tmp_path, 0, 0)
     (tmp_path / "femnist/train/a.json").write_text('{"users": ["f0"]}')
     with pytest.raises(ValueError, match=r"a\.json cannot be read \(it has no 'user_data'\).*LEAF"):
-        femnist(tmp_path, 0, 0)
+        public.femnist(tmp_path, 0, 0)
     (tmp_path / "femnist/train/a.json").write_text(
         '{"users": ["f0"], "user_data": {"f0": {"x": [[1, 2]], "y": [0]}}}'
     )
     with pytest.raises(ValueError, match=r"a\.json cannot be read"):
-        femnist(tmp_path, 0, 0)
+        public.femnist(tmp_path, 0, 0)
 
 
 def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_path):
@@ -154,20 +144,20 @@ def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_
     folder.mkdir()
     for name, n in (("trainin", 3), ("testin", 2), ("trainout", 4), ("testout", 1)):
         savemat(folder / f"DATA_H{name}.mat", {"HT": 0.5 + 0.01 * rng.standard_normal((n, 2048))})
-    data, raw = cost2100(tmp_path, 0, 2), cost2100(tmp_path, 0, 2, normalise=False, most_samples=2)
+    data, raw = public.cost2100(tmp_path, 0, 2), public.cost2100(tmp_path, 0, 2, normalise=False, most_samples=2)
     assert (data.x_train.shape, data.group_train.tolist()) == ((7, 2, 32, 32), [0, 0, 0, 1, 1, 1, 1])
     np.testing.assert_allclose(np.square(data.x_train).mean(axis=(1, 2, 3)), 1, rtol=1e-5)
     assert raw.group_test.tolist() == [0, 0, 1]
     assert abs(raw.x_test - 0.5).max() < 0.06
     savemat(folder / "DATA_Htestin.mat", {"HT": np.zeros((2, 5))})
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(HT holds float64 of shape \(2, 5\)\)"):
-        cost2100(tmp_path, 0, 2)
+        public.cost2100(tmp_path, 0, 2)
     (folder / "DATA_Htestin.mat").write_bytes(b"no such format")
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read .*CsiNet"):
-        cost2100(tmp_path, 0, 2)
+        public.cost2100(tmp_path, 0, 2)
     (folder / "DATA_Htestin.mat").unlink()
     with pytest.raises(ValueError, match=r"DATA_Htestin\.mat cannot be read \(there is no such file"):
-        cost2100(tmp_path, 0, 2)
+        public.cost2100(tmp_path, 0, 2)
 
 
 def test_cifar_100_has_classes_and_superclasses(tmp_path, monkeypatch):
@@ -184,7 +174,7 @@ def test_cifar_100_has_classes_and_superclasses(tmp_path, monkeypatch):
     monkeypatch.setattr(torchvision, "train_list", [["train", known["train"]]])
     monkeypatch.setattr(torchvision, "test_list", [["test", known["test"]]])
     monkeypatch.setattr(torchvision, "meta", {**torchvision.meta, "md5": known["meta"]})
-    fine, coarse = cifar100(tmp_path, 0, 0), cifar100(tmp_path, 0, 0, labels="coarse", pooled=True)
+    fine, coarse = public.cifar100(tmp_path, 0, 0), public.cifar100(tmp_path, 0, 0, labels="coarse", pooled=True)
     assert (fine.x_train.shape, fine.num_outputs, fine.y_test.tolist()) == ((6, 3, 32, 32), 100, [99, 48])
     # Apples, oranges, pears and sweet peppers are fruit and vegetables; worms and motorcycles.
     assert coarse.y_train.tolist() == [4, 1, 14, 4, 4, 4, 13, 18]
@@ -193,7 +183,7 @@ def test_cifar_100_has_classes_and_superclasses(tmp_path, monkeypatch):
     np.testing.assert_allclose(fine.x_train[0].ravel(), values["data"][0] / 255, rtol=1e-6)
     (folder / "train").write_bytes(b"")
     with pytest.raises(ValueError, match=r"data CIFAR100: the files under .* datasets\.CIFAR100\(root="):
-        cifar100(tmp_path, 0, 0)
+        public.cifar100(tmp_path, 0, 0)
 
 
 def test_house_numbers_are_read_and_their_10_is_a_0(tmp_path):
@@ -202,16 +192,16 @@ def test_house_numbers_are_read_and_their_10_is_a_0(tmp_path):
     images = rng.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
     for part in ("train", "test"):
         savemat(folder / f"{part}_32x32.mat", {"X": images, "y": np.array([[1], [10], [9], [10]], dtype=np.uint8)})
-    data = svhn(tmp_path, 0, 0)
+    data = public.svhn(tmp_path, 0, 0)
     assert (data.y_train.tolist(), data.num_outputs) == ([1, 0, 9, 0], 10)
     np.testing.assert_allclose(data.x_train[2], images[:, :, :, 2].transpose(2, 0, 1) / 255, rtol=1e-6)
-    assert svhn(tmp_path, 0, 0, pooled=True).x_test.shape == (8, 3, 32, 32)
+    assert public.svhn(tmp_path, 0, 0, pooled=True).x_test.shape == (8, 3, 32, 32)
     savemat(folder / "test_32x32.mat", {"X": images, "y": np.ones((3, 1))})
     with pytest.raises(ValueError, match=r"test_32x32\.mat cannot be read \(X holds uint8 of shape \(32, 32, 3, 4\)"):
-        svhn(tmp_path, 0, 0)
+        public.svhn(tmp_path, 0, 0)
     (folder / "test_32x32.mat").unlink()
     with pytest.raises(ValueError, match=r"there is no such file.*datasets\.SVHN"):
-        svhn(tmp_path, 0, 0)
+        public.svhn(tmp_path, 0, 0)
 
 
 def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
@@ -226,24 +216,24 @@ def test_tiny_imagenet_is_read_from_its_folders(tmp_path):
         Image.new(mode, (64, 64), "white").save(folder / f"val/images/val_{number}.JPEG")
     annotations = folder / "val/val_annotations.txt"
     annotations.write_text("val_0.JPEG\tn02\t0\t0\t63\t63\nval_1.JPEG\tn01\t0\t0\t63\t63\n")
-    data = tiny_imagenet(tmp_path, 0, 0)
+    data = public.tiny_imagenet(tmp_path, 0, 0)
     assert (data.x_train.shape, data.num_outputs) == ((4, 3, 64, 64), 2)
     assert (data.y_train.tolist(), data.y_test.tolist()) == ([0, 0, 1, 1], [1, 0])
     assert data.x_train[0].mean(axis=(1, 2)).round(1).tolist() == [1.0, 0.0, 0.0]
     assert (data.x_test[:] == 1).all()
-    assert tiny_imagenet(tmp_path, 0, 0, image_size=32, pooled=True).x_test.shape == (6, 3, 32, 32)
+    assert public.tiny_imagenet(tmp_path, 0, 0, image_size=32, pooled=True).x_test.shape == (6, 3, 32, 32)
     annotations.write_text("val_0.JPEG\tn03\n../val_1.JPEG\tn01\nval_1.JPEG\tn01\n")
     with pytest.raises(ValueError, match="2 of its 3 lines name no image of val/images/ with a class of train/"):
-        tiny_imagenet(tmp_path, 0, 0)
+        public.tiny_imagenet(tmp_path, 0, 0)
     annotations.unlink()
     with pytest.raises(ValueError, match=r"val_annotations\.txt cannot be read \(there is no such file"):
-        tiny_imagenet(tmp_path, 0, 0)
+        public.tiny_imagenet(tmp_path, 0, 0)
 
 
 @pytest.mark.parametrize("sets", [[[0, 1]], [[0, 0], [1]], [[0], [7]], [[0], []]])
 def test_label_sets_that_do_not_fit_are_refused(tmp_path, sets):
     for name in ("train", "test"):
         write_news(tmp_path / "ag_news_csv" / f"{name}.csv", NEWS)
-    data = ag_news(tmp_path, 0, 2)
+    data = public.ag_news(tmp_path, 0, 2)
     with pytest.raises(ValueError, match=r"label_sets=.* must give task\.num_clusters=2 lists"):
         label_skew_2(data, 2, 2, np.random.default_rng(0), label_sets=sets)

@@ -14,18 +14,8 @@ from florets.strategies.base.federation import FederationError
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.aggregate import average_models
+from florets.strategies.two_phase import moment_descent
 from florets.strategies.two_phase.messages import MOMENT_DESCENT, MOMENTS, SUBSPACE, TRAIN_SOFT, TwoSidedFactors
-from florets.strategies.two_phase.moment_descent import (
-    MomentScale,
-    centres,
-    factors_size,
-    group_exactly,
-    group_within,
-    largest_groups,
-    leading_bases,
-    longest_columns,
-    term_size,
-)
 from florets.strategies.two_phase.strategy import TwoPhase, average_soft
 from florets.task.wire import bank, kinds
 from tests import own_functions
@@ -338,30 +328,30 @@ def clients(size: int, all_pairs: bool = True) -> tuple[list[TwoSidedFactors], l
 def test_the_direct_basis_spans_the_first_left_singular_vectors_of_the_weighted_mean(size: int, all_pairs: bool):
     local, matrices, weights = clients(size, all_pairs)
     mean = sum(w * y for w, y in zip(weights / weights.sum(), matrices, strict=True))
-    (found,) = leading_bases(local, weights, 2, all_pairs, rng())
+    (found,) = moment_descent.leading_bases(local, weights, 2, all_pairs, rng())
     expected = np.linalg.svd(mean)[0][:, :2]
     assert span(found) == pytest.approx(span(expected), abs=1e-8)
-    again = leading_bases(local, weights, 2, all_pairs, rng())
+    again = moment_descent.leading_bases(local, weights, 2, all_pairs, rng())
     assert np.array_equal(found, again[0])
 
 
 def test_anchors_are_grouped_into_exactly_k_or_by_distance():
     estimates = np.array([[0.0], [0.3], [5.0], [9.0], [5.2]])
-    assert group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
-    assert group_exactly(np.zeros((4, 2)), 3).max() == 2  # All alike: still three groups.
-    assert group_exactly(estimates[:1], 1).tolist() == [0]
-    assert group_within(estimates, 1.0).tolist() == [0, 0, 1, 2, 1]
+    assert moment_descent.group_exactly(estimates, 3).tolist() == [0, 0, 1, 2, 1]
+    assert moment_descent.group_exactly(np.zeros((4, 2)), 3).max() == 2  # All alike: still three groups.
+    assert moment_descent.group_exactly(estimates[:1], 1).tolist() == [0]
+    assert moment_descent.group_within(estimates, 1.0).tolist() == [0, 0, 1, 2, 1]
     # A chain: 0 and 0.8 are too far apart, 0.4 is near both.
-    assert group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
-    assert group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
+    assert moment_descent.group_within(np.array([[0.0], [0.8], [0.4]]), 0.5).tolist() == [0, 0, 0]
+    assert moment_descent.group_within(estimates, 0.1).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_of_too_many_groups_the_largest_become_models_and_a_model_without_group_stays():
-    kept = largest_groups(np.array([0, 1, 2, 1, 2]), 2)
+    kept = moment_descent.largest_groups(np.array([0, 1, 2, 1, 2]), 2)
     assert kept.tolist() == [-1, 0, 1, 0, 1]
     bank = np.array([[7.0], [8.0], [9.0]])
     estimates = np.array([[100.0], [1.0], [2.0], [3.0], [4.0]])
-    assert centres(estimates, kept, bank).tolist() == [[2.0], [3.0], [9.0]]
+    assert moment_descent.centres(estimates, kept, bank).tolist() == [[2.0], [3.0], [9.0]]
 
 
 @pytest.mark.parametrize("weighting", ["all_participants", "examples"])
@@ -457,33 +447,33 @@ def test_the_size_of_a_term_is_its_largest_value_against_the_longest_column_that
     bases = np.array([[[3.0, 0.0], [4.0, 1.0]], [[0.0, 0.5], [0.0, 0.0]]])
     # Anchor 0: columns of length 5 and 1, so -40 / 5. Anchor 1: lengths 0 and 0.5, so 3 / 0.5.
     term = np.array([[[-40.0, 2.0], [1.0, 0.0]], [[3.0, 0.0], [0.0, 1.0]]])
-    np.testing.assert_array_equal(longest_columns(bases), [5.0, 0.5])
-    assert term_size(term, longest_columns(bases)) == 8.0
-    assert term_size(term / 10, longest_columns(bases / 10)) == pytest.approx(8.0)
+    np.testing.assert_array_equal(moment_descent.longest_columns(bases), [5.0, 0.5])
+    assert moment_descent.term_size(term, moment_descent.longest_columns(bases)) == 8.0
+    assert moment_descent.term_size(term / 10, moment_descent.longest_columns(bases / 10)) == pytest.approx(8.0)
     # Nothing was multiplied: any value is as large as it is.
-    assert term_size(np.full((1, 2, 1), 1e30, dtype=np.float32), np.zeros(1)) == pytest.approx(1e30)
+    assert moment_descent.term_size(np.full((1, 2, 1), 1e30, dtype=np.float32), np.zeros(1)) == pytest.approx(1e30)
 
 
 def test_the_size_of_factors_is_the_mean_over_pairs_of_the_product_of_their_lengths() -> None:
     # Lengths 5, 1 and 2 at anchor 0, so 2 (5 + 10 + 2) / 6; none at anchor 1.
     left = np.array([[[3.0, -4.0], [0.0, 1.0], [2.0, 0.0]], np.zeros((3, 2))], dtype=np.float32)
-    assert factors_size(left, left, all_pairs=True) == pytest.approx(17 / 3)
+    assert moment_descent.factors_size(left, left, all_pairs=True) == pytest.approx(17 / 3)
     # Other lengths on the right, 1, 1 and 3: (5 (1 + 3) + (1 + 3) + 2 (1 + 1)) / 6.
     right = np.array([[[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]], np.zeros((3, 2))], dtype=np.float32)
-    assert factors_size(left, right, all_pairs=True) == pytest.approx(28 / 6)
-    assert factors_size(left[:, 2:], right[:, 2:], all_pairs=False) == pytest.approx(6.0)
-    assert factors_size(np.full((1, 2, 3), 1e38, dtype=np.float32), left[:1, :2, :1], True) < np.inf
-    assert factors_size(left[1:], left[1:], all_pairs=True) == 0.0
+    assert moment_descent.factors_size(left, right, all_pairs=True) == pytest.approx(28 / 6)
+    assert moment_descent.factors_size(left[:, 2:], right[:, 2:], all_pairs=False) == pytest.approx(6.0)
+    assert moment_descent.factors_size(np.full((1, 2, 3), 1e38, dtype=np.float32), left[:1, :2, :1], True) < np.inf
+    assert moment_descent.factors_size(left[1:], left[1:], all_pairs=True) == 0.0
 
 
 def test_moments_are_held_to_the_largest_that_the_median_client_sent_so_far() -> None:
-    scale = MomentScale()
+    scale = moment_descent.MomentScale()
     np.testing.assert_array_equal(scale.judge(np.array([1.0, 2.0, 3.0, 21.0]), 10.0), [False, False, False, True])
     assert scale.value == 2.0
     # Most clients' moments vanish: the others' are what they were, and honest.
     np.testing.assert_array_equal(scale.judge(np.array([0.0, 0.0, 20.0, 20.1]), 10.0), [False, False, False, True])
     assert not scale.judge(np.array([1.0, 1e30]), 10.0).any()
-    assert not MomentScale().judge(np.array([0.0, 0.0, 1e30]), 10.0).any()
+    assert not moment_descent.MomentScale().judge(np.array([0.0, 0.0, 1e30]), 10.0).any()
     arrays: dict[str, np.ndarray] = {}
     assert decode(encode(scale, arrays), arrays) == scale
 

@@ -1,4 +1,4 @@
-"""Differential privacy of single records, where clients add the noise: what each has been asked for."""
+"""Differential privacy of single records, with noise added by clients: what each client has been asked for."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ from florets.task.wire import kinds, noise
 from florets.task.wire.sampled_noise import Declared
 
 _LOSSES = " (losses)"
-"""After a client's key in the ledger: its vectors of losses, which are counted by themselves."""
+"""Suffix of a client's key in the ledger for its vectors of losses, which are counted separately."""
 
 
 class ExampleGuard(Guard):
-    """Keeps a run within what clients make their noise for, `Declared`; see `Guard`.
+    """Keeps a run within the releases that clients choose their noise for (`Declared`); see `Guard`.
 
-    In the ledger a client can spend 1 on rounds and 1 on losses. What the server does with updates needs no noise:
-    groups of any size have models. `training` is local training as clients are asked for it.
+    In the ledger a client can spend 1 on rounds and 1 on losses. Updates arrive noised, so groups of any size have
+    models. `training` is the local training that clients are asked for.
     """
 
     def __init__(self, privacy: Privacy, releases: Releases, visits: int, earlier: Budget | None = None) -> None:
-        # Noise was made for so many, whatever num_rounds is now.
+        # The noise was chosen for this number, whatever num_rounds is now.
         visits = visits if earlier is None else round(1 / earlier.update)
         losses = releases.before + releases.each * visits
         epsilon, delta = float(privacy.epsilon or 0.0), 1e-5 if privacy.delta is None else privacy.delta

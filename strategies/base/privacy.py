@@ -1,4 +1,4 @@
-"""Differential privacy of a run at client level: what each client has spent, and the noise that it is spent on."""
+"""Differential privacy of clients: the budget that each has spent, and the noise added for it."""
 
 import json
 import math
@@ -21,9 +21,9 @@ from florets.task.wire import kinds, noise
 SIZES = 0.1
 """Fraction of the cost of a round's update that pays for noised sizes of hidden groups."""
 LENGTHS = 0.3
-"""Fraction of the cost of a round's update that pays for the clients' usual length of one, until that is known."""
+"""Fraction of the cost of a round's update that pays for measuring the usual length of updates, until it is known."""
 _POWERS = 14
-"""Lengths are counted by powers of 2 from minus this one on up to this one."""
+"""Lengths are counted in powers of 2 with exponents of at most this magnitude."""
 _ROUNDING = 1e-9
 _UNCOVERED = "its answers are not noised, so that privacy.kind does not cover them"
 _CENTRAL = "privacy.kind=central"
@@ -36,7 +36,7 @@ class BudgetSpent(FederationError):
 
 @dataclass
 class Budget:
-    """What each client's data have been released for, in squared noise levels, which add up exactly.
+    """What each client has spent, in squared noise levels, which add up exactly.
 
     Two federations are neighbours where one client's data are replaced by nothing: it still takes part, and adds 0 to
     every sum, or sends noise alone. A release has level sensitivity / standard deviation; see `core.accountant`.
@@ -48,13 +48,13 @@ class Budget:
     total
         What a client can spend.
     update, grouping
-        What one round's update, and one release for grouping, take of it.
+        What one round's update, and one release for grouping, cost.
     spent
         By client key.
     most
         Epsilon of the client that has spent most, where it is no sum of levels (`base.example_privacy`); else None.
     extended_to
-        Folder of the run that goes on with what is left; empty: this one may.
+        Folder of the run that was extended from this one and may spend what is left; empty: none.
     """
 
     epsilon: float
@@ -91,14 +91,14 @@ class Budget:
 
 
 def multiplier(cost: float) -> float:
-    """Return the standard deviation of the noise, in sensitivities, of a release that costs so much."""
+    """Return the standard deviation of a release's noise, in sensitivities, from its cost."""
     if cost <= 0:
         raise ValueError("a release that is not planned has no noise: declare it in Settings.releases")
     return 1 / math.sqrt(cost)
 
 
 class Guard:
-    """Keeps a run within its privacy budget: all that depends on clients' data passes through it.
+    """Keeps a run within its privacy budget; everything that depends on clients' data passes through it.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Guard:
         return self.budget.affords(client.key, self._round_cost)
 
     def begin(self, participants: Sequence[Client], online: Sequence[Client]) -> None:
-        """Raise BudgetSpent where too few clients can pay for another round, RoundFailed where too few are there.
+        """Raise BudgetSpent if too few clients can pay for another round, RoundFailed if too few participate.
 
         FederationError where, before anything is spent, so many are there that delta hides none of them.
         """
@@ -202,7 +202,7 @@ class Guard:
             self.save(self.budget)
 
     def _note(self, keys: Sequence[str]) -> None:
-        """Look at what these clients have spent; called before it is saved."""
+        """Update what is derived from the ledger for these clients; called before it is saved."""
 
     def charge_grouping(self, keys: Sequence[str]) -> None:
         """Charge clients for losses or rows that they noise themselves; sums are charged by `noised_sum`."""
@@ -231,7 +231,7 @@ class Guard:
         return total + noise.gaussian(total.shape, multiplier(cost) * norm)
 
     def compared(self, keys: Sequence[str], losses: FloatArray, count: int) -> tuple[IntArray, FloatArray]:
-        """Return which of the first `count` models fits each client best compared with the mean client; and centres.
+        """Return which of the first `count` models fits each client best relative to the mean client, and centres.
 
         `losses` (M, D) are of these clients; those nearest to a centre (K, D) have its model. See `noised_centres`.
         """
@@ -264,7 +264,7 @@ class Guard:
         shared
             Entries that are averaged over all, (R,).
         note
-            Told which part of each row counted.
+            Called with each row and the part of it that counted.
         """
         if not self._is_due:
             raise ValueError(f"{_CENTRAL}: a round's updates are paid for once; average them once")
@@ -297,12 +297,12 @@ class Guard:
         return means, members
 
     def _usual(self, lengths: FloatArray, deviation: float) -> float:
-        """Return the usual length of the clients' updates, or 1 as long as noise may be all that is seen of it.
+        """Return the usual length of the clients' updates, or the default while noise may account for all counts.
 
-        Each client counts in one of the powers of 2; the counts have noise, and add up until they are clear.
+        Each client counts in one power of 2; noised counts are added up over the rounds until one is significant.
 
-        Source: Andrew et al. 2021 (a bound that is measured privately). Deviation: counts for all powers at once find
-        it in a round or two, where a bound that moves by a fifth a round needs more rounds than a budget has.
+        Source: Andrew et al. 2021 (a bound that is measured privately). Deviation: counting all powers at once
+        takes a round or two; a bound that moves by a fifth in each round takes more rounds than a budget has.
         """
         there = lengths[np.isfinite(lengths) & (lengths > 0)]
         powers = np.clip(np.rint(np.log2(there)), -_POWERS, _POWERS).astype(np.int64)
@@ -337,7 +337,7 @@ class Guard:
 
     @property
     def planned(self) -> dict[str, str | float]:
-        """What `florets plan` says: epsilon of the run, of a round alone and of grouping before; noise, in clips."""
+        """What `florets plan` prints: epsilon of the run, of a round and of grouping before it; noise, in clips."""
         budget, releases = self.budget, self.releases
         costs = {"round": self._round_cost, "grouping": releases.before * budget.grouping}
         alone = {name: epsilon_of(math.sqrt(cost), budget.delta) if cost else 0.0 for name, cost in costs.items()}
@@ -356,9 +356,9 @@ class Guard:
 
 
 def shrunk_sizes(counts: IntArray, deviation: float, total: float) -> FloatArray:
-    """Return group sizes (K,) from noised counts, shrunk towards equal sizes as far as noise hides them; at least 1.
+    """Return group sizes (K,), at least 1, from noised counts, shrunk towards equal sizes according to the noise.
 
-    `total` is what they sum to before they are clipped.
+    Before clipping they sum to `total`.
     """
     even = total / len(counts)
     noised = counts + noise.gaussian(len(counts), deviation)
@@ -373,7 +373,7 @@ LEDGER = "privacy.json"
 
 
 def read_budget(path: Path) -> Budget:
-    """Return a run's budget as it was last saved; ValueError where it cannot be known."""
+    """Return a run's budget as last saved; raise ValueError if it cannot be read."""
     try:
         found = Budget(**json.loads(path.read_text(encoding="utf-8")))
         if not all(isinstance(one, float) and one >= 0 for one in found.spent.values()):

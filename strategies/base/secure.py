@@ -1,4 +1,4 @@
-"""Secure aggregation on the server: of groups that stay as they are it learns the sums of updates, not each one.
+"""Secure aggregation on the server: once groups are fixed it learns only the sum of each group's updates.
 
 The protocol is that of SecAgg (Bonawitz et al. 2017) within each group, in four exchanges: public keys; encrypted
 shares of each member's secrets, which the server relays; training, whose replies are masked; and the shares that
@@ -72,7 +72,7 @@ class Group:
     public
         Their two public keys each: for masks, for shares.
     boxes
-        By place: the encrypted shares that came, by the place of whom they are for.
+        By place of the sender: its encrypted shares, by place of the recipient.
     bits
         Binary places of its sum.
     """
@@ -84,11 +84,11 @@ class Group:
     bits: int = 0
 
     def fellows(self, place: int) -> list[int]:
-        """Return those with whom a member shares masks, and itself."""
+        """Return the places of those with whom a member shares masks, its own included."""
         return masking.neighbours(place, len(self.keys))
 
     def peers(self, place: int) -> list[int]:
-        """Return those whose shares a member was sent."""
+        """Return the places of those whose shares a member was sent."""
         return [one for one in self.fellows(place) if one != place and one in self.boxes]
 
 

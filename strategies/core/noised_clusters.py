@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.robust import clip_factors
 
 NoisedSum = Callable[[FloatArray, float], FloatArray]
 """Adds noise to a sum over clients, each of which adds an array of at most the given norm."""
@@ -28,7 +29,7 @@ def noised_centres(vectors: FloatArray, count: int, norm: float, noised: NoisedS
     bound = norm * RESIDUAL
     residuals = vectors - vectors.mean(axis=1, keepdims=True)
     lengths = np.linalg.norm(residuals, axis=1, keepdims=True)
-    residuals *= np.minimum(1.0, bound / np.maximum(lengths, np.finfo(np.float64).tiny))
+    residuals *= clip_factors(lengths, bound)
     mean: FloatArray = noised(residuals.sum(axis=0), bound) / len(vectors)
     centres: FloatArray = mean - np.eye(count, len(mean))
     return centres

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.noised_clusters import nearest_centre
+from florets.strategies.core.placement import unit
 
 PARTS = 10
 """Parts of the budget for grouping; the releases below share it. Chosen on seeds that no table uses."""
@@ -95,7 +97,7 @@ def noised_groups(
     """
     count, _, width = rows.shape
     if release is not None:
-        rows = _unit(rows)
+        rows = unit(rows)
     spent, p_value = 0, None
     if k is None:
         rejected, value = differ(rows, level, rng, release)
@@ -112,7 +114,7 @@ def noised_groups(
     present = rows.any(axis=2, keepdims=True)
     rest = np.where(present, rows - origin, 0.0)
     if release is not None:
-        rest = _unit(rest)
+        rest = unit(rest)
     products = _released(release, rest[:, 0].T @ rest[:, 1], spread)
     values, axes = np.linalg.eigh((products + products.T) / 2)
     values, axes = values[::-1], axes[:, ::-1]
@@ -130,10 +132,10 @@ def noised_groups(
         return centres_of(moments, third / count, rng)
 
     found, weights = fitted(means, release)
-    labels = _nearest(means, found)
+    labels = nearest_centre(means, found)
     error = _error(points, found, weights, labels, fitted, release, rng) if k > 1 else 0.0
     spent += mean + spread + (skew if k > 2 else 0)
-    return NoisedGroups(k, labels, p_value, origin, _unit(found @ axes[:, : k - 1].T), error, spent)
+    return NoisedGroups(k, labels, p_value, origin, unit(found @ axes[:, : k - 1].T), error, spent)
 
 
 def differ(rows: FloatArray, level: float, rng: np.random.Generator, release: Release | None) -> tuple[bool, float]:
@@ -245,7 +247,7 @@ def _error(
             )
             again, _ = fitted(means, fake)
         table = np.zeros((len(centres),) * 2)
-        np.add.at(table, (labels, _nearest(means, again)), 1.0)
+        np.add.at(table, (labels, nearest_centre(means, again)), 1.0)
         moved.append(1 - table[linear_sum_assignment(-table)].sum() / count)
     return 1 - (1 - own) * (1 - float(np.mean(moved)))
 
@@ -258,14 +260,3 @@ def noise_of(total: FloatArray, norm: float, parts: int, deviation: float, rng: 
 
 def _released(release: Release | None, total: FloatArray, parts: int, norm: float = 1.0) -> FloatArray:
     return total if release is None else release.add(total, norm, parts)
-
-
-def _nearest(points: FloatArray, centres: FloatArray) -> IntArray:
-    nearest: IntArray = ((points[:, np.newaxis] - centres) ** 2).sum(axis=2).argmin(axis=1)
-    return nearest
-
-
-def _unit(rows: FloatArray) -> FloatArray:
-    length = np.linalg.norm(rows, axis=-1, keepdims=True)
-    units: FloatArray = rows / np.where(length > 0.0, length, 1.0)
-    return units

@@ -29,7 +29,7 @@ class Centres:
 
 def unit_mean(rows: FloatArray) -> FloatArray:
     """Return the mean over the folds of finite rows (..., m, D) at unit length; one of zeros has none and stays 0."""
-    means: FloatArray = _unit(rows).mean(axis=-2)
+    means: FloatArray = unit(rows).mean(axis=-2)
     return means
 
 
@@ -47,7 +47,7 @@ def centres(folds: FloatArray, labels: IntArray) -> Centres:
         [np.median(cosine[labels == group]) if sizes[group] > 1 else np.nan for group in range(len(sizes))]
     )
     usual = np.where(np.isnan(usual), 0.0 if alone.all() else np.nanmean(usual), usual)
-    return Centres(origin, _unit(sums / sizes[:, None]), usual)
+    return Centres(origin, unit(sums / sizes[:, None]), usual)
 
 
 def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[int, float]:
@@ -65,12 +65,13 @@ def place(row: FloatArray, groups: Centres, fit: float | None = 0.5) -> tuple[in
     return (nearest if fits else -1), value
 
 
-def _unit(rows: FloatArray) -> FloatArray:
+def unit(rows: FloatArray) -> FloatArray:
+    """Return rows (..., D) of length 1; rows of zeros stay."""
     length = np.linalg.norm(rows, axis=-1, keepdims=True)
     units: FloatArray = rows / np.where(length > 0.0, length, 1.0)
     return units
 
 
 def _cosine(left: FloatArray, right: FloatArray) -> FloatArray:
-    cosine: FloatArray = (_unit(left) * _unit(right)).sum(axis=-1)
+    cosine: FloatArray = (unit(left) * unit(right)).sum(axis=-1)
     return np.clip(cosine, -1.0, 1.0)

@@ -10,17 +10,17 @@ from florets.strategies.core.outliers import lower_median
 from florets.strategies.core.robust import LEAST_GROUP, geometric_median
 
 ROUNDS = 3
-"""Rounds running in which a client's update departs before it is in quarantine, and agrees before it counts again."""
+"""Consecutive rounds in which a client's update departs before quarantine, and agrees before it counts again."""
 PROBATION = 2
-"""Rounds in which a far client is set aside before it is judged, when the others' groups have begun to part."""
+"""Rounds for which a far client is set aside before it is judged: by then the others' groups have separated."""
 COMMON = 0.3
-"""Cosine that a group's members have with each other at least, where anything is said of one of them."""
+"""Least median agreement of a group's members with which any of them is judged."""
 SPREADS = 4.0
-"""Robust standard deviations that a cosine lies below its group's median."""
+"""Robust standard deviations below the group's median agreement at which an update departs."""
 LONG = 3.0
-"""Length of an update, in the largest that the median member's has been, from which on noise departs as well."""
+"""Length of an update, relative to the longest of the median member so far, above which noise departs as well."""
 FAINT = 0.1
-"""Length of an update, in the same, up to which it cannot do harm: a group trained to its end has no direction."""
+"""Relative length of an update up to which it does no harm: a group trained to its end has no direction."""
 
 UNKNOWN, AGREES, DEPARTS = 0, 1, -1
 
@@ -51,12 +51,12 @@ def agreement(gram: FloatArray, trusted: BoolArray) -> FloatArray:
 def verdicts(gram: FloatArray, trusted: BoolArray, usual: float = 0.0) -> tuple[IntArray, FloatArray]:
     """Return what one round says of each member of a group, (n,), and its `agreement` (n,).
 
-    With mu the median agreement of the trusted members and s its robust standard deviation, a member `DEPARTS` if its
-    agreement is `SPREADS` s below mu, and below - mu / 2; of a change `LONG` times the median one, and `usual`, the
-    largest squared length of that so far, below mu / 4, which noise is: a client whose samples are hard still makes
-    changes of the first rounds' length when the others have nothing left to learn. It `AGREES` above mu / 4. Where
-    members have little in common (mu below `COMMON`), as those of a group that has been trained to its end, or whose
-    labels differ, nothing is said, nor does a change `FAINT` times as long as `usual` depart.
+    Let mu be the median agreement of the trusted members and s its robust standard deviation. A member `DEPARTS` if
+    its agreement is `SPREADS` s below mu and also below -mu / 2, or below mu / 4 if its change is long: `LONG` times
+    the median one of this round and of `usual`, the largest squared length of that so far (a client with hard samples
+    still makes long changes when the others have no more to learn). Changes up to `FAINT` times that length never
+    depart. A member `AGREES` above mu / 4. Nobody is judged if mu is below `COMMON`, as in a group that is trained to
+    its end or whose labels differ.
     """
     unknown = np.full(len(gram), UNKNOWN), np.zeros(len(gram))
     if trusted.sum() < LEAST_GROUP - 1 or len(gram) < LEAST_GROUP:

@@ -22,13 +22,13 @@ MOST_SHARE = 0.4
 LONGEST = 2.0
 """Length to which `clip` shortens, in lengths of the median: honest clients that take more steps are not cut."""
 LEAST_GROUP = 3
-"""Members that a group needs for a majority: of two that differ it cannot be said which is hostile."""
+"""Members that a group needs for a majority: if two differ, either may be hostile."""
 SKETCH = 4093
 """Entries that distances between long updates are taken on (a relative error of about 2 %)."""
 BLOCK = 2**20
 """Values that are sorted together, those of some coordinates: they stay in the cache."""
 SPARSE = 16
-"""Of so many blocks of coordinates one is looked at, where a part of them is enough."""
+"""One of so many blocks of coordinates is examined where a sample suffices."""
 STEPS = 100
 """Most steps of Weiszfeld's iteration."""
 

@@ -1,39 +1,30 @@
-"""Clustering of rows of which a minority may be lies: far ones are drawn in, or set aside and placed afterwards."""
+"""Clustering of rows of which a minority may be false: far ones are drawn in, or set aside and placed afterwards."""
 
 from collections.abc import Callable
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.cluster import (
-    MOST_MERGED,
-    centroids,
-    cluster,
-    cut,
-    group_means,
-    nearest_centroid,
-    ward_tree,
-)
+from florets.strategies.core import BoolArray, FloatArray, IntArray, cluster
 from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 
 FARTHEST = 2.0
-"""Distance from the centre beyond which a row is far, in that of the farthest row of which one is benign."""
+"""Distance from the centre beyond which a row is far, relative to the nearest of the `hostile` + 1 farthest."""
 ELBOW = 0.5
-"""Ratio of two falls of the sum of squares up to which the first one's clusters are real."""
+"""Largest ratio S(K) S(K) / (S(K - 1) S(K + 1)) of within-cluster sums of squares with which K groups are real."""
 ELBOW_OF_TWO = 0.25
 COPIED = 0.1
-"""Squared distance to another client's rows, in that of a client's own rows, below which one has copied."""
+"""Squared distance to another client's rows, relative to that among a client's own, below which one is a copy."""
 LEAST_ENTRIES = 16
-"""Entries of a row below which two clients' may be so near by chance."""
+"""Entries of a row below which two clients' rows may be that near by chance."""
 SHORT = 0.25
-"""Length, in that of the median row, below which a row has no direction and so is of no group."""
+"""Length, relative to the median row's, below which a row has no direction and belongs to no group."""
 WITHIN = 0.25
-"""Largest distance of a clear group's rows from its centre, in that to the nearest other centre."""
+"""Largest distance of a clear group's rows from its centre, relative to that of the nearest other centre."""
 OUTSIDE = 0.5
-"""Distance from the nearest centre, in the same unit, beyond which a row is of no group."""
+"""Relative distance from the nearest centre beyond which a row belongs to no group."""
 CUTS = 20
-"""Numbers of clusters that are tried at most in search of clear groups."""
+"""Most numbers of clusters that are tried in search of clear groups."""
 
 
 def from_centre(rows: FloatArray, hostile: int) -> tuple[FloatArray, FloatArray, float]:
@@ -101,15 +92,15 @@ def lone_rows(rows: FloatArray, num_clusters: int, hostile: int, rng: np.random.
     lengths = np.linalg.norm(rows, axis=1)
     short = lengths < SHORT * lower_median(lengths)
     some = np.flatnonzero(~short)
-    if len(some) > MOST_MERGED:
-        some = np.sort(rng.choice(some, size=MOST_MERGED, replace=False))
+    if len(some) > cluster.MOST_MERGED:
+        some = np.sort(rng.choice(some, size=cluster.MOST_MERGED, replace=False))
     if num_clusters < 2 or len(some) < num_clusters + LEAST_CLIENTS:
         return none
-    tree = ward_tree(rows[some])
+    tree = cluster.ward_tree(rows[some])
     for more in sorted({round(hostile * part / CUTS) for part in range(CUTS + 1)}):
-        clusters = cut(tree, min(num_clusters + more, len(some)))
+        clusters = cluster.cut(tree, min(num_clusters + more, len(some)))
         largest = np.argsort(-np.bincount(clusters), kind="stable")[:num_clusters]
-        centres = centroids(rows[some], clusters)[largest]
+        centres = cluster.centroids(rows[some], clusters)[largest]
         apart = cdist(centres, centres) + np.diag(np.full(num_clusters, np.inf))
         distances = cdist(rows, centres)
         nearest = distances.argmin(axis=1)
@@ -143,8 +134,8 @@ def has_groups(rows: FloatArray, num_clusters: int, rng: np.random.Generator) ->
 
 
 def _within(rows: FloatArray, num_clusters: int, rng: np.random.Generator) -> float:
-    found = cluster(rows, num_clusters, "kmeans", rng)
-    return float(np.square(rows - group_means(rows, found)[found]).sum())
+    found = cluster.cluster(rows, num_clusters, "kmeans", rng)
+    return float(np.square(rows - cluster.group_means(rows, found)[found]).sum())
 
 
 def placed(rows: FloatArray, aside: BoolArray, group: Callable[[FloatArray], IntArray]) -> IntArray:
@@ -152,5 +143,5 @@ def placed(rows: FloatArray, aside: BoolArray, group: Callable[[FloatArray], Int
     found = np.empty(len(rows), dtype=np.int64)
     found[~aside] = group(rows[~aside])
     if aside.any():
-        found[aside] = nearest_centroid(rows[aside], centroids(rows[~aside], found[~aside]))
+        found[aside] = cluster.nearest_centroid(rows[aside], cluster.centroids(rows[~aside], found[~aside]))
     return found

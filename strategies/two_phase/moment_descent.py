@@ -19,15 +19,7 @@ from florets.strategies.base.report import Client, Detail
 from florets.strategies.core import BoolArray, FloatArray, IntArray
 from florets.strategies.core.cluster import canonical, cut, one_thread
 from florets.strategies.core.outliers import LEAST_CLIENTS, UPDATE_FACTOR, lower_median
-from florets.strategies.two_phase.messages import (
-    MOMENT_DESCENT,
-    MOMENTS,
-    SUBSPACE,
-    AnchorUpdate,
-    LocalFactors,
-    Term,
-    TwoSidedFactors,
-)
+from florets.strategies.two_phase import messages
 from florets.strategies.two_phase.settings import FEWEST_EXAMPLES, TwoPhaseSettings
 from florets.task.randomness import Purpose, generator
 from florets.task.wire import codec, kinds
@@ -133,7 +125,7 @@ def orthonormal_columns(stack: FloatArray) -> FloatArray:
 
 
 def leading_bases(
-    clients: Sequence[LocalFactors | TwoSidedFactors],
+    clients: Sequence[messages.LocalFactors | messages.TwoSidedFactors],
     weights: FloatArray,
     rank: int,
     all_pairs: bool,
@@ -158,7 +150,7 @@ def leading_bases(
 
 
 def _rows(
-    local: LocalFactors | TwoSidedFactors, anchor: int, share: float, all_pairs: bool
+    local: messages.LocalFactors | messages.TwoSidedFactors, anchor: int, share: float, all_pairs: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     left, right = (np.asarray(side[anchor], dtype=np.float64) for side in (local.left, local.right))
     count = len(left)
@@ -346,8 +338,8 @@ class MomentDescent:
         taking_part = {client.key: client for client in (*clients, *movers)}
         participants = [client for _, client in sorted(taking_part.items())]
 
-        def read(_: str, content: RecordDict) -> AnchorUpdate:
-            return codec.read(AnchorUpdate, content, layout=layout, model=0)
+        def read(_: str, content: RecordDict) -> messages.AnchorUpdate:
+            return codec.read(messages.AnchorUpdate, content, layout=layout, model=0)
 
         if not movers:
             return Plan([], read, participants=participants)
@@ -360,7 +352,7 @@ class MomentDescent:
         }
         requests = [
             context.request_custom(
-                MOMENT_DESCENT,
+                messages.MOMENT_DESCENT,
                 anchor,
                 ArrayRecord(layout.arrays(self.state.estimates[row])),
                 settings,
@@ -396,7 +388,7 @@ class MomentDescent:
             config = {kinds.PAIRING: self.settings.pairing, kinds.TRANSPOSED: int(transposed)}
             requests = [
                 context.request_custom(
-                    SUBSPACE,
+                    messages.SUBSPACE,
                     client,
                     None,
                     config,
@@ -406,7 +398,7 @@ class MomentDescent:
                 for client in clients
             ]
             replies = context.ask(
-                requests, lambda _, content: codec.read(Term, content, A=size[0], R=size[1], k=size[2])
+                requests, lambda _, content: codec.read(messages.Term, content, A=size[0], R=size[1], k=size[2])
             )
             unit = longest_columns(bases)
             sizes = [term_size(term.terms, unit) for _, term in replies.ok]
@@ -427,18 +419,18 @@ class MomentDescent:
         all_pairs = self.settings.pairing == "all"
         # A client's matrix has as many rows as it said it has examples, whatever it claims now.
         rows = {client.key: client.num_examples if all_pairs else 1 for client in clients}
-        kind: type[LocalFactors | TwoSidedFactors] = (
-            LocalFactors if all_pairs and self.settings.noise == 0 else TwoSidedFactors
+        kind: type[messages.LocalFactors | messages.TwoSidedFactors] = (
+            messages.LocalFactors if all_pairs and self.settings.noise == 0 else messages.TwoSidedFactors
         )
         config = {kinds.PAIRING: self.settings.pairing}
         requests = [
             context.request_custom(
-                MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
+                messages.MOMENTS, client, None, config, {kinds.ESTIMATES: records[client.key]}, category="query"
             )
             for client in clients
         ]
 
-        def read(key: str, content: RecordDict) -> LocalFactors | TwoSidedFactors:
+        def read(key: str, content: RecordDict) -> messages.LocalFactors | messages.TwoSidedFactors:
             return codec.read(kind, content, A=size[0], p=rows[key], R=size[1])
 
         replies = context.ask(requests, read)
@@ -548,7 +540,7 @@ class MomentDescent:
         """Take over the anchors' steps and return the grouped estimates; an anchor that was lost stays in place."""
         rows = {anchor.key: row for row, anchor in enumerate(self.state.anchors)}
         for key, update in updates:
-            assert isinstance(update, AnchorUpdate)  # what `plan` has read
+            assert isinstance(update, messages.AnchorUpdate)  # what `plan` has read
             self.state.estimates[rows[key]] = update.vector
             self.state.residuals[key] = update.residual
             if update.residual <= self.settings.stop_below:

@@ -8,19 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, IntArray
-from florets.task.partitions.amounts import (
-    TRIES,
-    Piece,
-    apportion,
-    cluster_counts,
-    cluster_fractions,
-    deal_all,
-    deal_sizes,
-    draw_test,
-    label_weights,
-    restricted,
-    sizes_asked,
-)
+from florets.task.partitions import amounts
 from florets.task.partitions.changes import combinations
 from florets.task.partitions.shard import Shard, check_bounds, rows_by_group
 from florets.task.registry import check_ranges, register_partition
@@ -105,40 +93,45 @@ def composed(
     itself; where all samples are dealt, those of a label are cut in proportion to the clients' weights. The second
     deals shards of samples sorted by label, here labels are dealt.
     """
-    counts = cluster_counts(num_clients, num_clusters, clients_per_cluster)
+    counts = amounts.cluster_counts(num_clients, num_clusters, clients_per_cluster)
     check_bounds(None, test_samples_per_client)
     changes = combinations(data, rng, angles, mirror, label_shifts, label_permutations, noise, blur)
     train, test, allowed = _cells(
         data, num_clusters, len(changes), labels_per_cluster, alpha is not None or labels_per_client is not None
     )
     clusters = np.repeat(np.arange(num_clusters), counts)
-    fractions = cluster_fractions(clusters, num_clusters, own_fraction)
+    fractions = amounts.cluster_fractions(clusters, num_clusters, own_fraction)
     if own_fraction < 1 and labels_per_client is not None and labels_per_cluster is not None:
         raise ValueError(
             f"task.partition_options.labels_per_client={labels_per_client} are labels of a client's own cluster: "
             "leave out own_fraction or labels_per_cluster."
         )
-    sizes = sizes_asked(num_clients, samples_per_client, rng)
+    sizes = amounts.sizes_asked(num_clients, samples_per_client, rng)
     _check_amounts(sizes is not None, size_alpha, least_samples, reuse)
 
-    def draw_pieces() -> list[Piece]:
-        weights = label_weights(allowed[clusters], alpha, labels_per_client, rng)
+    def draw_pieces() -> list[amounts.Piece]:
+        weights = amounts.label_weights(allowed[clusters], alpha, labels_per_client, rng)
         every = [(client, int(cluster)) for client, of in enumerate(fractions) for cluster in np.flatnonzero(of)]
         # Of a client's pieces that of its own cluster comes first.
         every.sort(key=lambda pair: (pair[0], pair[1] != clusters[pair[0]]))
         return [
-            Piece(client, cluster, float(fractions[client, cluster]), restricted(weights[client], allowed[cluster]))
+            amounts.Piece(
+                client,
+                cluster,
+                float(fractions[client, cluster]),
+                amounts.restricted(weights[client], allowed[cluster]),
+            )
             for client, cluster in every
         ]
 
     if sizes is not None:
         pieces = draw_pieces()
-        rows = deal_sizes(pieces, sizes, train, reuse, rng)
+        rows = amounts.deal_sizes(pieces, sizes, train, reuse, rng)
     else:
-        for _ in range(TRIES if alpha is not None or size_alpha is not None else 1):
+        for _ in range(amounts.TRIES if alpha is not None or size_alpha is not None else 1):
             pieces = draw_pieces()
             shares = np.ones(num_clients) if size_alpha is None else rng.dirichlet([size_alpha] * num_clients)
-            rows = deal_all(pieces, shares, train, reuse == "clusters", rng)
+            rows = amounts.deal_all(pieces, shares, train, reuse == "clusters", rng)
             found = np.bincount([piece.client for piece in pieces], weights=[len(part) for part in rows])
             if found.min() >= least_samples:
                 break
@@ -219,7 +212,7 @@ def _check_amounts(exact: bool, size_alpha: float | None, least_samples: int, re
 
 
 def _tests(
-    pieces: Sequence[Piece],
+    pieces: Sequence[amounts.Piece],
     rows: Sequence[IntArray],
     train: Sequence[IntArray],
     test: Sequence[IntArray],
@@ -236,9 +229,9 @@ def _tests(
         mine = list(numbers)
         in_proportion = round(sum(len(rows[number]) for number in mine) * num_test / num_train)
         size = max(LEAST_TEST, in_proportion) if asked is None else asked
-        sizes = apportion(size, np.array([pieces[number].fraction for number in mine]))
+        sizes = amounts.apportion(size, np.array([pieces[number].fraction for number in mine]))
         found = [
-            draw_test(int(part), np.bincount(cell_of[rows[number]], minlength=len(train)), test, rng)
+            amounts.draw_test(int(part), np.bincount(cell_of[rows[number]], minlength=len(train)), test, rng)
             for number, part in zip(mine, sizes, strict=True)
         ]
         if asked is not None and sum(map(len, found)) < asked:

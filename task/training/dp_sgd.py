@@ -1,4 +1,4 @@
-"""DP-SGD: training that depends on each single record by a bounded amount, with noise on top."""
+"""DP-SGD: training with clipped gradients of single records and noise."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +19,8 @@ from florets.task.wire.sampled_noise import accountants
 
 PART = 64
 """Records whose gradients are in memory at a time."""
+LEAST_CLIP = 1e-6
+"""Squares of much smaller gradients vanish in float32, so that these would not be clipped."""
 # Of float32, or of a GPU's shorter products.
 _ROUNDING = 1e-3
 
@@ -36,16 +38,18 @@ def train(
 ) -> None:
     """Train a model in place on the plain loss, with a proximal term or without; each step draws its records anew.
 
-    Each record's gradient is shortened to `clip`, and their sum has noise of `multiplier` clips. Draws and noise are
-    the operating system's: who knows the seed must know neither. `rng` seeds dropout alone.
+    Each record's gradient is clipped to the norm `clip`, and noise of `multiplier` clips is added to their sum. Draws
+    and noise come from the operating system: knowing the seed must reveal neither. `rng` seeds only dropout.
 
-    Source: Abadi et al. 2016, Alg. 1, with batches drawn as Opacus' accountants have it.
+    Source: Abadi et al. 2016, Alg. 1, with the Poisson sampling that Opacus' accountants assume.
     """
     if len(x) == 0 or objective.proximal_mu is None:
-        raise ValueError("privacy.kind=example: needs samples, and covers no weights and other terms of the loss")
+        raise ValueError(
+            "privacy.kind=example: needs samples, and covers neither weights nor other terms of the loss"
+        )
     set_mode(module, True)
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
-    slopes, (rate, steps) = slopes_of(module, loss), training.drawing(len(x))
+    gradients, (rate, steps) = record_gradients(module, loss), training.drawing(len(x))
     sizes = [value.numel() for value in trained.values()]
     with torch_random(rng):
         optimizer = new_optimizer(objective.begin(module, len(x)), training)
@@ -55,7 +59,7 @@ def train(
             places = torch.from_numpy(drawn(len(x), rate)).to(x.device)
             for at in range(0, len(places), PART):
                 part = places[at : at + PART]
-                for name, value in clipped(slopes(values, samples(x, part), y[part]), clip).items():
+                for name, value in clipped(gradients(values, samples(x, part), y[part]), clip).items():
                     total[name] += value
             own = np.split(noise.gaussian(sum(sizes), multiplier * clip), np.cumsum(sizes)[:-1])
             for (name, value), added in zip(trained.items(), own, strict=True):
@@ -66,12 +70,14 @@ def train(
 
 
 def drawn(count: int, rate: float) -> NDArray[np.int64]:
-    """Return the places that are drawn, each with this probability, by the operating system's random bytes."""
+    """Return the indices of a Poisson sample with this rate, drawn from the operating system's random bytes."""
     words = np.frombuffer(secrets.token_bytes(8 * count), np.uint64)
     return np.flatnonzero((words >> 11) * 2.0**-53 < rate)
 
 
-def slopes_of(module: Module, loss: str) -> Callable[[Mapping[str, Tensor], Tensor, Tensor], dict[str, Tensor]]:
+def record_gradients(
+    module: Module, loss: str
+) -> Callable[[Mapping[str, Tensor], Tensor, Tensor], dict[str, Tensor]]:
     """Return a function of parameters and records (b, ...) that gives each record's gradient, (b, ...) by name.
 
     Each is computed as in a batch of one: no layer sees two records.
@@ -84,14 +90,15 @@ def slopes_of(module: Module, loss: str) -> Callable[[Mapping[str, Tensor], Tens
     return vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
 
 
-def clipped(slopes: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
-    """Return the sum of records' gradients, each shortened to `clip` over all parameters; 0 if it is not finite."""
-    rows = {name: slope.flatten(1) for name, slope in slopes.items()}
-    norms = torch.stack([row.norm(dim=1) for row in rows.values()]).norm(dim=0)
+def clipped(gradients: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
+    """Return the sum of records' gradients, each clipped to the norm `clip` over all parameters; 0 if not finite."""
+    rows = {name: gradient.flatten(1) for name, gradient in gradients.items()}
+    # In parts: of millions of entries a norm in float32 is wrong by a hundredth.
+    norms = torch.stack([part.norm(dim=1) for row in rows.values() for part in row.split(2**16, dim=1)]).norm(dim=0)
     if not (finite := torch.isfinite(norms)).all():
         norms, rows = norms[finite], {name: row[finite] for name, row in rows.items()}
     factors = (clip * (1 - _ROUNDING) / norms).clamp(max=1.0)
-    return {name: (factors @ row).view(slopes[name].shape[1:]).double() for name, row in rows.items()}
+    return {name: (factors @ row).view(gradients[name].shape[1:]).double() for name, row in rows.items()}
 
 
 def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
@@ -104,6 +111,12 @@ def check(module: Module, input_shape: Sequence[int], loss: str) -> None:
         if not ModuleValidator.is_valid(part):
             raise ValueError(f"privacy.kind=example: {type(part).__name__} {name} is not trained record by record")
     try:
-        slopes_of(module, loss)(dict(module.named_parameters()), torch.zeros(2, *input_shape), y)
+        x = torch.stack([torch.zeros(*input_shape), torch.ones(*input_shape)])
+        record_gradients(module, loss)(dict(module.named_parameters()), x, y)
+        # Losses are taken of many records at a time.
+        with torch.inference_mode():
+            both, alone = module.eval()(x), torch.cat([module(x[:1]), module(x[1:])])
+        if not torch.allclose(both, alone, rtol=1e-3, atol=1e-4):
+            raise ValueError("its output for a record depends on the other records of the batch")
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"privacy.kind=example: the model takes no single record ({error})") from error
+        raise ValueError(f"privacy.kind=example: the model cannot be trained on a single record ({error})") from error

@@ -107,39 +107,11 @@ def run_supernode(arguments: Sequence[str]) -> None:
     flower_supernode()
 
 
-def agreed_key(own: Any, public: Any) -> bytes:
-    """Return the key that a private and another's public key of one elliptic curve agree on (ECDH, HKDF)."""
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
+def secure_parts() -> tuple[Any, Any]:
+    """Return the modules of Flower's SecAgg+ for keys and encryption, and for Shamir's shares."""
+    from flwr.common.secure_aggregation.crypto import shamir, symmetric_encryption
 
-    return generate_shared_key(own, public)
-
-
-def encrypted(key: bytes, text: bytes) -> bytes:
-    """Return bytes encrypted and authenticated by such a key."""
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt
-
-    return encrypt(key, text)
-
-
-def decrypted(key: bytes, text: bytes) -> bytes:
-    """Return what was encrypted by a key; an error of the library where it was not."""
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt
-
-    return decrypt(key, text)
-
-
-def shares_of(secret: bytes, needed: int, number: int) -> list[bytes]:
-    """Return Shamir's shares of a secret, of which `needed` restore it."""
-    from flwr.common.secure_aggregation.crypto.shamir import create_shares
-
-    return create_shares(secret, needed, number)
-
-
-def combined(shares: list[bytes]) -> bytes:
-    """Return the secret of enough shares."""
-    from flwr.common.secure_aggregation.crypto.shamir import combine_shares
-
-    return combine_shares(shares)
+    return symmetric_encryption, shamir
 
 
 def empty_run(run_id: int) -> Run:

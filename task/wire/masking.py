@@ -24,9 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from florets.task.wire import kinds
 from florets.task.wire.codec import Blobs, Tensor
-from florets.task.wire.flower import agreed_key, combined, decrypted, encrypted, shares_of
-
-__all__ = ["agreed_key", "combined", "decrypted", "encrypted", "shares_of"]
+from florets.task.wire.flower import secure_parts
 
 LEAST = 3
 """Fewest members of a sum: from a sum of two each member learns the other's update."""
@@ -114,7 +112,10 @@ def public_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def agreed(own: ec.EllipticCurvePrivateKey, public: bytes) -> bytes:
     """Return the key that two members have in common; ValueError where `public` is no key."""
-    return agreed_key(own, ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public))
+    key: bytes = secure_parts()[0].generate_shared_key(
+        own, ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
+    )
+    return key
 
 
 def pairwise_mask(key: bytes, size: int) -> Words:
@@ -165,13 +166,14 @@ def decoded(total: Words, bits: int) -> tuple[npt.NDArray[np.float64], float, in
 def boxed(key: bytes, source: int, target: int, shares: tuple[bytes, bytes]) -> bytes:
     """Return the shares of a seed and of a secret key, encrypted for the member that they go to."""
     head = bytes(source.to_bytes(4, "little") + target.to_bytes(4, "little"))
-    return encrypted(key, head + len(shares[0]).to_bytes(2, "little") + shares[0] + shares[1])
+    box: bytes = secure_parts()[0].encrypt(key, head + len(shares[0]).to_bytes(2, "little") + shares[0] + shares[1])
+    return box
 
 
 def unboxed(key: bytes, source: int, target: int, box: bytes) -> tuple[bytes, bytes]:
     """Return the shares in a box; ValueError where it is not from `source` to `target`."""
     try:
-        plain = decrypted(key, box)
+        plain = secure_parts()[0].decrypt(key, box)
     except Exception:
         plain = b""
     length = int.from_bytes(plain[8:10], "little")
@@ -180,10 +182,17 @@ def unboxed(key: bytes, source: int, target: int, box: bytes) -> tuple[bytes, by
     return plain[10 : 10 + length], plain[10 + length :]
 
 
+def shares_of(secret: bytes, needed: int, number: int) -> list[bytes]:
+    """Return Shamir's shares of a secret, of which `needed` restore it."""
+    shares: list[bytes] = secure_parts()[1].create_shares(secret, needed, number)
+    return shares
+
+
 def joined(shares: list[bytes]) -> bytes | None:
     """Return the secret of enough shares, None where they are of no secret."""
     try:
-        return combined(shares)
+        secret: bytes = secure_parts()[1].combine_shares(shares)
+        return secret
     except Exception:
         # Shares come from clients: what they make the library raise is as good as a wrong secret.
         return None

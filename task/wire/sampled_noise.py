@@ -1,4 +1,4 @@
-"""Noise that hides single records: how much a budget takes, and what was spent, by Opacus' accountants."""
+"""Noise that hides single records: how much a budget requires, and what is spent, by Opacus' accountants."""
 
 import logging
 import math
@@ -12,7 +12,7 @@ import numpy as np
 
 Releases = tuple[tuple[float, float, int], ...]
 """Noise in sensitivities, rate at which records are drawn, and number, of each kind of release."""
-_MOST = 1e6
+_MOST, _LEAST = 1e6, 0.1
 # Whole orders are computed fast.
 _ORDERS = (*range(2, 64), 96, 128, 256, 512)
 
@@ -37,7 +37,7 @@ def epsilon_of(releases: Releases, delta: float, width: float = math.inf) -> flo
 
     Two data sets are neighbours where one record is replaced by nothing: it is still counted, and adds 0 to sums.
 
-    Source: Gopi, Lee and Wutschitz 2021; Mironov, Talwar and Zhang 2019, in a moment, where any bound will do.
+    Source: Gopi, Lee and Wutschitz 2021; where `width` is infinite, the fast bound of Mironov, Talwar and Zhang 2019.
     """
     bound, exact = accountants().RDPAccountant(), accountants().PRVAccountant()
     bound.history, exact.history = list(releases), list(releases)
@@ -47,13 +47,13 @@ def epsilon_of(releases: Releases, delta: float, width: float = math.inf) -> flo
         try:
             return found if width == math.inf else min(float(exact.get_epsilon(delta, eps_error=width)), found)
         except (RuntimeError, ValueError):
-            # With hardly any noise the loss cannot be resolved.
+            # With very little noise the privacy loss cannot be discretised.
             return found
 
 
 @dataclass(frozen=True)
 class Declared:
-    """The guarantee for each record, and of what: so many rounds, and vectors of losses with `loss_noise`."""
+    """The guarantee for each record over so many rounds, and so many vectors of losses with `loss_noise`."""
 
     epsilon: float
     delta: float
@@ -62,7 +62,7 @@ class Declared:
     loss_noise: float
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is no guarantee."""
+        """Raise ValueError for values that guarantee nothing."""
         bounds = (0 < self.epsilon < math.inf, 0 < self.delta < 1, self.rounds >= 1, self.losses >= 0)
         if not all(bounds) or (self.losses and not self.loss_noise > 0):
             raise ValueError(f"{self}: is no guarantee for records")
@@ -72,7 +72,7 @@ class Declared:
         return tuple(one for one in ((noise, rate, rounds * steps), (self.loss_noise, 1.0, losses)) if one[2])
 
     def fits(self, releases: Releases, quickly: bool = False) -> bool:
-        """Return whether releases keep within epsilon; `quickly`, by a bound that may say no where they do."""
+        """Return whether releases keep within epsilon; `quickly`: by an upper bound of what they spend."""
         width = math.inf if quickly else min(0.01, 0.005 * self.epsilon)
         return epsilon_of(releases, self.delta, width) <= self.epsilon
 
@@ -86,19 +86,22 @@ class Declared:
 
 @lru_cache(maxsize=4096)
 def multiplier(declared: Declared, rate: float, steps: int) -> float:
-    """Return the noise of a step, in clips, with which a run keeps within epsilon; about the least."""
+    """Return approximately the least noise of a step, in clips, with which a run keeps within epsilon."""
 
     def fits(noise: float, quickly: bool) -> bool:
         return declared.fits(declared.releases(noise, rate, steps, declared.rounds, declared.losses), quickly)
 
-    # Where losses have nearly all of epsilon the bound finds no room for the rest.
+    # Where losses have nearly all of epsilon the bound finds no room for the rest. To be exact takes the longer, the
+    # smaller epsilon is, and the further beyond it the noise.
     quickly = fits(_MOST, True)
-    if not quickly and not fits(_MOST, False):
-        raise ValueError("privacy.epsilon: losses alone pass it; give less of it to privacy.grouping")
-    high = 0.25
+    if not quickly and (declared.epsilon < _LEAST or not fits(_MOST, False)):
+        raise ValueError(
+            "privacy.epsilon: is too small, or losses alone pass it; give less of it to privacy.grouping"
+        )
+    high = 0.25 if quickly else 1 / declared.epsilon
     while not fits(high, quickly):
         high *= 2
-    # What is returned fits, whether or not the least lies within.
+    # `high` always fits, even if the least lies below these intervals.
     for coarse, part in ((quickly, 0.5), (False, 0.75)):
         low = part * high
         for _ in range(6):
