@@ -106,7 +106,11 @@ def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_pa
         ({"standardize": "site"}, [], "there is no key 'standardize', only numeric, "),
         ({"numeric": [{"name": "age"}]}, [], "numeric: 'age' lacks 'mean'"),
         ({"categorical": [{"name": "sex", "categories": "fm"}]}, [], "'sex' needs a list of cells"),
-        ({"categorical": [{"name": "ill", "categories": ["0", "1"]}]}, [], "column 'ill' is named twice; a target is"),
+        (
+            {"categorical": [{"name": "ill", "categories": ["0", "1"]}]},
+            [],
+            "column 'ill' is named twice; a target is",
+        ),
         ({"classes": {"no": ["0"], "yes": ["0", "1"]}}, [], "no cell in two of them"),
         ({}, ["target=age"], "task.table.target=age: task.table.preprocessing has ill; leave it out."),
         ({}, ["task.table.standardise=site"], "task.table.preprocessing has pooled; leave it out."),
