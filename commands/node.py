@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from florets.commands.given_keys import keys_and_paths
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.reports.console import counted, say, size
 from florets.task import node_log
@@ -77,8 +78,8 @@ def _start(arguments: Sequence[str]) -> int:
     """Run a SuperNode in this process; it returns only where that ends."""
     from florets.task.wire.flower import guard_bundles, run_supernode
 
-    keys, options = _split(arguments, ("approved",), options=True)
-    file = _file(keys)
+    options = [text for text in arguments if not text.startswith("approved=")]
+    file = _file(dict(text.split("=", 1) for text in arguments if text not in options))
     server = options[options.index("--superlink") + 1] if "--superlink" in options[:-1] else ""
     os.environ[node_log.SERVER] = server
 
@@ -121,7 +122,7 @@ def _start(arguments: Sequence[str]) -> int:
 
 
 def _approve(arguments: Sequence[str]) -> int:
-    keys, rest = _split(arguments, ("approved",))
+    keys, rest = _read("approve", arguments, ("approved",))
     if len(rest) != 1:
         raise ConfigError(
             f"florets node approve: needs one bundle or hash, and was given {', '.join(rest) or 'none'}."
@@ -205,7 +206,7 @@ def _file(keys: Mapping[str, str]) -> Path:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    keys, rest = _split(arguments, ("last", "run"))
+    keys, rest = _read("log", arguments, ("last", "run"))
     if len(rest) > 1 or not all(value.isdecimal() for value in keys.values()):
         raise ConfigError("florets node log: takes one folder, last=<number> and run=<id>.")
     start = Path(rest[0] if rest else ".")
@@ -268,15 +269,8 @@ def _left(lines: Iterable[Logged]) -> str:
     return ", ".join(f"{name} {entries:,} ({size(total)})" for name, (entries, total) in ordered) or "nothing"
 
 
-def _split(arguments: Sequence[str], known: Sequence[str], options: bool = False) -> tuple[dict[str, str], list[str]]:
-    """Return the values by key, and the other arguments, among them options where the command passes them on."""
-    keys, rest = dict[str, str](), list[str]()
-    for text in arguments:
-        key, equals, value = text.partition("=")
-        if equals and key in known:
-            keys[key] = value
-        elif text.startswith("-") and not options:
-            raise ConfigError(f"{text}: florets node has no such option.")
-        else:
-            rest.append(text)
-    return keys, rest
+def _read(command: str, arguments: Sequence[str], known: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    keys, paths, problems = keys_and_paths(f"node {command}", arguments, known)
+    if problems:
+        raise ConfigError(problems)
+    return keys, paths

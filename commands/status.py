@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.commands.given_keys import keys_and_paths
+from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
@@ -41,22 +42,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _read(arguments: Sequence[str]) -> tuple[list[str], str]:
     """Return the folder, if one is given, and the name of the connection."""
-    problems, folders, connection = list[str](), list[str](), ""
-    for text in arguments:
-        key, equals, value = text.partition("=")
-        if equals and key in _KEYS:
-            connection = value
-            if not value:
-                problems.append("superlink=: names no connection; `flwr config list` shows them.")
-        elif text.startswith("-") or (equals and key.isidentifier() and not Path(text).exists()):
-            problems.append(f"{text}: florets status has no such key ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
-        else:
-            folders.append(text)
+    given, folders, problems = keys_and_paths("status", arguments, _KEYS)
+    if given.get("superlink") == "":
+        problems.append("superlink=: names no connection; `flwr config list` shows them.")
     if len(folders) > 1:
         problems.append(f"florets status: takes one folder, and was given {', '.join(folders)}.")
     if problems:
         raise ConfigError(problems)
-    return folders, connection
+    return folders, given.get("superlink", "")
 
 
 def _folder(folder: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ HELP = """florets tune <key>=<values> ... [trials=20] [sampler=tpe|random|grid] 
 
   sampler=tpe      learns from earlier trials (Optuna, the extra `tune`)
   sampler=random   draws at random (Optuna)
-  sampler=grid     all combinations; with several seeds their mean counts
+  sampler=grid     all combinations, as above if there are at most `trials`; with several seeds their mean counts
   n_jobs=4         trials at a time, in separate processes (the extra `sweep`)"""
 
 _OWN = ("trials", "sampler", "n_jobs")

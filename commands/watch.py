@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florets.conf.problems import ConfigError, did_you_mean
+from florets.commands.given_keys import keys_and_paths
+from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.reports.console import say
 
@@ -71,15 +72,7 @@ def _wait_for_ever() -> int:
 
 def _read(arguments: Sequence[str]) -> tuple[Path, int, bool]:
     """Return the folder, the port, and whether the command ends with the run."""
-    problems, folders, given = [], [], {}
-    for text in arguments:
-        key, equals, value = text.partition("=")
-        if equals and key in _KEYS:
-            given[key] = value
-        elif text.startswith("-") or (equals and key.isidentifier() and not Path(text).exists()):
-            problems.append(f"{text}: florets watch has no such key ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
-        else:
-            folders.append(text)
+    given, folders, problems = keys_and_paths("watch", arguments, _KEYS)
     if len(folders) != 1:
         problems.append(f"florets watch: needs one folder of a run, and was given {', '.join(folders) or 'none'}.")
     port = given.get("port", "0")

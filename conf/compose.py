@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.overrides import (
+    NAMING_TABLES,
     SHORT,
     Given,
     dotted,
@@ -131,8 +132,8 @@ def compose(overrides: Sequence[str]) -> Config:
 def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
     """Return the files of conf/ that were chosen by hand; raise ConfigError where one does not exist."""
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
-    if any(entry.text.partition("=")[0] in SHORT for entry in given):
-        # Only nodes with tables of their own have a target or an owner's column.
+    if any(entry.text.partition("=")[0] in NAMING_TABLES for entry in given):
+        # Only nodes with tables of their own have a target or an owner's column, or are prepared by a file.
         groups.setdefault("experiment", OWN_DATA)
     wrong = []
     for entry in given:
@@ -310,8 +311,10 @@ def _with_preprocessing(table: Mapping[str, Any], problems: list[str]) -> dict[s
         # Scales of an earlier run's sites are theirs: each site takes its own.
         found = dataclasses.replace(Preprocessing.of(values), sites={})
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{key}={show(given)[:200]}: {error}; docs/tables.md has an example.")
-        return {**table, "preprocessing": {}}
+        reason = getattr(error, "strerror", None) or str(error).removesuffix(".")
+        problems.append(f"{key}={show(given)[:200]}: {reason}; docs/tables.md has an example.")
+        # Without the file every further problem would be a guess.
+        raise ConfigError(problems) from None
     plain = dataclasses.asdict(TableConfig())
     follows = {
         "target": found.target,

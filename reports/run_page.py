@@ -10,21 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from florets.reports import summary as summaries
 from florets.reports.console import counted, duration, number, size
 from florets.reports.folder import FINISHED, naming, write_whole
 from florets.reports.pages import Cell, embedded, render, shaded
 from florets.reports.protections import protections
-from florets.reports.summary import (
-    RoundLine,
-    RunSummary,
-    ari_words,
-    last,
-    last_evidence,
-    read_lines,
-    round_seconds,
-    stability_words,
-    unplaced_words,
-)
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -128,8 +118,8 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     OSError
         If ``summary.json``, ``rounds.jsonl``, ``clients.csv`` or ``config.yaml`` is missing: the run has not ended.
     """
-    summary = RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
-    lines = read_lines(folder)
+    summary = summaries.RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
+    lines = summaries.read_lines(folder)
     clients = _rows(folder / "clients.csv")
     num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
     verdict, recovered = verdict_of(summary, clients, num_models)
@@ -170,13 +160,15 @@ def _rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def draw_plots(
+    folder: Path, lines: Sequence[summaries.RoundLine], clients: Sequence[Row]
+) -> dict[str, dict[str, Any]]:
     """Draw a run's figures into its folder; return those that exist, for the page."""
     # matplotlib takes a second that only pictures need.
     from florets.reports.run_figures import evidence_figure, losses_figure, run_figure, spectra_figure, spectra_of
 
     pictures = {"curves": run_figure(lines), "spectrum": spectra_figure(spectra_of(folder, lines))}
-    evidence = last_evidence(lines)
+    evidence = summaries.last_evidence(lines)
     if evidence and evidence["scores"] and evidence["similarity"]:
         pictures["discovery"] = evidence_figure(evidence)
     if rows := _rows(folder / "loss_matrix.csv"):
@@ -195,7 +187,7 @@ def draw_plots(folder: Path, lines: Sequence[RoundLine], clients: Sequence[Row])
     return images
 
 
-def scores(summary: RunSummary) -> Table:
+def scores(summary: summaries.RunSummary) -> Table:
     """Return the table of the clients' scores at the end; nothing where one score is all there is."""
     if len(summary.final_metrics) < 2:
         return []
@@ -225,7 +217,7 @@ def predictions(counts: Sequence[Row]) -> list[tuple[str, Table]]:
     return tables
 
 
-def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
+def verdict_of(summary: summaries.RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
     """Return in one sentence whether the clusters were found, and whether they were."""
     known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
     truth, placed = set(known), len(known)
@@ -236,7 +228,7 @@ def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> 
             return "One model serves all clients, and this task has no groups.", True
         return f"{num_models} clusters; this task has no groups.", False
     if summary.final_ari == 1:
-        words = stability_words(summary)
+        words = summaries.stability_words(summary)
         since = f"; the clustering is {words}" if words else ""
         of = f"{counted(len(truth), 'true cluster')} of {counted(placed, 'client')}"
         return f"The {of} are recovered exactly{since}.", True
@@ -244,7 +236,7 @@ def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> 
         return f"One model serves all clients: the {len(truth)} true clusters are not separated.", False
     if num_models == placed:
         return f"Each client has its own model: the {len(truth)} true clusters are not used.", False
-    some = ari_words(vars(summary), "final_")
+    some = summaries.ari_words(vars(summary), "final_")
     return (
         f"{num_models} clusters, {len(truth)} true ones; adjusted Rand index "
         f"{summary.final_ari:.2f}{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than "
@@ -253,14 +245,14 @@ def verdict_of(summary: RunSummary, clients: Sequence[Row], num_models: int) -> 
     )
 
 
-def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
+def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]) -> list[Tile]:
     """Return the headline figures: name, value and a note; what is not known has no tile."""
     tiles = []
     mean = "mean over clients"
-    if words := unplaced_words(summary.final_unplaced, summary.final_num_clusters):
+    if words := summaries.unplaced_words(summary.final_unplaced, summary.final_num_clusters):
         mean = f"mean over those with a model; {words}"
     if summary.final_accuracy is not None:
-        std = last(lines, "accuracy_std")
+        std = summaries.last(lines, "accuracy_std")
         note = f"{mean}, std {100 * std:.1f}" if std is not None else mean
         tiles.append(("test accuracy", f"{summary.final_accuracy:.2%}", note))
     elif summary.final_loss is not None:
@@ -273,7 +265,7 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
-        clients = ari_words(vars(summary), "final_")
+        clients = summaries.ari_words(vars(summary), "final_")
         note = f"over {clients}; {note}" if clients else note
         tiles.append(("adjusted Rand index", f"{summary.final_ari:.3f}", note))
     if (error := summary.final_model_error) is not None:
@@ -283,7 +275,7 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
         tiles.append(("cluster error", f"{summary.final_cluster_error:.2%}", note))
     elif summary.final_cluster_loss is not None:
         tiles.append(("cluster loss", f"{summary.final_cluster_loss:.4g}", note))
-    tiles.append(("rounds", str(summary.rounds), stability_words(summary)))
+    tiles.append(("rounds", str(summary.rounds), summaries.stability_words(summary)))
     traffic = f"{size(summary.bytes_down)} down, {size(summary.bytes_up)} up"
     tiles.append(("traffic", size(summary.bytes_down + summary.bytes_up), traffic))
     per_round = f"{duration(summary.seconds / summary.rounds)} a round" if summary.rounds else ""
@@ -293,7 +285,7 @@ def tiles_of(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
     return tiles
 
 
-def _tuned_tile(summary: RunSummary, lines: Sequence[RoundLine]) -> list[Tile]:
+def _tuned_tile(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]) -> list[Tile]:
     """Return the figure of the fine-tuned copies, where the run has one, with its gain over the plain models."""
     if (accuracy := summary.final_tuned_accuracy) is not None:
         std = next((line["tuned_accuracy_std"] for line in reversed(lines) if line.get("tuned_accuracy_std")), None)
@@ -329,14 +321,14 @@ def confusion(clients: Sequence[Row], num_models: int) -> tuple[str, Table]:
     return note, rows
 
 
-def parts(lines: Sequence[RoundLine]) -> Table:
+def parts(lines: Sequence[summaries.RoundLine]) -> Table:
     """Return the time of each part of the rounds, what no part accounts for, and the total."""
     totals: dict[str, float] = {}
     for line in lines:
         for part, seconds in line["seconds"].items():
             if part != "total":
                 totals[part] = totals.get(part, 0.0) + seconds
-    everything = sum(round_seconds(line) for line in lines)
+    everything = sum(summaries.round_seconds(line) for line in lines)
     other = everything - sum(totals.values())
     if everything and other > 0.005 * everything:
         totals["other"] = other
@@ -347,18 +339,18 @@ def parts(lines: Sequence[RoundLine]) -> Table:
     return rows
 
 
-def phases(lines: Sequence[RoundLine]) -> Table:
+def phases(lines: Sequence[summaries.RoundLine]) -> Table:
     """Return what a round of each phase moves and takes, on average."""
     rows: Table = [["phase", "rounds", "down", "up", "seconds"]]
     for phase in dict.fromkeys(line["phase"] for line in lines):
         same = [line for line in lines if line["phase"] == phase]
         down, up = (size(sum(line[way] for line in same) / len(same)) for way in ("bytes_down", "bytes_up"))
-        seconds = sum(map(round_seconds, same)) / len(same)
+        seconds = sum(map(summaries.round_seconds, same)) / len(same)
         rows.append([phase.replace("_", " "), len(same), down, up, f"{seconds:.2f}"])
     return rows
 
 
-def replies(lines: Sequence[RoundLine]) -> Table:
+def replies(lines: Sequence[summaries.RoundLine]) -> Table:
     """Count the replies of all rounds by outcome."""
     counts: Counter[str] = Counter()
     for line in lines:

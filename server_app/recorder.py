@@ -14,19 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.reports import folder as run_folder
 from florets.reports.console import counted
-from florets.reports.folder import (
-    MARKER,
-    STOP,
-    FolderLock,
-    RunLog,
-    append_lines,
-    open_folder,
-    reopen_folder,
-    whole_file,
-    write_arrays,
-    write_whole,
-)
 from florets.reports.pooled import FILE as TESTS
 from florets.reports.pooled import statistics_of, to_json
 from florets.reports.run_page import write_report
@@ -80,7 +69,7 @@ class Recorder:
         quiet: bool = False,
         task_title: str = "",
         done_rounds: int | None = None,
-        lock: FolderLock | None = None,
+        lock: run_folder.FolderLock | None = None,
         earlier: Sequence[logging.LogRecord] = (),
     ) -> None:
         self.folder = Path(folder).absolute()
@@ -92,14 +81,14 @@ class Recorder:
         self._truth: dict[str, int] = {}
         self._lines: list[RoundLine] = []
         self._warnings: list[str] = []
-        self._lock = lock or FolderLock(self.folder)
+        self._lock = lock or run_folder.FolderLock(self.folder)
         try:
             if done_rounds is None:
-                replaced = open_folder(self.folder)
+                replaced = run_folder.open_folder(self.folder)
             else:
-                replaced, self._lines = False, reopen_folder(self.folder, done_rounds)
+                replaced, self._lines = False, run_folder.reopen_folder(self.folder, done_rounds)
                 self._warnings += [line["details"][ADVICE] for line in self._lines if ADVICE in line["details"]]
-            write_whole(self.folder / "config.yaml", config_yaml)
+            run_folder.write_whole(self.folder / "config.yaml", config_yaml)
             self._rows = ClientRows(self.folder, done_rounds)
             self._embeddings = Embeddings(self.folder, done_rounds)
             self._open_log(earlier)
@@ -115,7 +104,7 @@ class Recorder:
             self.note(f"replaced the results of an earlier run in {self.folder}")
 
     def _open_log(self, earlier: Sequence[logging.LogRecord]) -> None:
-        self._handler: logging.FileHandler | None = RunLog(self.folder / "run.log")
+        self._handler: logging.FileHandler | None = run_folder.RunLog(self.folder / "run.log")
         plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
         self._handler.setFormatter(JsonLines() if is_json() else plain)
         for record in earlier:
@@ -173,7 +162,7 @@ class Recorder:
         # Before the line, which says that the round is complete.
         self._rows.add(report, self._clients, self._truth)
         self._embeddings.add(report, self._truth)
-        append_lines(self.folder / MARKER, json.dumps(line, allow_nan=False) + "\n")
+        run_folder.append_lines(self.folder / run_folder.MARKER, json.dumps(line, allow_nan=False) + "\n")
         if line["diverged"]:
             log.warning(
                 "Round %d: diverged (loss not finite) on %d of %d evaluated clients; "
@@ -225,14 +214,14 @@ class Recorder:
         if loss_matrix is not None:
             self._write_losses(*loss_matrix)
         if statistics := statistics_of(evaluations):
-            write_whole(self.folder / TESTS, to_json(statistics))
+            run_folder.write_whole(self.folder / TESTS, to_json(statistics))
         if confusions:
             self._write_confusions(confusions)
         if changes:
             self._write_changes(changes)
         names = {"experiment": self._experiment, "strategy": self._strategy, "seed": str(self._seed)}
-        with whole_file(self.folder / "models.safetensors", "wb") as file:
-            write_arrays(file, models, names)
+        with run_folder.whole_file(self.folder / "models.safetensors", "wb") as file:
+            run_folder.write_arrays(file, models, names)
         summary = summarise(
             self._lines,
             experiment=self._experiment,
@@ -246,8 +235,8 @@ class Recorder:
             stopped=stopped,
         )
         # Also where it came too late for the run to end earlier.
-        (self.folder / STOP).unlink(missing_ok=True)
-        write_whole(self.folder / "summary.json", summary.to_json())
+        (self.folder / run_folder.STOP).unlink(missing_ok=True)
+        run_folder.write_whole(self.folder / "summary.json", summary.to_json())
         self._rows.finish()
         self._embeddings.finish()
 
@@ -292,7 +281,7 @@ class Recorder:
         self._write_table("loss_matrix.csv", head, [[key, self._truth.get(key), *row] for key, row in by_key])
 
     def _write_table(self, name: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        with whole_file(self.folder / name) as file:
+        with run_folder.whole_file(self.folder / name) as file:
             csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
     def close(self) -> None:

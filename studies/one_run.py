@@ -6,7 +6,7 @@ from pathlib import Path
 
 from florets.conf.compose import OWN_DATA, compose
 from florets.conf.extras import require
-from florets.conf.overrides import SHORT
+from florets.conf.overrides import NAMING_TABLES
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import FLOWER, HUGGING_FACE, Config
@@ -18,7 +18,7 @@ from florets.task.raised_in import raised_in
 
 _OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
 
-_NAMING_DATA = ("experiment", "task", "task.data", *SHORT)
+_NAMING_DATA = ("experiment", "task", "task.data", *NAMING_TABLES)
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""

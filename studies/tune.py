@@ -1,5 +1,6 @@
 """`florets tune`: settings chosen by validation data, as a sweep whose sweeper proposes the next one."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -14,6 +15,7 @@ Sampler = Literal["tpe", "random", "grid"]
 SAMPLERS: tuple[str, ...] = get_args(Sampler)
 FRACTION = "task.validation_fraction"
 _INTEGERS = re.compile(r"(?<!int\()(?<!float\()interval\(\s*[+-]?\d+\s*,\s*[+-]?\d+\s*\)")
+TRIALS = 20
 HELD_OUT = 0.2
 """Of each client's training records, where the experiment holds out none."""
 
@@ -23,7 +25,8 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
 
     `overrides`: `key=value` texts; those with several values or an interval are searched over. `trials`: number of
     settings that are tried; None: 20, or with ``grid`` all combinations. `sampler`: ``tpe`` proposes by what the
-    earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs all combinations.
+    earlier trials gave (tree of Parzen estimators), ``random`` draws, ``grid`` runs all combinations, as the others
+    do if they are at most `trials`: drawn again, a setting gives the same, and a private run spends again.
     """
     problems = []
     if sampler not in SAMPLERS:
@@ -50,6 +53,9 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
             problems.append(f"{override.input_line}: a grid needs values; give them, or sampler=tpe.")
     if problems:
         raise ConfigError(problems)
+    listed = all(override.is_discrete_sweep() for override in searched)
+    if listed and math.prod(len(values_of(override)) for override in searched) <= (trials or TRIALS):
+        sampler = "grid"
     texts = [_text(override, sampler) for override in parsed]
     if "" in measures(parsed):
         if any(override.key_or_group == FRACTION for override in parsed):
@@ -64,7 +70,7 @@ def tune_overrides(overrides: Sequence[str], trials: int | None, sampler: str, n
         *texts,
         "hydra/sweeper=optuna",
         f"hydra/sweeper/sampler={sampler}",
-        f"hydra.sweeper.n_trials={trials or 20}",
+        f"hydra.sweeper.n_trials={trials or TRIALS}",
         f"hydra.sweeper.n_jobs={n_jobs}",
         # Equal commands try equal settings, as far as one trial at a time goes.
         "hydra.sweeper.sampler.seed=0",

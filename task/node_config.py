@@ -130,6 +130,11 @@ def folders_config(file: Path) -> dict[str, Any]:
         if name in _OF_SUPERNODE:
             problems.append(f"{file.name}: {name}: belongs into the --node-config of a real node alone; remove it.")
             continue
+        if name in of_node:
+            problems.append(
+                f'{file.name}: {name}: must be one value; several in one text: {name} = "<first>, <second>".'
+            )
+            continue
         near = difflib.get_close_matches(name.replace("_", "-").lower(), [*SITE_KEYS, *of_node], n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         problems.append(

@@ -15,17 +15,7 @@ import pytest
 from florets.commands.main import main
 from florets.engines import flower_processes
 from florets.engines.flower_run import SuperLink
-from florets.reports.folder import (
-    MARKER,
-    FolderLock,
-    RunLog,
-    WriteFailed,
-    append_lines,
-    is_held,
-    make_inside,
-    open_folder,
-    write_whole,
-)
+from florets.reports import folder as run_folder
 from florets.task import temporary
 from tests.results_examples import record
 
@@ -74,18 +64,22 @@ def test_a_file_system_without_locks_holds_nothing(tmp_path: Path, monkeypatch: 
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with temporary.held_folder("run", tmp_path) as folder, FolderLock(folder), FolderLock(folder):
-        assert not is_held(folder)
+    with (
+        temporary.held_folder("run", tmp_path) as folder,
+        run_folder.FolderLock(folder),
+        run_folder.FolderLock(folder),
+    ):
+        assert not run_folder.is_held(folder)
 
 
 def test_a_question_whether_a_folder_is_held_stops_no_run(tmp_path: Path) -> None:
-    assert not is_held(tmp_path / "none")
+    assert not run_folder.is_held(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     asked = temporary.lock(tmp_path, shared=True)
-    assert not is_held(tmp_path)
+    assert not run_folder.is_held(tmp_path)
     threading.Timer(0.05, temporary.unlock, [asked]).start()
-    with FolderLock(tmp_path):
-        assert is_held(tmp_path)
+    with run_folder.FolderLock(tmp_path):
+        assert run_folder.is_held(tmp_path)
 
 
 def test_a_superlink_that_does_not_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,19 +99,21 @@ def test_a_link_in_the_place_of_a_file_is_never_followed(tmp_path: Path) -> None
     # A writer of whole files replaces a link, the one of an unfinished file among them; one that appends refuses it.
     for name in ("table.csv", "table.csv.part", "lines", "run.log"):
         (folder / name).symlink_to(kept / "file")
-    write_whole(folder / "table.csv", "new")
+    run_folder.write_whole(folder / "table.csv", "new")
     assert not (folder / "table.csv").is_symlink()
-    with pytest.raises(WriteFailed, match=r"lines cannot be written: it is a symbolic link, and none is followed"):
-        append_lines(folder / "lines", "new")
-    with pytest.raises(WriteFailed, match=r"run\.log cannot be written: it is a symbolic link"):
-        RunLog(folder / "run.log")
+    with pytest.raises(
+        run_folder.WriteFailed, match=r"lines cannot be written: it is a symbolic link, and none is followed"
+    ):
+        run_folder.append_lines(folder / "lines", "new")
+    with pytest.raises(run_folder.WriteFailed, match=r"run\.log cannot be written: it is a symbolic link"):
+        run_folder.RunLog(folder / "run.log")
     (folder / "checkpoint").symlink_to(kept)
-    with pytest.raises(WriteFailed, match="checkpoint cannot be written: it is a symbolic link"):
-        make_inside(folder / "checkpoint")
+    with pytest.raises(run_folder.WriteFailed, match="checkpoint cannot be written: it is a symbolic link"):
+        run_folder.make_inside(folder / "checkpoint")
     # A linked marker makes no folder a run's.
-    (folder / MARKER).symlink_to(kept / "file")
+    (folder / run_folder.MARKER).symlink_to(kept / "file")
     with pytest.raises(ValueError, match="is not an earlier run's folder"):
-        open_folder(folder)
+        run_folder.open_folder(folder)
     assert (kept / "file").read_text() == "precious"
     assert [path.name for path in kept.iterdir()] == ["file"]
 

@@ -103,8 +103,15 @@ def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_pa
 @pytest.mark.parametrize(
     ("change", "given", "said"),
     [
-        ({"standardize": "site"}, [], "there is no 'standardize'"),
-        ({"numeric": [{"name": "age"}]}, [], "missing 2 required positional arguments: 'mean' and 'std'"),
+        ({"standardize": "site"}, [], "there is no key 'standardize', only numeric, "),
+        ({"numeric": [{"name": "age"}]}, [], "numeric: 'age' lacks 'mean'"),
+        ({"categorical": [{"name": "sex", "categories": "fm"}]}, [], "'sex' needs a list of cells"),
+        (
+            {"categorical": [{"name": "ill", "categories": ["0", "1"]}]},
+            [],
+            "column 'ill' is named twice; a target is",
+        ),
+        ({"classes": {"no": ["0"], "yes": ["0", "1"]}}, [], "no cell in two of them"),
         ({}, ["target=age"], "task.table.target=age: task.table.preprocessing has ill; leave it out."),
         ({}, ["task.table.standardise=site"], "task.table.preprocessing has pooled; leave it out."),
     ],
@@ -114,7 +121,7 @@ def test_a_wrong_declaration_is_refused_by_its_key(
 ) -> None:
     declared.write_text(json.dumps({**DECLARED, **change}))
     with pytest.raises(ConfigError) as error:
-        compose(["experiment=own_data", f"task.table.preprocessing={declared}", *given])
+        compose([f"task.table.preprocessing={declared}", *given])
     assert said in str(error.value)
 
 

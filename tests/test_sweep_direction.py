@@ -87,9 +87,9 @@ def best_yaml(root: Path) -> dict[str, Any]:
 @pytest.mark.filterwarnings("default")
 def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tmp_path: Path, capsys):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper is not installed")
-    assert main(["tune", "k=2,5,4,3", "sampler=random", "trials=6", *BY_ACCURACY]) == 1
-    # One of the settings was proposed twice, which makes no second seed of it.
-    assert len(ran) == 6
+    assert main(["tune", "k=interval(2,5)", "sampler=random", "trials=12", *BY_ACCURACY]) == 1
+    # Some of the settings were proposed again, which makes no second seed of them.
+    assert len(ran) == 12
     (found,) = tmp_path.rglob("optimization_results.yaml")
     assert yaml.safe_load(found.read_text())["best_value"] == 0.9
     best = best_yaml(tmp_path)
@@ -99,6 +99,11 @@ def test_optuna_chooses_by_validation_and_a_failed_job_is_a_failed_trial(ran, tm
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("Best of 3 settings by validation accuracy: k=3 task.validation_fraction=0.2")
     assert "(validation 90.0%, test accuracy 30.0%, test ARI 1.00)" in last
+
+
+def test_a_few_settings_are_tried_once_each(ran):
+    assert main(["tune", "k=2,3,4", "trials=3", *BY_ACCURACY]) == 0
+    assert [config.k for config in ran] == [2, 3, 4]
 
 
 def test_a_grid_names_the_best_mean_over_the_seeds(ran, tmp_path: Path, capsys):

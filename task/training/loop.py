@@ -18,18 +18,8 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from florets.task.layers import frozen_layers
+from florets.task.training import modules
 from florets.task.training.losses import CHUNK, PLAIN, Batch, Objective, count, per_sample_losses, record, targets_of
-from florets.task.training.modules import (
-    draws,
-    named_parameters,
-    normalises,
-    on_host,
-    outputs_of,
-    set_mode,
-    state_of,
-    torch_random,
-    torch_seed,
-)
 from florets.task.training.settings import Training
 
 CLASSES: Mapping[str, str] = {
@@ -170,7 +160,7 @@ def train(
     """
     if len(x) == 0:
         raise ValueError("training on no samples is not defined: give every client at least one sample.")
-    set_mode(module, True)
+    modules.set_mode(module, True)
     batches = _batches(module, len(x), training.batch_size)
     left, in_epoch, passes = training.num_steps(len(batches)), 0, 0
     seen = torch.zeros((), dtype=torch.float64, device=x.device)
@@ -190,7 +180,7 @@ def train(
                 x_batch, y_batch = x_epoch[begin:end], y_epoch[begin:end]
                 if objective.augment is not None:
                     x_batch = objective.augment(x_batch)
-                outputs = outputs_of(module, x_batch, training.precision)
+                outputs = modules.outputs_of(module, x_batch, training.precision)
                 losses = per_sample_losses(outputs, targets_of(x_batch, y_batch, loss), loss)
                 mean = losses.mean()
                 value = mean if weights is None else (losses * weights[begin:end]).mean()
@@ -220,7 +210,7 @@ def training_batches(
     """Yield inputs and targets of each step that `train` takes, in its order; see there."""
     batches = _batches(module, len(x), training.batch_size)
     left = training.num_steps(len(batches))
-    torch_seed(rng)
+    modules.torch_seed(rng)
     while left > 0:
         order = torch.from_numpy(rng.permutation(len(x))).to(x.device)
         x_epoch, y_epoch = samples(x, order), y[order]
@@ -232,10 +222,10 @@ def training_batches(
 def _computing(module: Module, objective: Objective, rng: np.random.Generator) -> Iterator[None]:
     """Freeze layers, and seed what the module draws; where nothing draws, the seed is drawn and not used."""
     with ExitStack() as stack:
-        if draws(module) or objective.terms:
-            stack.enter_context(torch_random(rng))
+        if modules.draws(module) or objective.terms:
+            stack.enter_context(modules.torch_random(rng))
         else:
-            torch_seed(rng)
+            modules.torch_seed(rng)
         if objective.frozen:
             stack.enter_context(frozen_layers(module, objective.frozen))
         yield
@@ -256,7 +246,7 @@ def _batches(module: Module, num_samples: int, size: int) -> list[tuple[int, int
     Batch normalisation has no variance over one sample, and PyTorch refuses to train on it.
     """
     starts = list(range(0, num_samples, size))
-    if num_samples % size == 1 and len(starts) > 1 and normalises(module):
+    if num_samples % size == 1 and len(starts) > 1 and modules.normalises(module):
         starts.pop()
     return list(zip(starts, [*starts[1:], num_samples], strict=True))
 
@@ -316,8 +306,8 @@ def gradient(
         drawn = torch.from_numpy(rng.choice(len(x), size=batch, replace=False)).to(x.device)
         x, y = samples(x, drawn), y[drawn]
         weights = None if weights is None else weights[drawn]
-    set_mode(module, True)
-    parameters = named_parameters(module)
+    modules.set_mode(module, True)
+    parameters = modules.named_parameters(module)
     _drop_gradients(parameters.values())
     total = torch.zeros((), dtype=torch.float64, device=x.device)
     with _computing(module, objective, rng):
@@ -326,7 +316,7 @@ def gradient(
             x_part, y_part = x[begin:end], y[begin:end]
             if objective.augment is not None:
                 x_part = objective.augment(x_part)
-            outputs = outputs_of(module, x_part, training.precision)
+            outputs = modules.outputs_of(module, x_part, training.precision)
             losses = per_sample_losses(outputs, targets_of(x_part, y_part, loss), loss)
             weighted = losses if weights is None else losses * weights[begin:end]
             value = objective.beside(
@@ -340,7 +330,7 @@ def gradient(
     count(gradients=len(x))
     # Tied weights stand in the state dict under each of their names, and the server moves each of them.
     found: dict[str, Tensor] = {}
-    for name, value in state_of(module).items():
+    for name, value in modules.state_of(module).items():
         grad = parameters[name].grad if name in parameters else None
         if name in untrained:
             found[name] = value.detach().clone()
@@ -348,7 +338,7 @@ def gradient(
             # Not copied: the module lets go of its gradients below.
             found[name] = torch.zeros_like(value) if grad is None else grad
     _drop_gradients(parameters.values())
-    *values, summed = on_host(*found.values(), total)
+    *values, summed = modules.on_host(*found.values(), total)
     gradients = {name: value.detach().numpy() for name, value in zip(found, values, strict=True)}
     return gradients, summed.item() / len(x)
 

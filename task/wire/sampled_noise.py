@@ -1,5 +1,6 @@
 """Noise that hides single records: how much a budget requires, and what is spent, by Opacus' accountants."""
 
+import logging
 import math
 import warnings
 from dataclasses import dataclass
@@ -20,9 +21,13 @@ def accountants() -> Any:
     """Return the package's accountants; ValueError where it is not installed."""
     if find_spec("opacus") is None:
         raise ValueError('privacy.kind=example: needs opacus; pip install "florets[opacus]" installs it.')
+    root, handlers, level = logging.root, list(logging.root.handlers), logging.root.level
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import opacus.accountants
+    # On import Opacus gives the root logger a handler, which would show each line of the run's log a second time.
+    root.handlers[:] = handlers
+    root.setLevel(level)
     return opacus.accountants
 
 

@@ -5,7 +5,7 @@ It is fixed before training and saved with the models, so that a prediction depe
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -281,12 +281,15 @@ class Preprocessing:
         In a file by hand all but `target` has a default; mean and spread have none where they standardise.
         """
         try:
-            if unknown := values.keys() - {entry.name for entry in fields(cls)}:
-                raise ValueError(f"there is no {min(unknown)!r}")
+            _check_keys("", values, cls, ("target",))
             read: dict[str, Any] = {"numeric": [], "categorical": [], "classes": {}, "sites": {}, **values}
             scale = {} if read.get("standardise", "pooled") == "pooled" else {"mean": 0.0, "std": 1.0}
+            for column in read["numeric"]:
+                _check_keys("numeric: ", column, NumericInput, {"name", "mean", "std"} - scale.keys())
+            for column in read["categorical"]:
+                _check_keys("categorical: ", column, CategoricalInput, ("name", "categories"))
             numeric = tuple(NumericInput(**{**scale, **column}) for column in read["numeric"])
-            texts = [tuple(map(str, column["categories"])) for column in read["categorical"]]
+            texts = [_texts(column["name"], column["categories"]) for column in read["categorical"]]
             words = tuple(
                 CategoricalInput(**{"mode": categories[0], **column, "categories": categories})
                 for column, categories in zip(read["categorical"], texts, strict=True)
@@ -296,9 +299,10 @@ class Preprocessing:
                 for key, scale in read["sites"].items()
             }
             pairs = read["classes"].items() if isinstance(read["classes"], Mapping) else read["classes"]
-            classes = {str(name): tuple(map(str, raws)) for name, raws in pairs}
-            if len(classes) < len(read["classes"]):
-                raise ValueError("a class occurs twice")
+            classes = {str(name): _texts(name, raws) for name, raws in pairs}
+            raws = [raw for of in classes.values() for raw in of]
+            if len(classes) < len(read["classes"]) or len(set(raws)) < len(raws) or len(classes) == 1:
+                raise ValueError("classes: at least two, each named once, and no cell in two of them")
             given: dict[str, Any] = {"numeric": numeric, "categorical": words, "sites": sites, "classes": classes}
             given |= {"ids": tuple(map(str, read.get("ids", ()))), "units": dict(read.get("units", {}))}
             found = cls(**{**read, **given})
@@ -315,14 +319,43 @@ class Preprocessing:
             if len(site.mean) != len(self.numeric) or len(site.std) != len(self.numeric):
                 raise ValueError("a site's scale is of other columns")
             scales += zip(site.mean, site.std, strict=True)
-        if not all(isinstance(name, str) for name in names) or len(set(self.columns)) < len(self.columns):
-            raise ValueError("a name is not a string, or occurs twice")
-        if not all(math.isfinite(mean) and math.isfinite(std) and std > 0 for mean, std in scales):
-            raise ValueError("a mean or spread is no number")
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("a column's name is not a text")
+        inputs = [*self.columns, self.target]
+        if twice := [name for name in inputs if inputs.count(name) > 1]:
+            raise ValueError(f"column {twice[0]!r} is named twice; a target is no input")
+        if not all(_is_number(mean) and _is_number(std) and std > 0 for mean, std in scales):
+            raise ValueError("each mean must be a number, and each std one above 0")
         flags = [c.indicator for c in self.numeric] + [
             flag for c in self.categorical for flag in (c.indicator, c.other)
         ]
-        if not all(isinstance(flag, bool) for flag in flags) or self.standardise not in get_args(Standardise):
-            raise ValueError("a setting is none that it can be")
-        if not all(c.mode in c.categories and len(c.categories) <= MOST_CATEGORIES for c in self.categorical):
-            raise ValueError("a column's categories are too many, or lack the most frequent one")
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise ValueError("indicator and other must be true or false")
+        if self.standardise not in get_args(Standardise):
+            raise ValueError(f"standardise must be one of {', '.join(get_args(Standardise))}")
+        for words in self.categorical:
+            if words.mode not in words.categories or not 0 < len(words.categories) <= MOST_CATEGORIES:
+                raise ValueError(f"{words.name!r}: mode must be one of its categories, at most {MOST_CATEGORIES}")
+
+
+def _check_keys(where: str, values: Any, kind: type, needed: Collection[str]) -> None:
+    """Raise ValueError where plain values of a dataclass are no mapping, lack a key or have one that it has not."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where}{{...}} is expected, not {str(values)[:40]!r}")
+    known = [entry.name for entry in fields(kind)]
+    if unknown := [key for key in values if key not in known]:
+        raise ValueError(f"{where}there is no key {unknown[0]!r}, only {', '.join(known)}")
+    if lacking := [key for key in known if key in needed and key not in values]:
+        of = f"{values['name']!r} " if "name" in values else ""
+        raise ValueError(f"{where}{of}lacks {lacking[0]!r}")
+
+
+def _texts(name: Any, cells: Any) -> tuple[str, ...]:
+    """Return the cells of a column or class; TypeError where they are no list, or none."""
+    if not isinstance(cells, list | tuple) or not cells:
+        raise TypeError(f'{name!r} needs a list of cells, such as ["yes"], not {str(cells)[:40]!r}')
+    return tuple(map(str, cells))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
