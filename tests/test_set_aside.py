@@ -12,7 +12,7 @@ from florets.strategies.core import FloatArray
 from florets.strategies.core.quarantine import Quarantine
 from florets.strategies.core.robust import RobustRule
 from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows, placed
-from florets.strategies.shared.bounded_rows import without_strangers
+from florets.strategies.shared.bounded_rows import bounded_moves, without_strangers
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, play
 
@@ -74,6 +74,18 @@ def test_rows_set_aside_move_no_centroid_and_are_placed_by_the_nearest() -> None
     aside = np.array([False, False, False, False, True])
     found = placed(ROWS, aside, lambda rows: (rows[:, 1] == 0.0).astype(np.int64) + (rows[:, 0] < 0.0))
     assert found.tolist() == [0, 0, 1, 2, 1]
+
+
+def test_of_drawn_groups_no_model_moves_over_twice_as_far_as_the_median_one() -> None:
+    layout = SimpleNamespace(trained=np.array([True, True, False]))
+    models = SimpleNamespace(bank=np.ones((4, 3)), layout=layout)
+    moves = np.array([[3.0, 4.0, 9.0], [0.0, 1.0, 9.0], [0.0, 0.0, 9.0], [1.0, 0.0, 9.0]])
+    context: Any = SimpleNamespace(averaging=SimpleNamespace(robust=RobustRule("median", 0.2)), models=models)
+    # The lengths are 5, 1 and 1, and one has not moved; buffers are left alone.
+    expected = [[1.2, 1.6, 9.0], *moves.tolist()[1:]]
+    np.testing.assert_allclose(bounded_moves(context, models.bank + moves) - models.bank, expected)
+    context.averaging.robust = None
+    np.testing.assert_allclose(bounded_moves(context, models.bank + moves) - models.bank, moves)
 
 
 def test_a_far_client_is_judged_when_its_probation_ends_though_it_is_not_far_any_more() -> None:

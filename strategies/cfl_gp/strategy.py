@@ -20,10 +20,9 @@ from florets.strategies.cfl_gp.settings import CFLGPSettings, decimals, probe_me
 from florets.strategies.cfl_gp.stages import Stages
 from florets.strategies.core import FloatArray
 from florets.strategies.core.cluster import cluster, match_overlap
-from florets.strategies.core.outliers import lower_median
-from florets.strategies.core.robust import LONGEST, clip_factors, shortened
+from florets.strategies.core.robust import shortened
 from florets.strategies.core.set_aside import placed
-from florets.strategies.shared.bounded_rows import bounded_rows, without_strangers
+from florets.strategies.shared.bounded_rows import bounded_moves, bounded_rows, without_strangers
 from florets.strategies.shared.first_rounds import start_from_updates, starts_from_updates
 from florets.task.randomness import Purpose
 from florets.task.wire import codec, kinds
@@ -105,21 +104,9 @@ class CFLGP(Stages):
         return Plan(requests, read, combine)
 
     def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
-        """Average the updates; before the first clustering a robust rule also bounds how far each model moves.
-
-        Groups are drawn until then, and one may by chance be mostly hostile: `LONGEST` times the median model's way.
-        """
-        bank, context = super().average(updates), self.context
-        if context.averaging.robust is None or self.state.placed:
-            return bank
-        trained = context.models.layout.trained
-        changes = (bank - context.models.bank)[:, trained]
-        lengths = np.linalg.norm(changes, axis=1)
-        if not lengths.any():
-            return bank
-        factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
-        bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
-        return bank
+        """Average the updates; groups that are drawn, before the first clustering, have bounded moves."""
+        bank = super().average(updates)
+        return bank if self.state.placed else bounded_moves(self.context, bank)
 
     def _cluster(self, probe: int, updates: Sequence[tuple[str, Update]], context: Round) -> None:
         """Refresh one block of the profile and group all clients that have one (l. 8 to 10)."""

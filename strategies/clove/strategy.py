@@ -23,7 +23,7 @@ from florets.strategies.core.cluster import (
 from florets.strategies.core.noised_groups import PARTS
 from florets.strategies.core.set_aside import placed
 from florets.strategies.settings import Experiment, PrivacyKind, Releases, RunKeys, idle
-from florets.strategies.shared.bounded_rows import bounded_rows
+from florets.strategies.shared.bounded_rows import bounded_moves, bounded_rows
 from florets.strategies.shared.loss_vectors import Embedded, LossVectors, LossVectorSettings, LossVectorState
 from florets.strategies.shared.messages import TRAIN_FOLDS
 from florets.strategies.shared.watch import Watch
@@ -275,6 +275,11 @@ class CLoVE(LossVectors[CLoVESettings, CLoVEState]):
             self.state.histories.add(assignment, length)
             rounds = length if self.settings.stop_when_stable and self.privacy is None else 0
         return context.train_assigned(assignment, histories=self.state.histories.entries, rounds=rounds, kept=kept)
+
+    def average(self, updates: Sequence[tuple[str, Update]]) -> FloatArray:
+        """Average the updates; in a random first round a robust rule bounds how far each model moves."""
+        bank = super().average(updates)
+        return bank if self.state.clustered else bounded_moves(self.context, bank)
 
     def after_training(self, updates: Sequence[tuple[str, Update]]) -> None:
         """Freeze this round's clusters where enough clients declare that they are stable (section 3)."""

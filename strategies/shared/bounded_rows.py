@@ -9,9 +9,9 @@ from florets.strategies.base.context import Round
 from florets.strategies.base.report import State
 from florets.strategies.core import BoolArray, FloatArray
 from florets.strategies.core.cluster import finite_losses
-from florets.strategies.core.outliers import LEAST_CLIENTS
+from florets.strategies.core.outliers import LEAST_CLIENTS, lower_median
 from florets.strategies.core.quarantine import Quarantine
-from florets.strategies.core.robust import most_expelled
+from florets.strategies.core.robust import LONGEST, clip_factors, most_expelled
 from florets.strategies.core.set_aside import copied_rows, drawn_in, far_rows, has_groups, lone_rows
 from florets.task.randomness import Purpose
 
@@ -50,6 +50,22 @@ def bounded_rows(
         quarantine.enter(sorted(judged))
     away = strangers | np.array([key in quarantine.clients or key in quarantine.probation for key in keys])
     return drawn_in(rows, most), away if len(rows) - away.sum() >= max(num_clusters, LEAST_CLIENTS) else none
+
+
+def bounded_moves(context: Round, bank: FloatArray) -> FloatArray:
+    """Return averages (K, R) of groups that are drawn, none moved further than `LONGEST` times the median one.
+
+    One of them may by chance be mostly hostile, which no rule within a group sees. Without a robust rule the averages
+    as they are.
+    """
+    trained = context.models.layout.trained
+    changes = (bank - context.models.bank)[:, trained]
+    lengths = np.linalg.norm(changes, axis=1)
+    if context.averaging.robust is None or not lengths.any():
+        return bank
+    factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
+    bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
+    return bank
 
 
 def quarantined_copies(state: State, context: Round, rows: Mapping[str, NDArray[np.floating]]) -> set[str]:
