@@ -24,7 +24,7 @@ from florets.strategies.core.choose_k import choose_k
 from florets.strategies.core.cluster import canonical, cut, ward_tree, within_sums
 from florets.strategies.core.folds import Groups, centred_rows, discover
 from florets.strategies.core.metrics import adjusted_rand_index
-from florets.strategies.core.noised_groups import PARTS, Release, differ, noise_of, noised_groups
+from florets.strategies.core.noised_groups import PARTS, Release, differ, noised_groups
 from florets.strategies.core.placement import unit_mean
 from florets.strategies.core.subgroups import Node, spread, tree_of
 from florets.strategies.shared.fold_round import NOISED_WIDTH, OWN_NOISE_WIDTH
@@ -239,7 +239,8 @@ def private(first: int, draws: int, kind: str, grouping: float, only: str) -> No
                     if not held:
                         rows = 0.4 * np.eye(width)[0] + rng.normal(0, 0.9 / np.sqrt(width), (clients, 2, width))
                         rows /= np.linalg.norm(rows, axis=2, keepdims=True)
-                        rejected = _divided(rows, level, kind, rng)
+                        given, release = _noised(rows, level, kind, rng)
+                        rejected = differ(given, 0.005, rng, release)[0]
                         found.append((rejected, not rejected, np.nan, np.nan, np.nan))
                         continue
                     rows, truth = held[draw % FEDERATIONS]
@@ -265,13 +266,7 @@ def _noised(rows: np.ndarray, level: float, kind: str, rng: np.random.Generator)
     """Rows as they are sent, and how sums of them are released, where the search as a whole has this noise level."""
     if kind == "local":
         return rows + rng.normal(0.0, np.sqrt(2) / level, rows.shape), None
-    deviation = np.sqrt(PARTS) / level
-    return rows, Release(lambda total, norm, parts: noise_of(total, norm, parts, deviation, rng), deviation)
-
-
-def _divided(rows: np.ndarray, level: float, kind: str, rng: np.random.Generator) -> bool:
-    given, release = _noised(rows, level, kind, rng)
-    return differ(given, 0.005, rng, release)[0]
+    return rows, Release.of(np.sqrt(PARTS) / level, rng)
 
 
 def misplaced(truth: np.ndarray, labels: np.ndarray) -> float:

@@ -19,13 +19,8 @@ from florets.task.wire import noise
 
 def release(deviation: float, rng: np.random.Generator, log: list[tuple[Any, float, int]] | None = None) -> Release:
     """Noise of this deviation for one part; what is released without it goes to the log."""
-
-    def add(total: Any, norm: float, parts: int) -> Any:
-        if log is not None:
-            log.append((total, norm, parts))
-        return total + rng.normal(0.0, deviation * norm / np.sqrt(parts), total.shape)
-
-    return Release(add, deviation)
+    plain, log = Release.of(deviation, rng), [] if log is None else log
+    return Release(lambda *released: log.append(released) or plain.add(*released), deviation)
 
 
 def grouped(sizes: list[int], seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -113,8 +113,8 @@ def test_prototypes_merges_and_heads_are_averaged_by_the_rule() -> None:
 def test_a_clients_claim_of_examples_is_bounded_in_fedrcs_class_shares() -> None:
     strategy = FedRC(robust="median", num_outputs=2)
     strategy.state.class_sums = {str(key): np.array([[1.0, 1.0]]) for key in range(4)} | {"x": np.array([[0.0, 1e9]])}
-    # The fifth client counts two thirds of the 8 samples of the others.
-    np.testing.assert_allclose(strategy.class_shares(1), [[3 / 10, 7 / 10]])
+    # The fifth client has 45 % of the weight.
+    np.testing.assert_allclose(strategy.class_shares(1), [[0.55 / 2, 0.55 / 2 + 0.45]])
 
 
 @pytest.mark.parametrize(

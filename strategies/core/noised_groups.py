@@ -48,6 +48,15 @@ class Release:
     add: Callable[[FloatArray, float, int], FloatArray]
     deviation: float
 
+    @classmethod
+    def of(cls, deviation: float, rng: np.random.Generator) -> "Release":
+        """Return releases with this deviation whose noise a generator draws."""
+
+        def add(total: FloatArray, norm: float, parts: int) -> FloatArray:
+            return total + np.asarray(rng.normal(0.0, deviation * norm / math.sqrt(parts), total.shape))
+
+        return cls(add, deviation)
+
 
 @dataclass(frozen=True)
 class NoisedGroups:
@@ -242,20 +251,11 @@ def _error(
         if release is None:
             again, _ = fitted(means[rng.integers(count, size=count)], None)
         else:
-            fake = Release(
-                lambda total, norm, parts: noise_of(total, norm, parts, release.deviation, rng), release.deviation
-            )
-            again, _ = fitted(means, fake)
+            again, _ = fitted(means, Release.of(release.deviation, rng))
         table = np.zeros((len(centres),) * 2)
         np.add.at(table, (labels, nearest_centre(means, again)), 1.0)
         moved.append(1 - table[linear_sum_assignment(-table)].sum() / count)
     return 1 - (1 - own) * (1 - float(np.mean(moved)))
-
-
-def noise_of(total: FloatArray, norm: float, parts: int, deviation: float, rng: np.random.Generator) -> FloatArray:
-    """Return a sum with noise of so many parts, where one part of the budget has this deviation."""
-    noised: FloatArray = total + rng.normal(0.0, deviation * norm / math.sqrt(parts), total.shape)
-    return noised
 
 
 def _released(release: Release | None, total: FloatArray, parts: int, norm: float = 1.0) -> FloatArray:

@@ -17,8 +17,8 @@ RobustName = Literal["clip", "trimmed_mean", "median", "geometric_median", "mult
 
 MOST_WEIGHT = 5.0
 """Largest weight of a client in its group's average, as a multiple of the median client's."""
-MOST_SHARE = 0.4
-"""Largest share of a group's weight that as many clients may have together as can be hostile."""
+MOST_SHARE = 0.45
+"""Largest share of a group's weight that as many clients as can be hostile may have together: less than half."""
 LONGEST = 2.0
 """Length to which `clip` shortens, in lengths of the median: honest clients that take more steps are not cut."""
 LEAST_GROUP = 3
@@ -178,7 +178,7 @@ def bounded(weights: FloatArray, hostile: int) -> FloatArray:
         ordered = np.sort(weights)
         sums = np.concatenate([[0.0], np.cumsum(ordered[: len(weights) - hostile])])
         slopes = hostile * (1 - MOST_SHARE) / MOST_SHARE - np.arange(len(sums))[::-1]
-        most = min(most, max(float((sums[slopes > 0] / slopes[slopes > 0]).min()), float(ordered[0])))
+        most = min(most, max(float((sums[slopes > 0] / slopes[slopes > 0]).min()), float(ordered[ordered > 0][0])))
     return np.minimum(weights, most)
 
 

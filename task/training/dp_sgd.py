@@ -94,9 +94,8 @@ def clipped(gradients: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
     """Return the sum of records' gradients, each clipped to the norm `clip` over all parameters; 0 if not finite."""
     rows = {name: gradient.flatten(1) for name, gradient in gradients.items()}
     # In parts: of millions of entries a norm in float32 is wrong by a hundredth.
-    norms = torch.stack([part.norm(dim=1) for row in rows.values() for part in torch.split(row, 2**16, 1)]).norm(
-        dim=0
-    )
+    parts = [part for row in rows.values() for part in torch.split(row, 2**16, 1)]
+    norms = torch.stack([part.norm(dim=1) for part in parts]).norm(dim=0)
     if not (finite := torch.isfinite(norms)).all():
         norms, rows = norms[finite], {name: row[finite] for name, row in rows.items()}
     factors = (clip * (1 - _ROUNDING) / norms).clamp(max=1.0)
