@@ -63,7 +63,8 @@ def _run(config: Config, folder: Path, trackers: Sequence["Tracker"] = (), resum
 def _run_on(config: Config, folder: Path, trackers: Sequence["Tracker"], resume: bool) -> RunSummary:
     # Imported here: torch and Flower cost seconds, which `--help` and a mistyped key should not.
     if config.engine == "flwr":
-        require("sim", "engine=flwr")
+        if not config.superlink:
+            require("sim", "engine=flwr")
         if trackers:
             raise ConfigError(
                 f"tracker={type(trackers[0]).__name__}: an object cannot be passed to Flower's processes; name "

@@ -12,11 +12,12 @@ import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
-
-import psutil
+from typing import IO, TYPE_CHECKING
 
 from florets.conf.extras import PROJECT
+
+if TYPE_CHECKING:
+    import psutil
 
 STOP_SECONDS = 15.0
 
@@ -137,6 +138,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """End a process and all that descends from it without warning (SIGKILL)."""
+    import psutil
+
     family = _descendants(process)
     process.kill()
     process.wait()
@@ -145,8 +148,11 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
             member.kill()
 
 
-def _descendants(process: "subprocess.Popen[bytes]") -> set[psutil.Process]:
+def _descendants(process: "subprocess.Popen[bytes]") -> "set[psutil.Process]":
     """Return what descends from a process: its children's children, and whatever carries its mark."""
+    # Of the extra `sim`: runs on somebody else's SuperLink start no processes, and need none.
+    import psutil
+
     found: set[psutil.Process] = set()
     with contextlib.suppress(psutil.NoSuchProcess):
         if process.poll() is None:
@@ -160,7 +166,9 @@ def _descendants(process: "subprocess.Popen[bytes]") -> set[psutil.Process]:
     return found
 
 
-def _end_all(family: Sequence[psutil.Process]) -> None:
+def _end_all(family: "Sequence[psutil.Process]") -> None:
+    import psutil
+
     for member in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.terminate()

@@ -116,3 +116,6 @@ def test_what_a_client_says_can_forge_no_line_of_the_log() -> None:
     reason = "first\nERROR forged\r\x1b]0;title\x07\x1b[2Jlast\u202e"
     assert clean_reason(reason) == "?]0;title?last?"
     assert len(clean_reason("x" * 10**6)) == 500
+    assert (
+        clean_reason("<class 'florets.task.consent.Refused'>:<'this node's owner'>") == "Refused: this node's owner"
+    )

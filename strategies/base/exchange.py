@@ -47,6 +47,8 @@ Read = Callable[[str, RecordDict], T]
 log = logging.getLogger("florets")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# How a SuperNode writes an exception: <class 'package.Name'>:<'text'>.
+_RAISED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\s*", re.DOTALL)
 # Words with a slash or a digit, and names of files: paths, lines, sizes.
 _OWN_WORDS = re.compile(r"\S*(?:[/\\\d]|\.\w{2,4}\b)\S*")
 _LONGEST_REASON = 500
@@ -319,7 +321,10 @@ def clean_reason(reason: str) -> str:
 
     Colours and all else that a terminal would obey are taken out, and the text is cut to a length for reading.
     """
-    lines = [line.strip() for line in _ANSI.sub("", reason).splitlines() if line.strip()]
+    plain = _ANSI.sub("", reason)
+    if raised := _RAISED.fullmatch(plain):
+        plain = f"{raised[1]}: {raised[2]}"
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     last = lines[-1][:_LONGEST_REASON] if lines else "no reason given"
     return "".join(character if character.isprintable() else "?" for character in last)
 
