@@ -13,17 +13,9 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import run_folder
 from florets.conf.schema import as_plain
 from florets.engines.own_nodes import own_nodes
+from florets.reports import partition
 from florets.reports.console import say
 from florets.reports.folder import private, whole_file, write_whole
-from florets.reports.partition import (
-    Holdings,
-    cluster_rows,
-    draw_holdings,
-    holdings_of,
-    holdings_of_nodes,
-    partition_page,
-    tiles_of,
-)
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_task
 from florets.server_app.data_agreement import agree_here
@@ -64,28 +56,30 @@ def main(arguments: Sequence[str]) -> int:
         f"{config.experiment}, seed {config.seed}",
     )
     say(f"{title}, {run}\n")
-    for name, value, note in tiles_of(held):
+    for name, value, note in partition.tiles_of(held):
         say(f"{name:20s}{value}{f' ({note})' if note else ''}")
-    say(f"\n{markdown_table(cluster_rows(held))}")
+    say(f"\n{markdown_table(partition.cluster_rows(held))}")
     folder = Path(config.results_dir) / FOLDER / run_folder(config, overrides)
     with private(bool(nodes)):
         folder.mkdir(parents=True, exist_ok=True)
         _write_counts(folder / "partition.csv", held)
-        draw_holdings(held, folder / "partition.png")
+        partition.draw_holdings(held, folder / "partition.png")
         settings = yaml.safe_dump(as_plain(config)["task"], sort_keys=False)
-        write_whole(folder / "partition.html", partition_page(held, title, run, settings, folder / "partition.png"))
+        write_whole(
+            folder / "partition.html", partition.partition_page(held, title, run, settings, folder / "partition.png")
+        )
     say(f"\nEach client: {folder / 'partition.html'}, partition.csv")
     return 0
 
 
-def _held(task: Task, nodes: Sequence[dict[str, Any]]) -> Holdings:
+def _held(task: Task, nodes: Sequence[dict[str, Any]]) -> partition.Holdings:
     if not nodes:
-        return holdings_of(task)
+        return partition.holdings_of(task)
     tasks = [Task(task.spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))) for node in nodes]
-    return holdings_of_nodes(tasks, nodes)
+    return partition.holdings_of_nodes(tasks, nodes)
 
 
-def _write_counts(path: Path, held: Holdings) -> None:
+def _write_counts(path: Path, held: partition.Holdings) -> None:
     """Write a row for each client: its cluster, and its samples of each label."""
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -14,16 +14,7 @@ from florets.conf.schema import Config
 from florets.task.device import find_device
 from florets.task.task import Task
 from florets.task.training.vectorised import block_size
-from florets.task.wire import kinds
-from florets.task.wire.flower import (
-    CLIENT_APP_RAISED,
-    NODE_UNAVAILABLE,
-    NodeInfo,
-    Run,
-    become_task,
-    empty_run,
-    set_metadata,
-)
+from florets.task.wire import flower, kinds
 
 _RUN_ID = 1
 _SERVER_NODE_ID = 1
@@ -38,7 +29,7 @@ log = logging.getLogger("florets")
 
 def as_flowers_process() -> None:
     """Let messages be built in this process, which is none of Flower's."""
-    become_task(_RUN_ID, _SERVER_NODE_ID, 0)
+    flower.become_task(_RUN_ID, _SERVER_NODE_ID, 0)
 
 
 def answered(app: ClientApp, message: Message, context: Context) -> Message:
@@ -53,12 +44,12 @@ def answered(app: ClientApp, message: Message, context: Context) -> Message:
 
 def failed(message: Message, reason: str) -> Message:
     """Return the reply to a message whose client has failed."""
-    return Message(Error(code=CLIENT_APP_RAISED, reason=reason), reply_to=message)
+    return Message(Error(code=flower.CLIENT_APP_RAISED, reason=reason), reply_to=message)
 
 
 def no_such_node(message: Message) -> Message:
     """Return the reply to a message to nobody."""
-    return Message(Error(code=NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
+    return Message(Error(code=flower.NODE_UNAVAILABLE, reason="no such node"), reply_to=message)
 
 
 class LocalGrid(Grid):
@@ -101,7 +92,7 @@ class LocalGrid(Grid):
         """Whether clients' work may be computed together: mods of an app may change each message by itself."""
         self.block_size = 1
         """Most clients whose work is computed together; 1: each by itself."""
-        self._run = empty_run(_RUN_ID)
+        self._run = flower.empty_run(_RUN_ID)
         self._message_ids = count(1)
         self._waiting: dict[str, Message] = {}
         # Node ids start after the server's own.
@@ -149,12 +140,12 @@ class LocalGrid(Grid):
         if self._adopt is not None:
             self._adopt(None if task.is_own else task)
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: flower.Run) -> None:
         """Set the run's information."""
         self._run = run
 
     @property
-    def run(self) -> Run:
+    def run(self) -> flower.Run:
         """The run's information."""
         return self._run
 
@@ -168,10 +159,10 @@ class LocalGrid(Grid):
         """Return all node ids."""
         return list(self._contexts)
 
-    def get_nodes(self) -> list[NodeInfo]:
+    def get_nodes(self) -> list[flower.NodeInfo]:
         """Return all nodes; their node config's client-id is the name that they would be registered under."""
         return [
-            NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))
+            flower.NodeInfo(node_id=node_id, name=str(self._contexts[node_id].node_config.get("client-id", "")))
             for node_id in self.get_node_ids()
         ]
 
@@ -181,7 +172,7 @@ class LocalGrid(Grid):
         for message in messages:
             message_id = str(next(self._message_ids))
             # The id is private to the grid that sends the message, as in Flower's own grids.
-            set_metadata(message, message_id=message_id)
+            flower.set_metadata(message, message_id=message_id)
             self._waiting[message_id] = message
             message_ids.append(message_id)
         return message_ids

@@ -10,17 +10,8 @@ import numpy as np
 import pytest
 from results_examples import TRUTH, evaluations, report
 
-from florets.reports import figures
+from florets.reports import figures, run_figures
 from florets.reports.figures import Line, draw_line, new_picture, stacked
-from florets.reports.run_figures import (
-    end_of_phase_1,
-    in_a_plane,
-    losses_figure,
-    mean_line,
-    run_figure,
-    run_line,
-    sweep_figure,
-)
 from florets.reports.summary import RoundLine, round_line
 from florets.strategies.base.report import FIRST_PHASE
 
@@ -65,7 +56,7 @@ def titles(figure: Any) -> list[str]:
 def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[RoundLine], panels: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = run_figure(lines)
+        figure = run_figures.run_figure(lines)
         assert figure is not None
         (path,) = figure.save(tmp_path / "curves.png")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -74,10 +65,14 @@ def test_every_run_has_a_figure_without_a_warning(tmp_path: Path, lines: list[Ro
 
 def test_marks_say_what_begins_or_ends() -> None:
     anchors = line(2, phase=FIRST_PHASE, assignment={"00": 0, "02": 1})
-    assert end_of_phase_1(anchors) == "end of phase 1 (ARI: 2 of 4 clients)"
-    assert end_of_phase_1(line(2, phase=FIRST_PHASE)) == end_of_phase_1(line(2, truth={})) == "end of phase 1"
+    assert run_figures.end_of_phase_1(anchors) == "end of phase 1 (ARI: 2 of 4 clients)"
+    assert (
+        run_figures.end_of_phase_1(line(2, phase=FIRST_PHASE))
+        == run_figures.end_of_phase_1(line(2, truth={}))
+        == "end of phase 1"
+    )
     changes = [line(r) | {"data_changed": changed} for r, changed in enumerate((0, 3, 3, 0, 2), start=1)]
-    figure = run_figure(changes)
+    figure = run_figures.run_figure(changes)
     assert figure is not None
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts[-2:] == ["data of 3 clients change", "again"]
@@ -85,12 +80,12 @@ def test_marks_say_what_begins_or_ends() -> None:
 
 def test_nothing_is_drawn_of_a_run_without_any_figure() -> None:
     unknown = [line(1, truth={}, evaluations={})]
-    assert run_figure(unknown) is None
-    assert sweep_figure({"clove": [unknown]}) is None
+    assert run_figures.run_figure(unknown) is None
+    assert run_figures.sweep_figure({"clove": [unknown]}) is None
 
 
 def test_rounds_without_a_value_are_left_out_of_a_curve() -> None:
-    drawn = run_line([line(1), line(2, evaluations={}), line(3)], "accuracy", "accuracy_std")
+    drawn = run_figures.run_line([line(1), line(2, evaluations={}), line(3)], "accuracy", "accuracy_std")
     assert (drawn.x.tolist(), drawn.y.tolist()) == ([1, 3], [0.75, 0.75])
     np.testing.assert_allclose(drawn.spread, math.sqrt(1 / 32))
 
@@ -98,7 +93,7 @@ def test_rounds_without_a_value_are_left_out_of_a_curve() -> None:
 def test_the_mean_over_runs_counts_in_each_round_the_runs_that_have_it() -> None:
     low = [line(r, evaluations=evaluations({"00": 0.5})) for r in (1, 2)]
     high = [line(1, evaluations=evaluations({"00": 1.0}))]
-    mean = mean_line([low, high], "accuracy")
+    mean = run_figures.mean_line([low, high], "accuracy")
     # 0.5 and 1.0 are a quarter from their mean; the single run in round 2 has no spread.
     assert (mean.x.tolist(), mean.y.tolist(), np.array(mean.least).tolist()) == ([1, 2], [0.75, 0.5], [0.5, 0.5])
     assert mean.spread == pytest.approx([math.sqrt(2 * 0.25**2), 0.0])
@@ -117,15 +112,15 @@ def test_a_band_of_losses_ends_at_the_least_of_them_and_one_of_fractions_at_1() 
 
 def test_a_sweep_shows_what_was_measured_more_than_once_and_names_its_bands() -> None:
     curves = {"clove": [[line(1), line(2)]], "other": [[line(1, truth={}), line(2, truth={})]]}
-    whole = sweep_figure(curves, "k=5")
+    whole = run_figures.sweep_figure(curves, "k=5")
     assert whole is not None
     assert titles(whole) == ["Clusters recovered: adjusted Rand index", "Test accuracy"]
     assert whole.axes[-1].get_xlabel() == "round"
-    at_end = sweep_figure({"clove": [[line(1, evaluations={}), line(2)]]})
+    at_end = run_figures.sweep_figure({"clove": [[line(1, evaluations={}), line(2)]]})
     assert at_end is not None
     assert titles(at_end) == ["Clusters recovered: adjusted Rand index"]
     seeds = [[line(r, evaluations=evaluations({"00": value})) for r in (1, 2)] for value in (0.5, 1.0)]
-    several = sweep_figure({"clove": seeds})
+    several = run_figures.sweep_figure({"clove": seeds})
     assert several is not None
     assert several.axes[-1].get_xlabel() == "round (band: ± std over seeds)"
 
@@ -141,7 +136,7 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clien
     clusters = {key: i % num_models for i, key in enumerate(keys)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = losses_figure(keys, losses, clusters, clusters)
+        figure = run_figures.losses_figure(keys, losses, clusters, clusters)
         assert figure is not None
         figure.save(tmp_path / "loss_matrix.png")
     # Taller than a screen, it would say no more.
@@ -154,11 +149,11 @@ def test_the_heatmap_is_drawn_for_few_and_many_clients(tmp_path: Path, num_clien
 def test_features_are_drawn_where_their_principal_components_are_seen_obliquely() -> None:
     # Spread 4, 2 and 1 along the coordinates, in this order.
     features = np.array([[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1]]) + 7
-    places = np.abs(in_a_plane(features))
+    places = np.abs(run_figures.in_a_plane(features))
     half = 0.5 * np.sqrt(0.5)
     assert places == pytest.approx(np.array([[4, 0], [4, 0], [0, 2], [0, 2], [half, half], [half, half]]))
-    assert np.abs(in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
-    assert in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
+    assert np.abs(run_figures.in_a_plane(np.array([[1.0], [3.0]]))) == pytest.approx(np.array([[1, 0], [1, 0]]))
+    assert run_figures.in_a_plane(np.full((3, 2), 0.1)).tolist() == [[0, 0]] * 3
 
 
 def test_letters_that_no_font_has_are_said_once_and_warn_nobody(

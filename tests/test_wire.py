@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from florets.engines.local_grid import as_flowers_process
 from florets.strategies.shared.fold_round import FoldPlan
 from florets.task.training.settings import Training
-from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes
+from florets.task.wire import Layout, MalformedMessage, bank, kinds, payload_bytes, records
 from florets.task.wire.flower import entries, set_metadata
 from florets.task.wire.folds import RowForm
-from florets.task.wire.records import (
-    config_record,
-    filled,
-    metric_record,
-    new_message,
-    reply_message,
-    view_array,
-    write_array,
-)
 from florets.task.wire.replies import read_update
 
 MODEL = {
@@ -169,9 +160,9 @@ def test_payload_is_counted_in_bytes() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
 def test_arrays_are_written_and_viewed_as_flower_does(shape: tuple[int, ...], dtype: str) -> None:
     values = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
-    array = write_array(values)
+    array = records.write_array(values)
     assert array == Array(values)
-    view = view_array(array)
+    view = records.view_array(array)
     assert (view.dtype, view.shape, view.tobytes()) == (values.dtype, values.shape, values.tobytes())
 
 
@@ -182,14 +173,14 @@ CONFIG: dict[str, Any] = {**VALUES, "f": "text", "g": b"bytes", "h": True, "i": 
 
 
 def test_filled_records_are_those_that_flower_makes() -> None:
-    assert metric_record(VALUES) == MetricRecord(VALUES)
-    assert config_record(CONFIG) == ConfigRecord(CONFIG)
-    assert filled(ConfigRecord({"a": 7, "z": 1}), CONFIG) == ConfigRecord({**CONFIG, "z": 1})
-    assert metric_record(VALUES).object_id == MetricRecord(VALUES).object_id
-    assert config_record(CONFIG).object_id == ConfigRecord(CONFIG).object_id
-    assert dict(entries(config_record(CONFIG))) == CONFIG
+    assert records.metric_record(VALUES) == MetricRecord(VALUES)
+    assert records.config_record(CONFIG) == ConfigRecord(CONFIG)
+    assert records.filled(ConfigRecord({"a": 7, "z": 1}), CONFIG) == ConfigRecord({**CONFIG, "z": 1})
+    assert records.metric_record(VALUES).object_id == MetricRecord(VALUES).object_id
+    assert records.config_record(CONFIG).object_id == ConfigRecord(CONFIG).object_id
+    assert dict(entries(records.config_record(CONFIG))) == CONFIG
     # NumPy's float is Python's as well.
-    assert metric_record({"a": np.float64(1.5)})["a"] == 1.5
+    assert records.metric_record({"a": np.float64(1.5)})["a"] == 1.5
 
 
 CONTENT = RecordDict({"config": ConfigRecord({"rate": 0.5})})
@@ -223,7 +214,7 @@ def sent_and_received(message: Message) -> Message:
 
 @pytest.mark.parametrize("kind", [kinds.TRAIN, kinds.LOSSES, kinds.HELLO, "train.custom"])
 def test_a_new_message_is_the_one_that_flower_makes(kind: str) -> None:
-    ours = new_message(CONTENT, 7, kind, 3600.0, "3")
+    ours = records.new_message(CONTENT, 7, kind, 3600.0, "3")
     hold_equal(ours, Message(CONTENT, 7, kind, ttl=3600.0, group_id="3"))
     assert ours.metadata.ttl == 3600.0
     hold_equal(sent_and_received(ours), ours)
@@ -231,9 +222,9 @@ def test_a_new_message_is_the_one_that_flower_makes(kind: str) -> None:
 
 
 def test_a_reply_is_the_one_that_flower_makes() -> None:
-    message = new_message(CONTENT, 7, kinds.TRAIN, 3600.0, "3")
+    message = records.new_message(CONTENT, 7, kinds.TRAIN, 3600.0, "3")
     set_metadata(message, message_id="12")
-    ours = reply_message(RecordDict(), message)
+    ours = records.reply_message(RecordDict(), message)
     hold_equal(ours, Message(RecordDict(), reply_to=message))
     assert (ours.metadata.reply_to_message_id, ours.metadata.src_node_id) == ("12", 7)
     # It is waited for as long as the message is.
@@ -245,7 +236,7 @@ def test_a_reply_is_the_one_that_flower_makes() -> None:
 @pytest.mark.parametrize("kind", ["", "teach", "train.", "train.a.b", "train.1a"])
 def test_types_that_flower_refuses_are_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="message type"):
-        new_message(CONTENT, 7, kind, 3600.0, "3")
+        records.new_message(CONTENT, 7, kind, 3600.0, "3")
 
 
 def rng() -> np.random.Generator:

@@ -3,15 +3,7 @@
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from florets.strategies.core import FloatArray, IntArray
-from florets.strategies.core.cluster import (
-    canonical,
-    cut,
-    distinct_rows,
-    finite_losses,
-    ward_tree,
-    within_sums,
-)
+from florets.strategies.core import FloatArray, IntArray, cluster
 
 # Up to EXACT_UP_TO vectors all are looked at (all pairs of distances: 32 MB), above it a sample of them.
 EXACT_UP_TO = 2000
@@ -63,10 +55,10 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
     """
     if k_max < 1:
         raise ValueError(f"k_max is {k_max}: it must be at least 1.")
-    rows = finite_losses(vectors)
+    rows = cluster.finite_losses(vectors)
     if len(rows) > EXACT_UP_TO:
         rows = rows[np.sort(rng.choice(len(rows), size=SAMPLE, replace=False))]
-    num_distinct = int(distinct_rows(rows).max()) + 1 if len(rows) else 0
+    num_distinct = int(cluster.distinct_rows(rows).max()) + 1 if len(rows) else 0
     largest = min(k_max, num_distinct)
     if largest < 2:
         return 1
@@ -77,13 +69,13 @@ def choose_k(vectors: FloatArray, k_max: int, rule: str, min_improvement: float,
 
 def _best_silhouette(rows: FloatArray, largest: int, min_improvement: float, judge_lone: bool) -> int:
     """Return the K from 2 to `largest` of the best silhouette; 2 where only two rows are left to judge."""
-    tree = ward_tree(rows)
+    tree = cluster.ward_tree(rows)
     # Differences of coordinates, not the faster expansion by inner products: in late rounds the vectors of
     # a cluster agree in most of their digits, and the expansion loses exactly those that differ.
     distances: FloatArray = squareform(pdist(rows))
     best, best_score = 2, -1.0
     for num_clusters in range(2, min(largest, len(rows) - 1) + 1):
-        labels = canonical(cut(tree, num_clusters))
+        labels = cluster.canonical(cluster.cut(tree, num_clusters))
         judge = _score_with_lone if judge_lone else _score
         score = judge(distances, labels)
         if score > best_score + min_improvement * abs(best_score):
@@ -120,7 +112,7 @@ def _score_with_lone(distances: FloatArray, labels: IntArray) -> float:
 
 def _elbow(rows: FloatArray, largest: int) -> int:
     """Return the knee, from 2 to `largest`, of the within-cluster sums of squares one step beyond it."""
-    sums = within_sums(ward_tree(rows))
+    sums = cluster.within_sums(cluster.ward_tree(rows))
     # With every row alone nothing is left within: the curve stays at 0 from there on.
     curve = np.concatenate([sums, [0.0]])[: largest + 1]
     if curve[0] == 0.0:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from florets.task.data.tables import description
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.description import (
-    MOST_CATEGORIES,
-    MOST_CLASSES,
-    MOST_GUESSED,
-    ColumnSummary,
-    Description,
-    Role,
-    TargetSummary,
-)
 from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
 
@@ -30,7 +22,9 @@ _NEAR = 0.01
 """Largest difference, in standard deviations, between two nearly equal values."""
 
 
-def copies(frame: "pd.DataFrame", targets: list[str], summaries: Mapping[str, ColumnSummary]) -> tuple[int, int]:
+def copies(
+    frame: "pd.DataFrame", targets: list[str], summaries: Mapping[str, description.ColumnSummary]
+) -> tuple[int, int]:
     """Return how many records equal an earlier one in all columns and the target, and how many do so nearly."""
     import pandas as pd
 
@@ -108,7 +102,7 @@ def repeating_group(frame: "pd.DataFrame", declared: Declaration) -> str:
 
 def describe_table(
     table: Table, declared: Declaration, train: NDArray[np.int64], subjects: NDArray[np.int64] | None = None
-) -> Description:
+) -> description.Description:
     """Return the description of a table.
 
     Parameters
@@ -130,7 +124,7 @@ def describe_table(
     summaries = _columns(inputs, declared, owners)
     used = [name for name in inputs.columns if summaries[name].role == "input"]
     exact, near = copies(frame[used], [class_name(text) for text in frame[target]], summaries)
-    return Description(
+    return description.Description(
         form="table",
         records=len(frame),
         train_records=len(part),
@@ -158,7 +152,7 @@ def _is_copy(column: "pd.Series[Any]", target: "pd.Series[Any]") -> bool:
 
 def _columns(
     frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None
-) -> dict[str, ColumnSummary]:
+) -> dict[str, description.ColumnSummary]:
     numeric = frame.select_dtypes(include=["number"])
     words = frame.columns.difference(numeric.columns)
     return {
@@ -195,7 +189,7 @@ def _names_persons(name: str) -> bool:
 
 def _numeric_columns(
     frame: "pd.DataFrame", declared: Declaration, owners: NDArray[np.intp] | None
-) -> dict[str, ColumnSummary]:
+) -> dict[str, description.ColumnSummary]:
     """Summarise all numeric columns together: a table may have very many."""
     values = frame.to_numpy(dtype=np.float64)
     finite = np.isfinite(values)
@@ -220,7 +214,7 @@ def _numeric_columns(
         is_id = names_records or (counts_records and bool(whole[place]) and name not in wanted)
         enough = subjects[place] >= declared.min_count and not is_id
         few = subjects[place] < _QUANTILES * declared.min_count
-        found[name] = ColumnSummary(
+        found[name] = description.ColumnSummary(
             name=name,
             kind="numeric" if n else "empty",
             role="id" if is_id else "input",
@@ -252,13 +246,13 @@ def _quantiles(ordered: NDArray[np.float64], m2: float) -> tuple[float, ...]:
 
 def _text_column(
     name: str, column: "pd.Series[Any]", declared: Declaration, owners: NDArray[np.intp] | None
-) -> ColumnSummary:
+) -> description.ColumnSummary:
     column = column.map(class_name, na_action="ignore")
     counts = column.value_counts()
     known, missing = int(column.notna().sum()), int(column.isna().sum())
     looks_like = _role_of_words(name, [str(word) for word in counts.index], known)
     wanted = name in declared.categorical or (declared.header and name in declared.columns)
-    role: Role = "input" if wanted else looks_like
+    role: description.Role = "input" if wanted else looks_like
     repeats = role == "id" and known >= _FEW_ROWS and len(counts) < known
     # The server may ask for a column, but not for the names of persons.
     of = Counter[str]() if looks_like == "id" else _counts(column, owners)
@@ -267,8 +261,8 @@ def _text_column(
         for word, n in counts.items()
         if of[str(word)] >= declared.min_count and is_sendable(str(word))
     }
-    categories = dict(list(named.items())[:MOST_CATEGORIES]) if role == "input" else {}
-    return ColumnSummary(
+    categories = dict(list(named.items())[: description.MOST_CATEGORIES]) if role == "input" else {}
+    return description.ColumnSummary(
         name=name,
         kind="text" if known else "empty",
         role=role,
@@ -281,7 +275,7 @@ def _text_column(
     )
 
 
-def _role_of_words(name: str, words: list[str], known: int) -> Role:
+def _role_of_words(name: str, words: list[str], known: int) -> description.Role:
     """Return what a column of words is for; `words` are its different ones."""
     if words and all(DATE.fullmatch(word) for word in words[:_FEW_ROWS]):
         return "date"
@@ -290,14 +284,14 @@ def _role_of_words(name: str, words: list[str], known: int) -> Role:
     named = _names_records(name)
     if named and len(words) > 2 and len(words) * 5 > known:
         return "id"
-    if len(words) > MOST_CATEGORIES or (known >= _FEW_ROWS and len(words) * 2 > known):
+    if len(words) > description.MOST_CATEGORIES or (known >= _FEW_ROWS and len(words) * 2 > known):
         return "id" if named or len(words) == known else "words"
     return "input"
 
 
 def _target(
     name: str, column: "pd.Series[Any]", declared: Declaration, owners: NDArray[np.intp] | None
-) -> TargetSummary:
+) -> description.TargetSummary:
     numbers = as_numbers(column)
     numeric = not np.isnan(numbers).any()
     whole = numeric and bool((numbers == np.floor(numbers)).all())
@@ -319,11 +313,11 @@ def _target(
     few = subjects < _QUANTILES * declared.min_count
     classes = dict(sorted(counts.items())) if _are_classes(distinct, len(numbers), numeric, declared) else {}
     named = classes
-    if not declared.classes and not (numeric and distinct <= MOST_GUESSED):
+    if not declared.classes and not (numeric and distinct <= description.MOST_GUESSED):
         of = _counts(column.map(class_name), owners)
         named = {label: count for label, count in classes.items() if of[label] >= declared.min_count}
     m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan
-    return TargetSummary(
+    return description.TargetSummary(
         name=name,
         numeric=numeric,
         whole=whole,
@@ -368,4 +362,6 @@ def _are_classes(distinct: int, known: int, numeric: bool, declared: Declaration
     if declared.regression or not distinct:
         return False
     guessed = numeric and declared.regression is None and not declared.classes
-    return distinct <= (MOST_GUESSED if guessed else MOST_CLASSES) and (distinct <= 2 or 2 * distinct <= known)
+    return distinct <= (description.MOST_GUESSED if guessed else description.MOST_CLASSES) and (
+        distinct <= 2 or 2 * distinct <= known
+    )
