@@ -13,7 +13,7 @@ from florets.server_app.build import build_task
 from florets.strategies import STRATEGIES
 from florets.strategies.base.models import Models
 from florets.strategies.core import FloatArray
-from florets.strategies.core.robust import RobustRule
+from florets.strategies.core.robust import RobustRule, leading
 from florets.strategies.feddrift.strategy import merged_models
 from florets.strategies.fedpac.strategy import combined_heads
 from florets.strategies.fedrc.strategy import FedRC
@@ -108,6 +108,11 @@ def test_prototypes_merges_and_heads_are_averaged_by_the_rule() -> None:
     # The last client claims to know its head exactly.
     heads = combined_heads(np.ones((5, 2)), np.array([1.0, 1.0, 1.0, 1.0, 0.0]), five(1, -1e6), 0.001, rule)
     assert heads.tolist() == [[1.0]] * 5
+
+
+def test_in_soft_groups_a_client_counts_for_models_with_half_of_its_largest_share() -> None:
+    found = leading(np.array([[0.9, 0.1], [0.6, 0.4], [1.0, 0.5]]))
+    assert found.tolist() == [[True, False], [True, True], [True, True]]
 
 
 def test_a_clients_claim_of_examples_is_bounded_in_fedrcs_class_shares() -> None:

@@ -12,6 +12,7 @@ from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray
+from florets.strategies.core.robust import leading
 from florets.strategies.fedem.messages import EVALUATE_MIXTURE, TRAIN_MIXTURE, MixtureUpdate
 from florets.strategies.settings import SharedLayers
 from florets.task.wire import codec, kinds
@@ -108,14 +109,15 @@ class FedEM(Strategy[FedEMSettings, FedEMState]):
         """Average each model over all participants, and keep their shares."""
         own = {key: update for key, update in updates if isinstance(update, MixtureUpdate)}
         self.state.shares.update({key: update.shares for key, update in own.items()})
-        models = self.context.models
-        return self.context.averaging.next_bank(
-            models,
-            np.concatenate([update.vectors for update in own.values()]),
-            np.tile(np.arange(models.count), len(own)),
-            np.repeat([float(update.num_examples) for update in own.values()], models.count),
-            [key for key in own for _ in range(models.count)],
-        )
+        models, averaging = self.context.models, self.context.averaging
+        vectors = np.concatenate([update.vectors for update in own.values()])
+        counts = np.ones((len(own), models.count), np.bool_)
+        if averaging.robust is not None:
+            counts = leading(np.stack([update.shares for update in own.values()]))
+            vectors = vectors[counts.ravel()]
+        clients, numbers = np.nonzero(counts)
+        keys, examples = list(own), np.array([float(update.num_examples) for update in own.values()])
+        return averaging.next_bank(models, vectors, numbers, examples[clients], [keys[row] for row in clients])
 
     def plan_evaluation(self, context: Round) -> Plan[TestResult]:
         """Let every tester that has shares test its mixture."""

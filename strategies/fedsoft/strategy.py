@@ -12,6 +12,7 @@ from florets.strategies.base.models import Models, refuse_equal
 from florets.strategies.base.report import Client, Detail, State
 from florets.strategies.base.strategy import Strategy
 from florets.strategies.core import FloatArray, IntArray
+from florets.strategies.core.robust import leading
 from florets.strategies.fedsoft.messages import CLOSEST, TRAIN_ANCHORED, ClosestCounts
 from florets.strategies.settings import Experiment, Settings
 from florets.strategies.shared.personal_models import PersonalModels
@@ -239,17 +240,22 @@ class FedSoft(Strategy[FedSoftSettings, FedSoftState]):
         self, updates: Sequence[tuple[str, Update]], drawn: Sequence[set[str]] | None, models: Models
     ) -> FloatArray:
         """Return the next centres (K, R); one of which nobody that it drew replied stays as it is."""
-        estimates = self.state.estimates
+        own = {key: self.state.estimates[key].weights for key, _ in updates}
+        averaging = self.context.averaging
+        # With a robust rule, see `leading`.
+        counts = {
+            key: np.ones(len(w), np.bool_) if averaging.robust is None else leading(w) for key, w in own.items()
+        }
         # A pair for each centre that a client counts for: its row, the centre, and its weight there.
         pairs = [
             (row, centre, 1.0 if drawn is not None else float(share) * update.num_examples)
             for row, (key, update) in enumerate(updates)
-            for centre, share in enumerate(estimates[key].weights)
-            if drawn is None or key in drawn[centre]
+            for centre, share in enumerate(own[key])
+            if (counts[key][centre] if drawn is None else key in drawn[centre])
         ]
         vectors = np.stack([update.vector for _, update in updates])
         rows, centres, weights = (np.array(column) for column in zip(*pairs, strict=True))
-        return self.context.averaging.next_bank(
+        return averaging.next_bank(
             models, vectors[rows], centres, weights.astype(np.float64), [updates[row][0] for row in rows]
         )
 
