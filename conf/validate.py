@@ -471,8 +471,8 @@ def _privacy(config: Config) -> Iterator[str]:
         yield (
             f"{kind}: what own data have in common must be declared, since describing them has no noise: of tables "
             "task.table.preprocessing=<preprocessing.json> (docs/tables.md), of arrays and images of "
-            "task.partition=own task.partition_options.input_shape and num_outputs (in Python classes= or "
-            "regression=True)."
+            "task.partition=own task.partition_options.input_shape and num_outputs, and task.data_options.classes or "
+            "regression=true (in Python classes= or regression=True)."
         )
     if config.task.partition == OWN and config.privacy.delta is None and not config.privacy.hides_records:
         yield "privacy.delta: the number of clients is not known; give it, far below 1 / clients."

@@ -1,7 +1,8 @@
 """Agreement on nodes' own data before a run: the sites describe them, the configuration is completed from that."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -69,6 +70,8 @@ def describe_sites(
 
 
 ASKED = "asked.json"
+_FAR, _OTHER_SPREAD = 3.0, 10.0
+"""Declared spreads, and times the declared spread, by which no column in the declared unit differs."""
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
 _PER_INPUT = 50
@@ -246,9 +249,31 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
             options.get("num_outputs", 0),
         )
         # A check of declared tables: who fits is known from descriptions.
-        return replace(declared_form(config), left_out=found.left_out) if config.task.table.preprocessing else found
+        if not config.task.table.preprocessing:
+            return found
+        form = declared_form(config)
+        return replace(form, left_out=found.left_out, warnings=tuple(_far(form.preprocessing, sites)))
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> Iterator[str]:
+    """Yield which columns differ from their declared mean and spread as a column in another unit does."""
+    if prepared is None or prepared.standardise != "pooled":
+        return
+    for column in prepared.numeric:
+        sent = [one for site in sites.values() for one in site.columns if one.name == column.name and one.m2 > 0]
+        if not sent:
+            continue
+        mean, std = (
+            median(values)
+            for values in zip(*((one.mean, math.sqrt(one.m2 / one.known)) for one in sent), strict=True)
+        )
+        if abs(mean - column.mean) > _FAR * column.std or max(std / column.std, column.std / std) > _OTHER_SPREAD:
+            yield (
+                f"{column.name!r} has mean {mean:.3g} and spread {std:.3g} at the median site, and in "
+                f"task.table.preprocessing {column.mean:.3g} and {column.std:.3g}, as in another unit"
+            )
 
 
 def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -> OwnData:

@@ -80,6 +80,15 @@ def test_a_declared_preparation_is_that_of_the_run_that_agreed_on_it_to_the_bit(
     assert not (again / "description.json").exists()
 
 
+def test_a_check_says_which_column_is_in_another_unit_than_declared(tmp_path: Path, declared: Path) -> None:
+    other = [{"name": "age", "mean": 720, "std": 120}, DECLARED["numeric"][1]]
+    declared.write_text(json.dumps({**DECLARED, "numeric": other}))
+    keys = {"data_dir": sites(tmp_path / "data"), "results_dir": tmp_path}
+    found = florets.check(task={"table": {"preprocessing": str(declared)}}, **keys)
+    assert "'age' has mean 57.6 and spread 7.94 at the median site" in found.text
+    assert "'dose' has mean" not in found.text
+
+
 def test_a_file_by_hand_has_defaults_and_travels_within_the_configuration(tmp_path: Path, declared: Path) -> None:
     given = ["experiment=own_data", f"task.table.preprocessing={declared}", "target=ill"]
     config = compose(given)
