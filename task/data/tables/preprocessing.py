@@ -321,6 +321,8 @@ class Preprocessing:
             scales += zip(site.mean, site.std, strict=True)
         if not all(isinstance(name, str) for name in names):
             raise ValueError("a column's name is not a text")
+        if not self.columns:
+            raise ValueError("numeric and categorical name no column")
         inputs = [*self.columns, self.target]
         if twice := [name for name in inputs if inputs.count(name) > 1]:
             raise ValueError(f"column {twice[0]!r} is named twice; a target is no input")
