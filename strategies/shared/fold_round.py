@@ -670,15 +670,17 @@ class FoldRound:
         found = noised_groups(rows, k, level, context.random(Purpose.FOLD_TEST), release)
         spent = part if guard.is_local else part * found.parts
         has_groups = found.k > 1
+        sizes = tuple(sorted(np.bincount(found.labels, minlength=found.k).tolist(), reverse=True))
         evidence = Evidence(
             "groups" if has_groups else "none",
             found.k,
-            tuple(sorted(np.bincount(found.labels).tolist(), reverse=True)),
+            sizes,
             given=k is not None,
             p_value=found.p_value,
             seen=len(keys),
             needed=len(keys),
-            error=found.error if has_groups else None,
+            # Noise that leaves a group empty leaves nothing to estimate either.
+            error=found.error if has_groups and all(sizes) else None,
             epsilon=epsilon_of(math.sqrt(spent), guard.budget.delta),
         )
         directions = Centres(found.origin, found.directions, np.zeros(found.k)) if has_groups else None
