@@ -120,7 +120,7 @@ class Store(_Stored[Progress]):
         asked = {(*place.key, seed) for place in places for seed in range(place.seeds) if self._found(place, seed)}
         drifts = any(place.config is not None and place.config.task.drift.rounds for place in places)
         left_out = ("warnings", *(() if drifts else _OF_DRIFT))
-        rows = [
+        rows: list[dict[str, Any]] = [
             dict(zip(_HEAD, (*key, settings, found.state, found.note), strict=True))
             | {name: _written(value) for name, value in found.values.items() if value is not None}
             for key, (settings, found) in self._ordered(places).items()
