@@ -24,7 +24,7 @@ from florets.strategies.base.federation import Federation, FederationError, clie
 from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
-from florets.task.data.tables.preprocessing import Preprocessing
+from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
 from florets.task.node_config import shares_statistics
 from florets.task.partitions.own import OWN
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
@@ -261,8 +261,10 @@ def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> It
     """Yield which columns differ from their declared mean and spread as a column in another unit does."""
     if prepared is None or prepared.standardise != "pooled":
         return
-    for column in prepared.numeric:
-        sent = [one for site in sites.values() for one in site.columns if one.name == column.name and one.m2 > 0]
+    target = NumericInput(prepared.target, prepared.target_mean, prepared.target_std)
+    for column in (*prepared.numeric, *([target] if prepared.is_regression else [])):
+        described = [one for site in sites.values() for one in (*site.columns, site.target)]
+        sent = [one for one in described if one is not None and one.name == column.name and one.m2 > 0]
         if not sent:
             continue
         mean, std = (
