@@ -169,6 +169,9 @@ def _earlier_budget(config: Config, folder: Path, done_rounds: int) -> Budget | 
         budget = read_budget(path)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
+    if done_rounds and not budget.spent:
+        rule = "nobody has spent anything of privacy.epsilon, which the rounds that are done contradict"
+        raise CheckpointError(f"{path}: {rule}; start the run anew")
     if budget.extended_to:
         raise ConfigError(
             f"{folder}: what was left of privacy.epsilon went to {budget.extended_to}; resume that run."

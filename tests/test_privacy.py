@@ -296,6 +296,10 @@ def test_a_run_reports_what_it_spends_and_ends_before_it_would_pass_epsilon(
     assert spent[0] < spent[1] == pytest.approx(3.0)
     assert "privacy.epsilon=3: 3 is spent" in (folder / "run.log").read_text()
     assert "of 3 (delta 0.0069, central); covers" in (folder / "report.html").read_text()
+    values = json.loads((damaged / LEDGER).read_text())
+    (damaged / LEDGER).write_text(json.dumps({**values, "spent": {}}))
+    with pytest.raises(CheckpointError, match="which the rounds that are done contradict"):
+        engine.resume(again[0], damaged)
     (damaged / LEDGER).unlink()
     with pytest.raises(CheckpointError, match="not known what the run has spent"):
         engine.resume(again[0], damaged)
