@@ -72,6 +72,11 @@ class Privacy:
         return 1.0 if self.clip is None else self.clip
 
     @property
+    def is_central(self) -> bool:
+        """Whether the server adds the noise."""
+        return self.kind == "central" and self.has_noise
+
+    @property
     def is_local(self) -> bool:
         """Whether clients add the noise."""
         return self.kind in ("local", "example") and self.has_noise
@@ -406,9 +411,8 @@ def start_with(settings: Settings, run: RunKeys, choose_k: ChooseK | None) -> Fi
     """Return how round 1 is to start: where folds find K, and as long as all is noised, by updates."""
     first_round = run.first_round
     if run.k != "auto" or choose_k != "folds":
-        noised = run.privacy.kind == "central" and run.privacy.has_noise
         knows = "update" in settings.follows.get("first_round", ())
-        return "update" if noised and knows and first_round is None else first_round
+        return "update" if run.privacy.is_central and knows and first_round is None else first_round
     if first_round not in (None, "update"):
         raise ValueError(f"first_round={first_round}: choose_k=folds finds K with first_round=update")
     return "update"
@@ -441,6 +445,7 @@ def least_clients(settings: Settings, run: RunKeys) -> int:
     """Return how many clients a run needs for its noise or masks, so that each round has enough; at least 1."""
     in_round = run.privacy.least_group if run.privacy.has_noise else 1
     if run.secure_aggregation:
+        # It brings cryptography, which few runs need.
         from florets.task.wire.masking import LEAST
 
         in_round = max(run.privacy.min_group, LEAST)

@@ -354,7 +354,7 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         form = GRADIENTS if isinstance(self.averaging, GradientAveraging) else MODELS
         # Groups that are known from the start are masked in every round.
         form = MASKED if self.secure is not None and self.is_frozen else form
-        if self.first_round == "update" and (self.k == "auto" or self.run.privacy.kind == "central"):
+        if self.first_round == "update" and (self.k == "auto" or self.run.privacy.is_central):
             names.add(FOLDS)
         return frozenset(form if name == MODELS else name for name in names)
 

@@ -51,7 +51,7 @@ class Discovery(Waiting):
     @property
     def chooses(self) -> bool:
         """Whether clients choose their model in each round: in noised sums that costs nothing, and mends groups."""
-        return self.run.privacy.kind == "central" and self.run.privacy.has_noise
+        return self.run.privacy.is_central
 
     def all_leaving(self) -> frozenset[str]:
         """Add choices, where clients make them."""

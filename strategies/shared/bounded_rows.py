@@ -58,10 +58,12 @@ def bounded_moves(context: Round, bank: FloatArray) -> FloatArray:
     One of them may by chance be mostly hostile, which no rule within a group sees. Without a robust rule the averages
     as they are.
     """
+    if context.averaging.robust is None:
+        return bank
     trained = context.models.layout.trained
     changes = (bank - context.models.bank)[:, trained]
     lengths = np.linalg.norm(changes, axis=1)
-    if context.averaging.robust is None or not lengths.any():
+    if not lengths.any():
         return bank
     factors = clip_factors(lengths, LONGEST * lower_median(lengths[lengths > 0]))
     bank[:, trained] -= changes * (1.0 - factors[:, np.newaxis])
