@@ -70,7 +70,12 @@ def test_flower_hub_takes_the_app_and_its_bundle_holds_the_apps_alone(tmp_path: 
     assert noted == {"fab_format_version": 1, "flwr_version_min": "1.41", "flwr_version_target": "1.42.0"}
     assert len(files) < 900  # of 1,000
     taken = {path.relative_to(ROOT).as_posix() for path in files}
-    parts = {path for folder in ("florets", *OURS) for path in (ROOT / folder).rglob("*.*") if path.parent.name != "__pycache__"}
+    parts = {
+        path
+        for folder in ("florets", *OURS)
+        for path in (ROOT / folder).rglob("*.*")
+        if path.parent.name != "__pycache__"
+    }
     left_out = {path.relative_to(ROOT).as_posix() for path in parts if path.suffix not in (".csv", ".png")} - taken
     # A copy from there holds the whole package; the marker is for type checkers.
     assert left_out == {"florets/py.typed"}
