@@ -20,7 +20,8 @@ from florets.conf.overrides import quote
 from florets.conf.presets import choices, read_file
 from florets.conf.problems import ConfigError
 from florets.deploy import demo_data
-from florets.reports.summary import RunSummary, read_lines
+from florets.reports import frames
+from florets.reports.summary import RunSummary
 from florets.strategies import STRATEGIES
 from tests.public_files import write_csv, write_stand_ins
 
@@ -131,15 +132,23 @@ def run(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> R
         code = main(typed)
         said = capsys.readouterr()
         assert code == 0, f"{said.err}florets {' '.join(typed)}"
-        return left_in(Path(said.out.splitlines()[-1].removeprefix("Results: ")))
+        *_, last = said.out.splitlines()
+        summary, page = left_in(Path(last.removeprefix("Results: ")))
+        assert f"{summary.experiment}, {summary.strategy}, seed 0: " in said.out
+        return summary, page
 
     return run_cut
 
 
 def left_in(folder: Path) -> tuple[RunSummary, str]:
-    """Return a finished run's summary and its page, on which each of its pictures is."""
+    """Return a finished run's summary and its page; look at what every run leaves."""
     summary = RunSummary.from_json((folder / "summary.json").read_text())
-    assert len(read_lines(folder)) == summary.rounds >= 2
+    rounds, clients = frames.rounds(folder), frames.clients_over_rounds(folder).groupby("round")
+    assert len(rounds) == summary.rounds >= 2
+    # What a round costs is what it costs its clients, each's time rounded to a microsecond.
+    for column, total in (("bytes_down", "bytes_down"), ("bytes_up", "bytes_up"), ("sampled", "participants")):
+        assert clients[column].sum().tolist() == rounds[total].tolist()
+    assert clients["seconds"].sum().tolist() == pytest.approx(rounds["client_seconds"].tolist(), abs=1e-5)
     page = (folder / "report.html").read_text()
     pictures = {path.name: path.read_bytes() for path in folder.glob("*.png")}
     assert "curves.png" in pictures
