@@ -98,7 +98,6 @@ def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):
     assert [line["cluster_loss"] is not None for line in lines] == [False, True, False, True]
     assert all(line["model_error"] > 0 for line in lines)
     assert summary.final_model_error == lines[-1]["model_error"]
-    assert "model error" in (rounds.parent / "report.html").read_text()
 
 
 def test_tests_on_true_clusters_need_some():
