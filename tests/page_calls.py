@@ -31,6 +31,38 @@ printf '%s\\0' "$#" "${0##*/}" "$@" >> "$CALLS"
 
 Call = tuple[str, list[str]]
 
+_TRAINING = ("advise", "discover", "tune")
+"""Words whose keys are those of a run; the others take seconds as they are."""
+_SMALL = {
+    **{"num_rounds": 2, "task.drift.rounds": [1], "n_jobs": 1, "trials": 2},
+    **{"seed": "range(0,2)", "hydra.launcher.n_jobs": 2, "strategy.moment_rounds": 2},
+}
+_MOST_CLIENTS = 200
+
+
+def cut(words: Sequence[str]) -> list[str]:
+    """Return arguments of `florets` with the same keys, cut to seconds; other engines are left to `make smoke`."""
+    runs = not words or words[0] in _TRAINING or "=" in words[0] or words[0] == "-m"
+    if not runs:
+        return list(words)
+    small = []
+    for text in words:
+        key, _, value = text.partition("=")
+        if key == "num_clients":
+            value = str(min(int(value), _MOST_CLIENTS))
+        elif key == "seed" and "," not in value:
+            pass
+        elif key in _SMALL:
+            value = str(_SMALL[key]).replace(" ", "")
+        if key != "engine":
+            small.append(f"{key}={value}" if value else text)
+    given = {text.partition("=")[0] for text in words}
+    if "task.drift.rounds" not in given and any(text.startswith("experiment=drift/") for text in words):
+        small.append("task.drift.rounds=[1]")
+    if words[:1] == ["advise"] and "train.learning_rate" not in given:
+        small.append("train.learning_rate=0.03")
+    return small if "num_rounds" in given else [*small, "num_rounds=2"]
+
 
 def check_all(commands: str, folder: Path) -> None:
     """Raise where shell commands call anything that would be refused before it did any work, or call nothing."""
