@@ -38,7 +38,7 @@ import florets
 from florets.commands.main import main
 from florets.engines import flower_processes
 from tests import page_data
-from tests.page_calls import calls, check_all, cut
+from tests.page_calls import calls, check_all, small_runs
 from tests.pages import HOW, OUTPUT, ROOT, Block, blocks, pages
 from tests.public_files import write_stand_ins
 from tests.smoke import write_sites
@@ -116,6 +116,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Optuna's storage uses old names
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("block", [block for block in _in_shell("dry") if not block.why], ids=str)
 def test_dry_commands_of_florets_work_cut_small(
@@ -124,7 +125,7 @@ def test_dry_commands_of_florets_work_cut_small(
     for path in reader.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
-    small = [cut(words) for program, words in calls(block.commands, tmp_path / "shell") if program == "florets"]
+    small = small_runs(block.commands, tmp_path / "shell")
     assert small, "nothing to be run: say why after `dry:`"
     for words in small:
         assert main(words) == 0, f"florets {' '.join(words)}\n{capsys.readouterr().err}"
