@@ -107,7 +107,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / "archives" / name / "mine.npz").rename(folder / "archives" / name / "data.npz")
         (folder / "archives" / name / "new.npz").unlink()
     run = florets.run(
-        data_dir=folder / "sites", target="disease", strategy="clove", k=2, num_rounds=2, results_dir=folder
+        data_dir=folder / "sites", target="disease", strategy="fedavg", num_rounds=2, results_dir=folder
     )
     (folder / "RUN").symlink_to(run.folder)
     with pytest.MonkeyPatch.context() as patch:
