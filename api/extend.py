@@ -246,12 +246,11 @@ def _check_sites(config: Config, parent: Path) -> None:
     from florets.engines.own_nodes import own_nodes
     from florets.server_app.data_agreement import saved_data
     from florets.task.task import Task, TaskSpec
-    from florets.task.wire import kinds
 
     spec = replace(TaskSpec(**task_spec(config)), table=saved_data(config, parent).table)
     problems = []
     for node in own_nodes(config):
-        task = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF)))
+        task = Task.of_node(spec, node)
         try:
             found, wanted = task.data.input_shape, task.input_shape
             if found != wanted:

@@ -96,14 +96,15 @@ class Session:
             self._forget()
             self._description = text
         rows_of = context.node_config.get(kinds.ROWS_OF)
-        key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
+        number = 0 if folder is None else number_of(config, context)
+        key = "" if folder is None else "\0".join(map(str, (folder, number, *([] if rows_of is None else [rows_of]))))
         if key not in self._tasks:
             spec = TaskSpec.from_json(text)
             if folder is not None:
                 spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
             if has_owner(context):
                 _check_for_owner(spec, context)
-            task = Task(spec)
+            task = Task(spec, number)
             if task.is_own and folder is None:
                 raise ValueError(
                     "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
@@ -338,6 +339,20 @@ def client_key(context: Context) -> str:
     return kinds.NO_KEY
 
 
+def number_of(config: Config, context: Context) -> int:
+    """Return the number that stands for this client in its draws, see `florets.task.randomness.client_number`."""
+    # The server knows the client's registered name, the node may not; other strategies than ours send no number.
+    key = client_key(context)
+    number = config.get(kinds.CLIENT_NUMBER)
+    if number is None and key == kinds.NO_KEY:
+        number = config.get(kinds.UNNAMED_NUMBER)
+    if number is None:
+        return client_number(key)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(f"the message's config has {kinds.CLIENT_NUMBER}={number!r}, not a number")
+    return int(number)
+
+
 def device_of(config: Config, context: Context) -> torch.device:
     """Return where this node computes: its own setting, else the message's, else the CPU."""
     return find_device(str(context.node_config.get(kinds.DEVICE, config.get(kinds.DEVICE, "cpu"))))
@@ -440,7 +455,8 @@ class Client:
         if self.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
             return data, (data.x_train, data.y_train)
         # Round 0: the same samples in every round of a run.
-        return hold_out(data, generator(self._seed, 0, Purpose.HELD_OUT, self._number))
+        rng = generator(self._seed, 0, Purpose.HELD_OUT, self._number)
+        return hold_out(data, rng, self.task.is_own and self.task.stratifies)
 
     @property
     def module(self) -> Module:
@@ -534,9 +550,7 @@ class Client:
 
     @property
     def _number(self) -> int:
-        # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-        number = self.config.get(kinds.CLIENT_NUMBER)
-        return client_number(self.key) if number is None else int(self.number(kinds.CLIENT_NUMBER))
+        return number_of(self.config, self.context)
 
 
 def config_of(content: RecordDict) -> Config:

@@ -22,7 +22,6 @@ from florets.server_app.data_agreement import agree_here
 from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
-from florets.task.wire import kinds
 
 HELP = """florets show-partition [experiment=<preset>] [key=value ...]
   Show which client holds which samples, for the keys of any experiment; nothing is trained. The terminal gets the
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 def _held(task: Task, nodes: Sequence[dict[str, Any]]) -> partition.Holdings:
     if not nodes:
         return partition.holdings_of(task)
-    tasks = [Task(task.spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))) for node in nodes]
+    tasks = [Task.of_node(task.spec, node) for node in nodes]
     return partition.holdings_of_nodes(tasks, nodes)
 
 

@@ -20,7 +20,7 @@ from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
 from florets.strategies.base.exchange import Patience, Request, exchange
-from florets.strategies.base.federation import Federation, FederationError, client_key
+from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
 from florets.task.data.tables.agreement import Agreed, agree, as_options
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
@@ -46,12 +46,11 @@ def describe_sites(
     infos = {node.node_id: node for node in grid.get_nodes()}
     names = {node: getattr(infos.get(node), "name", "") for node in nodes}
     node_of = {f"{name} (node {node})" if name else f"node {node}": node for node, name in names.items()}
-    requests = [
-        Request(
-            name, new_message(record_dict({kinds.CONFIG: settings.copy()}), node, kinds.DESCRIBE, start_timeout, "0")
-        )
-        for name, node in node_of.items()
-    ]
+    requests = []
+    for name, node in node_of.items():
+        own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
+        content = record_dict({kinds.CONFIG: own})
+        requests.append(Request(name, new_message(content, node, kinds.DESCRIBE, start_timeout, "0")))
     replies = exchange(
         grid, requests, lambda _, content: read_description(content), Patience(start_timeout), warn=False
     )
@@ -204,7 +203,7 @@ def describe_here(
     for node in nodes:
         key = str(node["client-id"])
         try:
-            found = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+            found = Task.of_node(spec, node).describe()
             sites[key] = found if shares_statistics(node) else found.without_figures()
         except ValueError as error:
             failed[key] = str(error)

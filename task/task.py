@@ -1,6 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +17,16 @@ from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
 from florets.task.drift import ShardsByRound, Version
 from florets.task.layers import body_and_head
+from florets.task.node_config import CLIENT_ID, DATA_DIR
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
-from florets.task.randomness import Purpose, generator
+from florets.task.randomness import Purpose, client_number, generator
 from florets.task.registry import call, check_options, resolve
 from florets.task.settings import Drift
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
+from florets.task.wire import kinds
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
@@ -40,12 +42,27 @@ class Task:
     ----------
     spec
         The description.
+    client
+        Number of the client whose own data it is for, see `florets.task.randomness.client_number`; of simulated
+        clients' data it means nothing.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: TaskSpec, client: int = 0) -> None:
+        self.spec, self._number = spec, client
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
+
+    @classmethod
+    def of_node(cls, spec: TaskSpec, node: Mapping[str, Any]) -> "Task":
+        """Return the task of a node in this process, by its node config."""
+        rows_of = node.get(kinds.ROWS_OF)
+        own = spec.at_node(str(node[DATA_DIR]), None if rows_of is None else str(rows_of))
+        return cls(own, client_number(str(node[CLIENT_ID])))
+
+    @property
+    def stratifies(self) -> bool:
+        """Whether splits of a node's own data keep classes, or the targets' order."""
+        return bool(self.spec.table.get(DECLARED, {}).get("stratify", True))
 
     @property
     def is_own(self) -> bool:
@@ -89,7 +106,9 @@ class Task:
                 "the run does not say how tables are prepared: let nodes describe them, or declare "
                 "task.table.preprocessing."
             )
-        options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
+        options = dict(spec.data_options)
+        if spec.data == OWN:
+            options |= {"table": spec.table, "client": self._number}
         given = {"data_dir": folder, "seed": spec.seed, "num_clusters": spec.num_clusters}
         data = call("data", spec.data, given, options)
         if not isinstance(data, Dataset):
@@ -100,7 +119,7 @@ class Task:
         """Return what a node says of its own data before training."""
         spec = self.spec
         check_options(resolve("data", OWN), spec.data_options, "data", OWN)
-        return describe(Path(spec.data_dir).expanduser(), spec.data_options, spec.table, spec.seed)
+        return describe(Path(spec.data_dir).expanduser(), spec.data_options, spec.table, spec.seed, self._number)
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -206,9 +225,9 @@ class Task:
         subjects = None if numbers is None else torch.from_numpy(numbers[rows])
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
-            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-            stratify = PREPARED in self.spec.table and self.spec.table.get(DECLARED, {}).get("stratify", True)
-            whole = with_validation(whole, fraction, rng, self.is_own and stratify)
+            client = self._number if self.is_own else partition_id
+            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, client)
+            whole = with_validation(whole, fraction, rng, self.is_own and self.stratifies)
         return whole
 
     def cluster_tests_at(self, server_round: int) -> dict[int, tuple[Tensor, Tensor]]:
