@@ -14,7 +14,7 @@ from florets.engines.worker_count import num_workers
 from florets.reports.console import counted, number, say, size
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
-from florets.server_app.data_agreement import agree_here
+from florets.server_app.data_agreement import agree_here, task_of
 from florets.strategies.registry import find_strategy
 from florets.strategies.settings import sampled_of
 from florets.studies import one_run
@@ -143,7 +143,7 @@ def _mean_samples(task: Task, nodes: Sequence[dict[str, Any]], clients: int) -> 
         number = client
         if nodes:
             node, number = nodes[client], 0
-            of_client = Task.of_node(task.spec, node)
+            of_client = task_of(node, task.spec)
         else:
             of_client = task
         sizes.append(sum(getattr(value, "nbytes", 0) for value in vars(of_client.client(number)).values()))

@@ -1,6 +1,6 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +17,14 @@ from florets.task.data.own import describe, find_files
 from florets.task.data.tables.description import Description
 from florets.task.drift import ShardsByRound, Version
 from florets.task.layers import body_and_head
-from florets.task.node_config import CLIENT_ID, DATA_DIR
 from florets.task.partitions.own import OWN, Agreement
 from florets.task.partitions.shard import Shard, check_shards
-from florets.task.randomness import Purpose, client_number, generator
+from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
 from florets.task.settings import Drift
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.training.losses import check_loss, per_sample_losses, targets_of
 from florets.task.training.modules import torch_random
-from florets.task.wire import kinds
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
@@ -51,13 +49,6 @@ class Task:
         self.spec, self._number = spec, client
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
-
-    @classmethod
-    def of_node(cls, spec: TaskSpec, node: Mapping[str, Any]) -> "Task":
-        """Return the task of a node in this process, by its node config."""
-        rows_of = node.get(kinds.ROWS_OF)
-        own = spec.at_node(str(node[DATA_DIR]), None if rows_of is None else str(rows_of))
-        return cls(own, client_number(str(node[CLIENT_ID])))
 
     @property
     def stratifies(self) -> bool:

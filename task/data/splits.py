@@ -1,4 +1,4 @@
-"""How the records of one client are split into two sets: drawn for this client, by class or value, by subject."""
+"""Splits of one client's records into two sets, drawn for this client: by class, along values, by subject."""
 
 import math
 import warnings

@@ -216,6 +216,8 @@ class Agreed:
         Whether the targets are values.
     classes
         Class names in the order of their labels; empty where labels are numbers, or there are none.
+    untrained
+        Classes of archives and images that no site trains on, where a site has test samples of one.
     preprocessing
         Of tables; None where no site has one.
     group
@@ -232,6 +234,7 @@ class Agreed:
     num_outputs: int
     is_regression: bool
     classes: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     group: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -496,7 +499,12 @@ def _arrays(
     regression = all(not site.classes for site in here)
     outputs = num_outputs or len(names) or max((len(site.classes) for site in here), default=0)
     values = regression and not names
-    return Agreed(shape, 1 if values else outputs, values, names, left_out=left_out, notes=tuple(notes))
+    untrained: tuple[str, ...] = ()
+    if any(site.unseen for site in here):
+        trained = {name for site in here for name in site.trained}
+        every = {name for site in here for name in site.classes}
+        untrained = tuple(sorted(every - trained, key=natural_order))
+    return Agreed(shape, 1 if values else outputs, values, names, untrained, left_out=left_out, notes=tuple(notes))
 
 
 _TARGETS = {"names": "folders of classes", "labels": "numbers of classes", "values": "values"}

@@ -14,7 +14,7 @@ from florets.task.data.splits import split_rows
 from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
-from florets.task.data.tables.names import as_numbers
+from florets.task.data.tables.names import as_numbers, class_name
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, read_table
 from florets.task.randomness import Purpose, generator
@@ -121,7 +121,43 @@ class SiteTable:
     def describe(self) -> Description:
         """Return what the site says of its data before training."""
         found = describe_table(self.table, self.declared, self.train, subjects_of(self.table.frame, self.group))
-        return replace(found, untargeted=self.untargeted, group=self.group, regression=self.regression)
+        return replace(
+            found,
+            untargeted=self.untargeted,
+            group=self.group,
+            regression=self.regression,
+            unseen=self._unseen(found.target.name if found.target else ""),
+        )
+
+    def _unseen(self, target: str) -> int:
+        """Return how many test records are of a class that no site trains on; before the agreement, not this site."""
+        if self.preprocessing is not None:
+            return len(self.test) - len(self.dataset(self.preprocessing).y_test)
+        column = self.table.frame[target]
+        trained = column.iloc[self.train]
+        if self.declared.classes or (self.regression or _is_regression(trained, self.declared)):
+            return 0
+        names = set(trained.map(class_name))
+        return int((~column.iloc[self.test].map(class_name).isin(names)).sum())
+
+    def _tested(self, preprocessing: Preprocessing) -> NDArray[np.int64]:
+        """Return the rows of the test set, without those of classes that no site trains on.
+
+        Of declared classes every record must be of one, as in training.
+        """
+        if preprocessing.is_regression or self.declared.classes:
+            return self.test
+        is_known = preprocessing.labels(self.table.frame) >= 0
+        if not is_known[self.train].all():
+            # The site cannot take part, and is to say so of all of its records.
+            return self.test
+        known = is_known[self.test]
+        if not known.any():
+            raise ValueError(
+                f"all {len(known)} test records have classes of the target {preprocessing.target!r} that no site "
+                "trains on: give it others."
+            )
+        return self.test[known]
 
     def scale(self, preprocessing: Preprocessing) -> Scale | None:
         """Return the scale that this site's inputs are standardised by; None: the pooled one."""
@@ -134,19 +170,20 @@ class SiteTable:
         frame = self.table.frame
         preprocessing.check(frame)
         scale = self.scale(preprocessing)
-        x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
-        classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
+        train, test = self.train, self._tested(preprocessing)
+        x = preprocessing.inputs(frame, scale).x
+        y_train, y_test = np.split(preprocessing.targets(frame.iloc[np.concatenate([train, test])]), [len(train)])
+        # Values do not group records.
+        classes = [np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y for y in (y_train, y_test)]
         owner, subjects = self.declared.owner, subjects_of(frame, self.group)
         owners = frame[owner].astype(str).to_numpy(dtype=np.str_) if owner in frame.columns else None
-        train, test = self.train, self.test
         return Dataset(
             x[train],
-            y[train],
+            y_train,
             x[test],
-            y[test],
+            y_test,
             max(len(preprocessing.classes), 1),
-            classes[train],
-            classes[test],
+            *classes,
             owners_train=None if owners is None else owners[train],
             owners_test=None if owners is None else owners[test],
             subjects_train=None if subjects is None else subjects[train],
