@@ -44,6 +44,7 @@ from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
+from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
 from florets.task.wire.flower import entries
@@ -66,7 +67,7 @@ class Session:
 
     _description: str = ""
     _tasks: dict[str, Task] = field(default_factory=dict)
-    _modules: dict[str, Module] = field(default_factory=dict)
+    _modules: dict[str, tuple[Module, Unsaved | None]] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
     _on_device: dict[tuple[int, str], State] = field(default_factory=dict)
@@ -142,10 +143,17 @@ class Session:
         # First of all: another task's message may have come before this one.
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
-            built = _built_for_owner(task, context) if has_owner(context) else task.build_model()
-            self._modules[device] = built.to(device)
-            self._linear = linear_names(self._modules[device], task.spec.loss)
-        return self._modules[device]
+            built = _built_for_owner(task, context) if has_owner(context) else task.module_to_load()
+            module = built.to(device)
+            self._modules[device] = module, Unsaved(module) if keeps_something(module) else None
+            self._linear = linear_names(module, task.spec.loss)
+        return self._modules[device][0]
+
+    def put_back(self) -> None:
+        """Let go of a module that keeps, outside its state dict, something of a client before: it is built anew."""
+        for device, (_, unsaved) in list(self._modules.items()):
+            if unsaved is not None and unsaved.changed():
+                del self._modules[device]
 
     def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
         """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
@@ -305,7 +313,7 @@ def _built_for_owner(task: Task, context: Context) -> Module:
     if ":" not in task.spec.model:
         with torch.device("meta"):
             held(task.build_model())
-    return held(task.build_model())
+    return held(task.module_to_load())
 
 
 def consent_of(context: Context) -> Consent:
