@@ -21,6 +21,7 @@ from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
 from florets.task.training.settings import Training
+from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -152,10 +153,14 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     """
     module, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
     alone, found = torch.empty(1, *x.shape[1:]), []
+    unsaved = Unsaved(module) if keeps_something(module) else None
     with torch.inference_mode():
         for row in range(len(inputs)):
             alone.copy_(inputs[row])
             outputs = module(alone).reshape(1, -1)
+            if unsaved is not None and unsaved.changed():
+                module = loaded_module(task, model).eval()
+                unsaved = Unsaved(module)
             if loss == "cross_entropy":
                 found.append(outputs.double().softmax(dim=1).numpy()[0])
             elif loss == "reconstruction":

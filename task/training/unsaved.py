@@ -195,7 +195,7 @@ class _Walk:
             return (
                 value.dtype.str,
                 value.shape,
-                crc32(np.ascontiguousarray(value)) if value.dtype != object else self._all(value.flat),
+                crc32(np.ascontiguousarray(value).data) if value.dtype != object else self._all(value.flat),
             )
         if isinstance(value, np.random.Generator):
             return repr(value.bit_generator.state)
