@@ -286,7 +286,7 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
 
 
 def declares_classes(column: "pd.Series[Any]") -> bool:
-    """Return whether the type of a frame's column says that its numbers are names of classes: categories or strings."""
+    """Return whether a frame's column is of categories or strings that look like numbers: they are names."""
     known = column.dropna()
     if column.dtype.name == "category":
         return any(is_number(str(one)) for one in known.unique())

@@ -614,7 +614,10 @@ def _codes(tables: Mapping[str, Sequence[Table]]) -> list[str]:
     """Return the inputs whose numbers are categories, since some client's frame declares them so."""
     parts = [part for own in tables.values() for part in own]
     found = dict.fromkeys(
-        name for part in parts for name in part.frame if name != part.target and declares_codes(part.frame[name])
+        str(name)
+        for part in parts
+        for name, column in part.frame.items()
+        if name != part.target and declares_codes(column)
     )
     for name in found:
         _refuse_fractions(tables, name)

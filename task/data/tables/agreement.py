@@ -81,7 +81,10 @@ def pooled_targets(
             "the target has one class at all sites: there is nothing to learn; name another target"
             + (", or name its rare classes, task.table.classes." if rare else ".")
         )
-    why = "has classes that are too rare to be named, and no other site names them; name all, task.table.classes"
+    why = (
+        "has classes that are too rare to be named, and no other site names them; name all, task.table.classes, or, "
+        "if they mark missing values, the mark in missing"
+    )
     left_out.update({key: why for key, one in sites.items() if one.rare and one.distinct > len(names)})
     return {name: (name,) for name in names}, 0.0, 1.0
 
@@ -309,8 +312,9 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     sites = {key: site for key, site in sites.items() if key not in left_out}
     if sites:
         targets = {key: _target_of(site) for key, site in sites.items()}
-        values, mean, std = pooled_targets(declared, targets, classes, left_out, notes)
         _refuse_garbled(declared, sites, left_out)
+        targets = {key: one for key, one in targets.items() if key not in left_out}
+        values, mean, std = pooled_targets(declared, targets, classes, left_out, notes)
         sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
@@ -379,8 +383,8 @@ def _odd_classes(declared: Declaration, classes: Classes) -> list[str]:
     if not words or len(words) >= len(numbers):
         return []
     return [
-        f"the target's classes are {len(numbers)} numbers and {listed(words)}: if that marks missing values, name it in "
-        "missing (task.table or the node's file); if it is a class, task.table.regression=false says so"
+        f"the target's classes are {len(numbers)} numbers and {listed(words)}: if that marks missing values, name it "
+        "in missing (task.table or the node's file); if it is a class, task.table.regression=false says so"
     ]
 
 
@@ -487,12 +491,12 @@ def _columns(
             inputs.append(name)
             continue
         if role == "marked":
-            where = [key for key, columns in own.items() if name in columns and columns[name].role == "marked"]
+            marked = [key for key, columns in own.items() if name in columns and columns[name].role == "marked"]
             marks = tuple(dict.fromkeys(mark for one in summaries for mark in one.marks))
-            at = "" if len(where) == len(own) else f" at {listed(where)}"
+            at = "" if len(marked) == len(own) else f" at {listed(marked)}"
             warnings.append(
-                f"{name!r} is not used as an input: its cells{at} {in_the_way(marks)}; if they are categories, name it "
-                "in task.table.categorical"
+                f"{name!r} is not used as an input: its cells{at} {in_the_way(marks)}; if they are categories, name "
+                "it in task.table.categorical"
             )
             continue
         ids += [name] if role == "id" else []
@@ -527,8 +531,8 @@ def _columns(
             foreign = sites[key].guessed and _foreign(here)
             pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
             same = f"if they mean the same, say so in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
-            remedy = f"{same if pairs else ''}add it, or do without it at all sites, task.table.drop"
-            left_out[key] = f"{lacking}; {_ENCODING if foreign else remedy}"
+            rest = f"{same if pairs else ''}add it, or do without it at all sites, task.table.drop"
+            left_out[key] = f"{lacking}; {_ENCODING if foreign else rest}"
             continue
         wrong = [
             name
@@ -544,8 +548,8 @@ def _columns(
         elif wrong:
             holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
             left_out[key] = (
-                f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, name its missing mark, or, if "
-                "the column holds categories, name it in task.table.categorical"
+                f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, name its missing mark, or, "
+                "if the column holds categories, name it in task.table.categorical"
             )
     found = {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}
     return found, group, ids

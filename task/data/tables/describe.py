@@ -340,6 +340,14 @@ def _target(
 
 def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:
     """Refuse a target whose cells are no classes: the server has their names, and chose the column."""
+    known, words = sum(counts.values()), list(counts)
+    are_words = not numeric and not declared.classes
+    are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
+    if are_words and declared.regression is not False and are_many and (marks := marks_of(words)):
+        raise ValueError(
+            f"the target {name!r}: its cells {in_the_way(marks)}. If they are classes, task.table.regression=false "
+            "says so."
+        )
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
     if declared.classes:
@@ -349,17 +357,7 @@ def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared
                 f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
                 "correct it, or declare task.table.classes."
             )
-        return
-    if numeric:
-        return
-    known, words = sum(counts.values()), list(counts)
-    are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
-    if declared.regression is not False and are_many and (marks := marks_of(words)):
-        raise ValueError(
-            f"the target {name!r}: its cells {in_the_way(marks)}. If they are classes, task.table.regression=false "
-            "says so."
-        )
-    if (role := _role_of_words(name, words, known, may_be_marked=False)) != "input":
+    if are_words and (role := _role_of_words(name, words, known, may_be_marked=False)) != "input":
         holds = {"id": "ids", "date": "dates"}.get(role, "too many different values for classes")
         raise ValueError(_NO_TARGET.format(name=name, holds=holds))
 

@@ -104,7 +104,9 @@ def _without_separator_line(text: str) -> tuple[str, str]:
 
 def _titles(widths: Sequence[int], filled: Sequence[int]) -> int:
     """Return how many first records are titles or comments: with few cells, above others that are equally wide."""
-    first = next(place for place, width in enumerate(widths) if len(set(widths[place:])) == 1)
+    if not widths:
+        return 0
+    first = next(place for place in range(len(widths)) if len(set(widths[place:])) == 1)
     is_title = first <= min(_MOST_TITLES, len(widths) - 2) and all(2 * one <= widths[-1] for one in filled[:first])
     return first if widths[-1] > 1 and is_title else 0
 
@@ -114,8 +116,8 @@ def _refuse_title(path: Path, rows: Sequence[Record]) -> None:
     if count := _titles([len(row.cells) for row in rows], [sum(map(bool, row.cells)) for row in rows]):
         lines = f"line {rows[0].line} seems" if count == 1 else f"lines {rows[0].line} to {rows[count - 1].line} seem"
         raise ValueError(
-            f"{path.name}: {lines} to be a title or comment above the table: remove it, so that the file begins with "
-            f"line {rows[count].line}."
+            f"{path.name}: {lines} to be a title or comment above the table: let the file begin with line "
+            f"{rows[count].line}, which has the names; remove what is above."
         )
 
 
@@ -185,8 +187,8 @@ def scan(
         return lines, decimal
     if (commas and points) or (thousands and not commas):
         raise ValueError(
-            f"{path.name}: its decimal mark is ambiguous, since numbers hold commas that may mark thousands: name it "
-            'in the node\'s file, decimal = "," or decimal = ".".'
+            f"{path.name}: its decimal mark is ambiguous, since numbers hold commas that may mark thousands: write "
+            'them without such marks, or name it in the node\'s file, decimal = "," or decimal = ".".'
         )
     return lines, "," if commas else "."
 
@@ -446,8 +448,8 @@ def _not_numbers(texts: Sequence[str | None], wrong: NDArray[np.bool_], line: in
     other = "If they mark missing values, name the mark in missing (task.table or the node's file)"
     other = f"They {in_the_way(marks)}" if marks else other
     return (
-        f"{int(wrong.sum())} of its {len(texts) - texts.count(None)} cells are not numbers, the first in line {line}. "
-        f"{other}; if {remedy}."
+        f"{int(wrong.sum())} of its {len(texts) - texts.count(None)} cells are not numbers, the first in line "
+        f"{line}. {other}; if {remedy}."
     )
 
 
@@ -474,11 +476,10 @@ def check_target(path: Path, table: Table, column: "pd.Series[Any]", declared: D
     words = {text for text, odd in zip(texts, wrong, strict=True) if text is not None and odd}
     known, different = len(texts) - texts.count(None), len(words) + len(np.unique(numbers[np.isfinite(numbers)]))
     if not declared.regression and not _is_mixture(texts, numbers):
-        # Among few classes a word may be one: not one that says that none is known, or that hardly occurs.
-        unknown = np.array([text is not None and _UNKNOWN.fullmatch(text) is not None for text in texts]) & wrong
-        if not unknown.any() and (wrong.sum() >= declared.min_count or all(map(is_open, words))):
+        # Among few classes a word may be one, but not one that says that none is known.
+        wrong &= np.array([text is not None and _UNKNOWN.fullmatch(text) is not None for text in texts])
+        if not wrong.any():
             return
-        wrong = unknown if unknown.any() else wrong
     elif not declared.regression and len(words) > 2 and different <= MOST_CLASSES and 2 * different <= known:
         return
     line = table.lines[column.index[int(np.argmax(wrong))]]
