@@ -13,10 +13,10 @@ from florets.task.data.tables.description import (
     ColumnSummary,
     Description,
     Kind,
+    Mark,
     Role,
     TargetSummary,
 )
-from florets.task.data.tables.marks import MARKS
 from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
 from florets.task.wire import kinds
 from florets.task.wire.codec import MAX_EXAMPLES
@@ -108,7 +108,11 @@ def _check(found: Description) -> None:
 
 def _column(column: ColumnSummary, records: int) -> None:
     _name(column.name)
-    if column.kind not in get_args(Kind) or column.role not in get_args(Role) or not set(column.marks) <= set(MARKS):
+    if (
+        column.kind not in get_args(Kind)
+        or column.role not in get_args(Role)
+        or not set(column.marks) <= set(get_args(Mark))
+    ):
         raise ValueError("kind")
     for number in (column.known, column.missing, column.distinct, column.other):
         _count(number, records)

@@ -21,6 +21,24 @@ MOST_GUESSED = 10
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words", "marked"]
+Mark = Literal[
+    "blanks",
+    "no-break blanks",
+    "apostrophes",
+    "underscores",
+    "commas",
+    "points",
+    "a currency",
+    "a percent sign",
+    "colons (a time)",
+    "a slash",
+    "brackets",
+    "a minus sign other than -",
+    "a sign such as < or +",
+    "letters (a unit)",
+    "a decimal mark of another kind",
+]
+"""What can stand in the way of a number."""
 Scale = Literal["", "raw", "pixels"]
 """Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
@@ -46,7 +64,7 @@ class ColumnSummary:
     categories, other
         Records of each category that is named, and of all others together.
     marks
-        Of a column that is "marked": what stands in the way of its numbers, some of `marks.MARKS`.
+        Of a column that is "marked": what stands in the way of its numbers, by kind.
     """
 
     name: str
@@ -62,7 +80,7 @@ class ColumnSummary:
     quantiles: tuple[float, ...] = ()
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
-    marks: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)

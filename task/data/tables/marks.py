@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from florets.task.data.tables.description import Mark
 from florets.task.data.tables.names import is_number
 
 _NO_BREAK = "\u00a0\u2007\u2009\u202f"
@@ -27,8 +28,7 @@ _FEW = 0.1
 _MOST_UNITS = 3
 """Different units of one column; with more they are words that follow numbers, as in addresses."""
 
-_PAIRS = "a slash"
-_PATTERNS = {
+_PATTERNS: dict[Mark, str] = {
     "blanks": r"\d \d",
     "no-break blanks": rf"\d[{_NO_BREAK}]\d",
     "apostrophes": r"\d['\u2019]\d",
@@ -38,14 +38,11 @@ _PATTERNS = {
     "a currency": _CURRENCY,
     "a percent sign": r"[%‰]",
     "colons (a time)": r":",
-    _PAIRS: r"\d ?/ ?\d",
+    "a slash": r"\d ?/ ?\d",
     "brackets": r"[()]",
     "a minus sign other than -": r"[\u2212\u2013]",
     "a sign such as < or +": r"[<>≤≥=~≈±]|[-+]$",
 }
-_LETTERS = "letters (a unit)"
-MARKS = (*_PATTERNS, _LETTERS, "a decimal mark of another kind")
-"""What can stand in the way of a number."""
 
 
 def is_marked(word: str) -> bool:
@@ -63,7 +60,7 @@ def is_open(word: str) -> bool:
     return _OPEN.fullmatch(word) is not None
 
 
-def marks_of(words: Sequence[str]) -> tuple[str, ...]:
+def marks_of(words: Sequence[str]) -> tuple[Mark, ...]:
     """Return what stands in the way of a column's numbers, from its different words; empty where they are none."""
     words = words[:_LOOKED_AT]
     marked = [word for word in words if is_marked(word)]
@@ -72,12 +69,12 @@ def marks_of(words: Sequence[str]) -> tuple[str, ...]:
     if not marked or rest > _FEW * len(words) or len(units) > _MOST_UNITS:
         return ()
     found = [name for name, pattern in _PATTERNS.items() if any(re.search(pattern, word) for word in marked)]
-    return (*found, _LETTERS) if units else tuple(found) or MARKS[-1:]
+    return (*found, "letters (a unit)") if units else tuple(found) or ("a decimal mark of another kind",)
 
 
-def in_the_way(marks: Sequence[str]) -> str:
+def in_the_way(marks: Sequence[Mark]) -> str:
     """Return what is wrong with cells that have marks, and the remedy, after their name."""
-    pairs = "; of two numbers in a cell make two columns" if _PAIRS in marks else ""
+    pairs = "; of two numbers in a cell make two columns" if "a slash" in marks else ""
     return (
         f"hold digits and are no plain numbers because of {' and '.join(marks)}; write plain numbers, all in one "
         f"unit, such as 45120, 0.45 or 1.5{pairs}"
