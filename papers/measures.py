@@ -14,7 +14,7 @@ from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
 from florets.reports.statistics import ARI, PERCENT
-from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
+from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
 from florets.strategies.core.cluster import match_min_cost
 from florets.task.fingerprint import fingerprint
@@ -96,7 +96,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "worst_tenth": summary.final_worst_tenth,
         "tuned_accuracy": summary.final_tuned_accuracy,
         "tuned_loss": summary.final_tuned_loss,
-        "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= ALL_RIGHT],
+        "rounds_of_ari_1": [line["round"] for line in lines if (line["ari"] or 0.0) >= ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
         "mixtures": read_mixtures(folder),
@@ -110,7 +110,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
     }
 
 
-def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
+def _at_accuracy(lines: list[RoundLine], target: float) -> Values:
     """Return the first tested round with this mean accuracy, and the megabytes sent and received up to it."""
     sent = 0
     for line in lines:
@@ -120,9 +120,9 @@ def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
     return {}
 
 
-def _of_participants(lines: list[dict[str, Any]]) -> Values:
+def _of_participants(lines: list[RoundLine]) -> Values:
     """Return the ARI over each round's participants alone: at the end, in round 10, and the first round of 0.9."""
-    known = {line["round"]: ari for line in lines if (ari := line.get("ari_participants")) is not None}
+    known = {line["round"]: ari for line in lines if (ari := line["ari_participants"]) is not None}
     return {
         "ari_participants": known[max(known)] if known else None,
         "ari_participants_at_10": known.get(ARI_ROUND),

@@ -236,7 +236,7 @@ def verdict_of(summary: summaries.RunSummary, clients: Sequence[Row], num_models
         return f"One model serves all clients: the {len(truth)} true clusters are not separated.", False
     if num_models == placed:
         return f"Each client has its own model: the {len(truth)} true clusters are not used.", False
-    some = summaries.ari_words(vars(summary), "final_")
+    some = summaries.ari_words(summary.final_ari_clients, summary.final_ari_of)
     return (
         f"{num_models} clusters, {len(truth)} true ones; adjusted Rand index "
         f"{summary.final_ari:.2f}{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than "
@@ -265,7 +265,7 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
-        clients = summaries.ari_words(vars(summary), "final_")
+        clients = summaries.ari_words(summary.final_ari_clients, summary.final_ari_of)
         note = f"over {clients}; {note}" if clients else note
         tiles.append(("adjusted Rand index", f"{summary.final_ari:.3f}", note))
     if (error := summary.final_model_error) is not None:
@@ -288,7 +288,7 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
 def _tuned_tile(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]) -> list[Tile]:
     """Return the figure of the fine-tuned copies, where the run has one, with its gain over the plain models."""
     if (accuracy := summary.final_tuned_accuracy) is not None:
-        std = next((line["tuned_accuracy_std"] for line in reversed(lines) if line.get("tuned_accuracy_std")), None)
+        std = summaries.last(lines, "tuned_accuracy_std")
         notes = [f"{100 * (accuracy - summary.final_accuracy):+.1f} points"] if summary.final_accuracy else []
         notes += [f"std {100 * std:.1f}"] if std is not None else []
         return [("after fine-tuning", f"{accuracy:.2%}", ", ".join(notes))]
@@ -344,7 +344,7 @@ def phases(lines: Sequence[summaries.RoundLine]) -> Table:
     rows: Table = [["phase", "rounds", "down", "up", "seconds"]]
     for phase in dict.fromkeys(line["phase"] for line in lines):
         same = [line for line in lines if line["phase"] == phase]
-        down, up = (size(sum(line[way] for line in same) / len(same)) for way in ("bytes_down", "bytes_up"))
+        down, up = (size(of_all / len(same)) for of_all in summaries.traffic(same))
         seconds = sum(map(summaries.round_seconds, same)) / len(same)
         rows.append([phase.replace("_", " "), len(same), down, up, f"{seconds:.2f}"])
     return rows

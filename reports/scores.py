@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, pstdev
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,19 +35,25 @@ def finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def means(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
-    """Return the unweighted mean and the spread (population) over clients of accuracy and loss.
+class Means(NamedTuple):
+    """Unweighted mean and spread (population) over clients; None where no client has it, or one has diverged."""
 
-    A value is None where no client has it, or one has diverged.
-    """
+    accuracy: float | None
+    accuracy_std: float | None
+    loss: float | None
+    loss_std: float | None
+
+
+def means(evaluations: Sequence[Evaluation]) -> Means:
+    """Return the mean and the spread of accuracy and loss."""
     accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
     losses = [e.loss for e in evaluations]
-    return {
-        "accuracy": finite(fmean(accuracies)) if accuracies else None,
-        "accuracy_std": _spread(accuracies),
-        "loss": finite(fmean(losses)) if losses else None,
-        "loss_std": _spread(losses),
-    }
+    return Means(
+        finite(fmean(accuracies)) if accuracies else None,
+        _spread(accuracies),
+        finite(fmean(losses)) if losses else None,
+        _spread(losses),
+    )
 
 
 def tuned(evaluations: Iterable[Evaluation]) -> list[Evaluation]:

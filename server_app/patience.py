@@ -94,7 +94,7 @@ class Patience:
 
     def _take(self, line: RoundLine) -> bool:
         """Take in a round's figure, and say whether it is the best so far; the first of equal ones is."""
-        found = line[VALIDATION]
+        found = line["validation"]
         # A round without a figure is skipped; one whose models diverged has none either, and is no improvement.
         if self._most is None or (found is None and not line["diverged"]):
             return False

@@ -20,7 +20,7 @@ from florets.reports.pooled import FILE as TESTS
 from florets.reports.pooled import statistics_of, to_json
 from florets.reports.run_page import write_report
 from florets.reports.scores import TEST_CELLS, test_cells
-from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
 from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport
@@ -149,16 +149,15 @@ class Recorder:
     def round(
         self,
         report: RoundReport,
-        figures: Mapping[str, float | None] | None = None,
+        distances: Distances = UNMEASURED,
         data_changed: int = 0,
         validation: float | None = None,
     ) -> RoundLine:
         """Append a round to ``rounds.jsonl`` and the files of its clients, show it, and return its line.
 
-        `validation` is the figure of `florets.server_app.patience`; the others are as in `round_line`.
+        The parameters are as in `round_line`.
         """
-        line = round_line(report, self._truth, figures, self._clients, data_changed)
-        line["validation"] = validation
+        line = round_line(report, self._truth, distances, self._clients, data_changed, validation)
         # Before the line, which says that the round is complete.
         self._rows.add(report, self._clients, self._truth)
         self._embeddings.add(report, self._truth)
