@@ -1,6 +1,5 @@
 """Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
 
-import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
+from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.statistics import ARI, PERCENT
 from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
@@ -26,17 +26,10 @@ Mixture = tuple[int, list[float]]
 
 def read_mixtures(folder: Path) -> list[Mixture]:
     """Return the mixtures in a run's ``clients.csv``; none of clients whose cluster or shares are not known."""
-    path = folder / "clients.csv"
-    if not path.is_file():
+    if not (folder / CLIENTS).is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name.startswith("share_")] if rows else []
-    return [
-        (int(row["true_cluster"]), [float(row[name]) for name in names])
-        for row in rows
-        if names and row["true_cluster"] and all(row[name] for name in names)
-    ]
+    rows = read_clients(folder)
+    return [(row.true_cluster, list(row.shares)) for row in rows if row.shares and row.true_cluster is not None]
 
 
 def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float) -> float | None:

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -199,25 +199,25 @@ class RunSummary:
     bytes_up: int
     seconds: float
     folder: str
-    final_model_error: float | None = None
-    final_cluster_error: float | None = None
-    final_cluster_loss: float | None = None
-    final_ari_clients: int | None = None
-    final_ari_of: int | None = None
-    left_out: list[str] = field(default_factory=list)
-    final_unplaced: int = 0
-    warnings: list[str] = field(default_factory=list)
-    discovery: str = ""
-    final_tuned_accuracy: float | None = None
-    final_tuned_loss: float | None = None
-    client_seconds: float = 0.0
-    gradient_passes: int = 0
-    loss_passes: int = 0
-    final_metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    final_num_clusters: int | None = None
-    best_round: int | None = None
-    final_validation: float | None = None
-    stopped: bool = False
+    final_model_error: float | None
+    final_cluster_error: float | None
+    final_cluster_loss: float | None
+    final_ari_clients: int | None
+    final_ari_of: int | None
+    left_out: list[str]
+    final_unplaced: int
+    warnings: list[str]
+    discovery: str
+    final_tuned_accuracy: float | None
+    final_tuned_loss: float | None
+    client_seconds: float
+    gradient_passes: int
+    loss_passes: int
+    final_metrics: dict[str, dict[str, float | None]]
+    final_num_clusters: int | None
+    best_round: int | None
+    final_validation: float | None
+    stopped: bool
 
     @property
     def megabytes(self) -> float:

@@ -20,9 +20,9 @@ import yaml
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.console import counted, duration
 from florets.reports.folder import FINISHED, MARKER
-from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary, read_line, round_seconds
 
 LOSS, TRAIN_LOSS = "test_loss", "train_loss"
