@@ -59,8 +59,15 @@ _TARGET = 0.6
 
 _ROOT = Path(strategies.__file__).parents[1]
 
-Values = dict[str, Any]
-"""Results in a finished run's record; see `values_of`."""
+Name = Literal[
+    "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "tuned_loss",
+    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1", "groups", "frozen_from",
+    "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
+    "model_error", "cluster_error", "cluster_loss", "first_round_accuracy_60", "bytes_to_accuracy_60",
+    "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings",
+]  # fmt: skip
+Values = dict[Name, Any]
+"""Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
 
 
 def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
@@ -176,7 +183,7 @@ class Measure:
         return f"{deviation:.{decimals}f}"
 
 
-def _number(name: str, factor: float = 1.0) -> Read:
+def _number(name: Name, factor: float = 1.0) -> Read:
     def read(values: Values, _: Config) -> float | None:
         value = values.get(name)
         return None if value is None or not math.isfinite(value) else factor * value
@@ -214,8 +221,10 @@ def _own_fraction(config: Config) -> float:
 
 
 def _score(values: Values, config: Config) -> float | None:
-    prefix = "tuned_" if config.fine_tune_epochs else ""
-    return _number(f"{prefix}accuracy", 100.0)(values, config) if by_accuracy(config) else values.get(f"{prefix}loss")
+    tuned = config.fine_tune_epochs > 0
+    if by_accuracy(config):
+        return _number("tuned_accuracy" if tuned else "accuracy", 100.0)(values, config)
+    return values.get("tuned_loss" if tuned else "loss")
 
 
 def by_accuracy(config: Config) -> bool:
@@ -270,7 +279,7 @@ def _has_groups(config: Config) -> bool:
     return config.task.num_clusters >= 2 and _finds_groups(config)
 
 
-def _ari(label: str, name: str) -> Measure:
+def _ari(label: str, name: Name) -> Measure:
     return Measure(label, "mean", "{:.2f}", _number(name), _has_groups, 0.01, higher=True, bounds=ARI)
 
 
@@ -278,7 +287,7 @@ def _rounds(label: str, read: Read, fits: Fits, near: float = 1.0) -> Measure:
     return Measure(label, "mean", "{:.1f}", read, fits, near, "round" if near else "", may_be_never=True)
 
 
-def _percent(label: str, name: str, fits: Fits, higher: bool = True) -> Measure:
+def _percent(label: str, name: Name, fits: Fits, higher: bool = True) -> Measure:
     return Measure(label, "mean", "{:.1f}", _number(name, 100.0), fits, 1.0, "point", higher=higher, bounds=PERCENT)
 
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress, State
+from florets.papers.measures import Values
 from florets.reports.quantities import known_quantities
 from florets.reports.summary import Curve, Curves, RoundLine
 from florets.reports.tables import write_csv
@@ -96,7 +97,7 @@ class Store(_Stored[Progress]):
             return Progress(state, note=line["note"])
         texts = {name: text for name, text in line.items() if name not in _HEAD and text}
         values = {name: text if name in _WORDS else json.loads(text) for name, text in texts.items()}
-        return Progress(state, values, line["note"])
+        return Progress(state, cast(Values, values), line["note"])
 
     def put(self, place: Place, seed: int, found: Progress) -> None:
         """Store what a results folder says of a cell; a finished one is replaced by nothing less."""

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
@@ -84,11 +85,13 @@ class ClientRows:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         for key in sorted({*sampled, *report.clients, *tests, *moved}):
-            row = RoundRow(
-                report.server_round, key, models.get(key), truth.get(key), "true" if key in sampled else "false"
-            )
-            if (part := report.clients.get(key)) is not None:
-                row = row._replace(
+            is_sampled: Literal["true", "false"] = "true" if key in sampled else "false"
+            place = (report.server_round, key, models.get(key), truth.get(key), is_sampled)
+            if (part := report.clients.get(key)) is None:
+                row = RoundRow(*place)
+            else:
+                row = RoundRow(
+                    *place,
                     reply=part.reply,
                     rejected=part.rejected,
                     train_loss=part.train_loss,
