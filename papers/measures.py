@@ -28,8 +28,10 @@ def read_mixtures(folder: Path) -> list[Mixture]:
     """Return the mixtures in a run's ``clients.csv``; none of clients whose cluster or shares are not known."""
     if not (folder / CLIENTS).is_file():
         return []
-    rows = read_clients(folder)
-    return [(row.true_cluster, list(row.shares)) for row in rows if row.shares and row.true_cluster is not None]
+    rows = [row for row in read_clients(folder) if row.shares]
+    models = max((len(row.shares) for row in rows), default=0)
+    known = [row for row in rows if len(row.shares) == models]
+    return [(row.true_cluster, list(row.shares)) for row in known if row.true_cluster is not None]
 
 
 def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float) -> float | None:
