@@ -1,4 +1,4 @@
-"""What a model must be and return is checked before any training, and the error says it."""
+"""Checks of a model before any training: what is wrong is refused, and the error says what its forward must return."""
 
 from collections.abc import Callable
 from typing import Any
