@@ -1,4 +1,4 @@
-"""Checks of a model before any training: what is wrong is refused, and the error says what its forward must return."""
+"""Checks of a model before any training: what is wrong is refused with what its forward must return."""
 
 from collections.abc import Callable
 from typing import Any
