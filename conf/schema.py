@@ -35,6 +35,14 @@ class Chosen:
 
     __hash__ = None  # type: ignore[assignment]  # settings hold lists
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle values by the strategy's name: their class may be one that was read without importing its module."""
+        return _chosen, (self.name, vars(self.settings))
+
+
+def _chosen(name: str, values: dict[str, Any]) -> Chosen:
+    return Chosen(name, settings_type(name)(**values))
+
 
 @dataclass(frozen=True)
 class Config(Experiment):

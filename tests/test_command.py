@@ -72,22 +72,35 @@ def test_alone_it_runs_the_quickstart_and_says_how_it_went_and_where(calls, caps
 def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/someone")
-    assert main(["experiment=quickstart", "results_dir=my results", "data_dir=~/data"]) == 0
+    assert main(["task.data=mnist", "results_dir=my results", "data_dir=~/data"]) == 0
     config, overrides = calls[0]
     assert (config.results_dir, config.data_dir) == (str(tmp_path / "my results"), "/home/someone/data")
     # The folder's name is made from what was typed, so that it does not depend on the place.
-    assert overrides == ["experiment=quickstart", "results_dir=my results", "data_dir=~/data"]
+    assert overrides == ["task.data=mnist", "results_dir=my results", "data_dir=~/data"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_folder_needs_data_that_read_it(calls, capsys):
-    for several in ([], ["-m"]):
-        assert main([*several, "data_dir=sites", "k=2"]) == 2
-        assert (
-            "data_dir=sites: has no effect on the quickstart's digits. Give target=<column>"
-            in capsys.readouterr().err
-        )
+@pytest.mark.parametrize("named", ["experiment=quickstart", "task=digits_autoencoder", "task.data=linear"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *([], ["-m", "seed=0,1"], ["plan"], ["show-partition"], ["check"], ["discover"], ["advise"]),
+        ["tune", "task.validation_fraction=0.1,0.2"],
+    ],
+)
+def test_no_command_answers_about_other_data_than_those_in_the_folder(command, named, calls, capsys):
+    assert main([*command, "data_dir=sites", named]) == 2
+    assert "data_dir=sites: has no effect on experiment=" in capsys.readouterr().err
+    assert calls == []
+
+
+@pytest.mark.parametrize("words", [[], ["k=2"], ["task.table.target=ill"], ["task.table.id=[record]"]])
+def test_a_folder_that_no_data_are_named_for_holds_data_of_ones_own(words, calls):
+    assert main(["data_dir=sites", *words]) == 0
     assert main(["data_dir=sites", "task.data=mnist"]) == 0
+    (own, _), (mnist, _) = calls
+    assert (own.experiment, own.task.data, own.task.partition) == ("own_data", "own", "own")
+    assert (mnist.experiment, mnist.task.data) == ("quickstart", "mnist")
 
 
 def test_engine_flwr_goes_through_flower(monkeypatch):

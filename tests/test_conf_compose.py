@@ -74,7 +74,7 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
 
 def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
     monkeypatch.setenv("FLORETS_TEST_FOLDER", "/somewhere/else")
-    config = compose(["data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
+    config = compose(["task.data=mnist", "data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
     assert (config.data_dir, config.k) == ("/somewhere/else", 4)
 
 
