@@ -36,6 +36,8 @@ if os.getppid() == int(parent):
 """
 
 _SETTINGS = {
+    # What they write is read, or goes to a log.
+    "PYTHONIOENCODING": "utf-8:replace",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     # Without it every run builds a second Python environment.

@@ -1,6 +1,7 @@
 """The `florets` command for one run: options, exit codes, folders, texts. The engines are fakes."""
 
 import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -13,12 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.__main__ import main as command
 from florets.commands.help import help_text
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.presets import choices
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
+from florets.reports.console import say
 from florets.reports.summary import RunSummary
 from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
@@ -101,6 +104,25 @@ def test_a_folder_that_no_data_are_named_for_holds_data_of_ones_own(words, calls
     (own, _), (mnist, _) = calls
     assert (own.experiment, own.task.data, own.task.partition) == ("own_data", "own", "own")
     assert (mnist.experiment, mnist.task.data) == ("quickstart", "mnist")
+
+
+@pytest.mark.parametrize("stream", ["cp1252", "ascii", "utf-8"])
+def test_a_line_is_printed_whatever_the_encoding_lacks(stream):
+    """Of a process that joblib starts, or a notebook, nobody has said what to do with other characters."""
+    written = io.BytesIO()
+    text = io.TextIOWrapper(written, stream)
+    say("ARI ≥ 0.9: Größe \udce9", text)
+    wanted = {"cp1252": "ARI ? 0.9: Größe ?", "ascii": "ARI ? 0.9: Gr??e ?", "utf-8": "ARI ≥ 0.9: Größe ?"}
+    assert written.getvalue().decode(stream) == f"{wanted[stream]}\n"
+
+
+def test_the_command_prints_whatever_the_encoding_lacks(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    monkeypatch.setattr(sys, "argv", ["florets", "--cfg", "results_dir=Größe"])
+    assert command() == 0
+    sys.stdout.flush()
+    assert b"Gr" in written.getvalue()
 
 
 def test_engine_flwr_goes_through_flower(monkeypatch):
