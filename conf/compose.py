@@ -45,6 +45,10 @@ CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
 GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
 """Keys that say how gradients are averaged, and their values where they say nothing."""
 
+NODES_OWN = (
+    "has no effect on real nodes, each of which reads the folder in its node config (data-dir). "
+    f"Use experiment={OWN_DATA} in its place."
+)
 _AGREED = (("data_options", "classes"), ("partition_options", "input_shape"))
 _SHORT_NAMES = {"data": ("hf:", HUGGING_FACE, "source"), "partition": ("flwr:", FLOWER, "partitioner")}
 """By part of the task: how a short name begins, the registered name, and the option that the rest of it is."""
@@ -268,7 +272,11 @@ def _idle_count(config: Config, explicit: Mapping[str, Given]) -> list[str]:
 def _idle_folder(config: Config, explicit: Mapping[str, Given]) -> list[str]:
     """Refuse a folder by hand where the data are in none: the answer would be about other data."""
     given = explicit.get("data_dir")
-    if given is None or reads_files(config.task.data) is not False:
+    if given is None:
+        return []
+    if config.superlink and config.task.partition == OWN:
+        return [f"{given.text}: {NODES_OWN}"]
+    if reads_files(config.task.data) is not False:
         return []
     return [
         f"{given.text}: has no effect on experiment={config.experiment}: task.data={config.task.data} reads no "

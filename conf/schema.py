@@ -49,7 +49,11 @@ class Config(Experiment):
     """One experiment, complete and checked."""
 
     experiment: str = setting("quickstart", "name of the preset, in conf/experiment/")
-    data_dir: str = setting("data", "folder of data sets that come as files; relative to where florets is called")
+    data_dir: str = setting(
+        "data",
+        "folder of data sets that come as files or, where no data are named, of your own data (experiment=own_data); "
+        "relative to where florets is called",
+    )
     results_dir: str = setting("results", "folder of results; relative to where florets is called")
     device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU if there is one")
     engine: Literal["local", "ray", "flwr"] = setting(

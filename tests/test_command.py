@@ -23,6 +23,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
 from florets.reports.console import say
 from florets.reports.summary import RunSummary
+from florets.server_app.app import read_run_config
 from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
 from florets.studies import one_run
@@ -95,6 +96,13 @@ def test_no_command_answers_about_other_data_than_those_in_the_folder(command, n
     assert main([*command, "data_dir=sites", named]) == 2
     assert "data_dir=sites: has no effect on experiment=" in capsys.readouterr().err
     assert calls == []
+
+
+def test_real_nodes_read_the_folders_of_their_own(calls, capsys):
+    assert main(["data_dir=sites", "engine=flwr", "superlink=hospitals"]) == 2
+    assert "data_dir=sites: has no effect on real nodes" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="data_dir=sites: has no effect on real nodes"):
+        read_run_config({"data-dir": "sites"})
 
 
 @pytest.mark.parametrize("words", [[], ["k=2"], ["task.table.target=ill"], ["task.table.id=[record]"]])

@@ -1,6 +1,8 @@
 """Order of the layers, independence of the surroundings, and every wrong key told in our words."""
 
 import os
+import pickle
+import sys
 
 import pytest
 
@@ -76,6 +78,12 @@ def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
     monkeypatch.setenv("FLORETS_TEST_FOLDER", "/somewhere/else")
     config = compose(["task.data=mnist", "data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
     assert (config.data_dir, config.k) == ("/somewhere/else", 4)
+
+
+def test_a_configuration_reaches_other_processes_although_its_strategy_is_not_imported(monkeypatch):
+    monkeypatch.delitem(sys.modules, "florets.strategies.pacfl.strategy", raising=False)
+    config = compose(["strategy=pacfl"])
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 @pytest.mark.parametrize(
