@@ -314,8 +314,7 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     if problems := find_problems(config):
         raise ConfigError(problems)
     prepared = found.preprocessing
-    guessed = prepared is not None and not task.table.target
-    said = (last_column(prepared.target),) if guessed else ()
+    said = () if prepared is None or task.table.target else (last_column(prepared.target),)
     return OwnData(config, table_of(config, prepared), sites, said, asked=asked)
 
 
