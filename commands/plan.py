@@ -1,6 +1,7 @@
 """`florets plan`: the bytes and the memory of a run, computed from the size of its models before it is run."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,6 +87,8 @@ def plan_of(config: Config) -> Plan:
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
     strategy, models, _ = build_checked(config, task)
+    for line in own.lines:
+        say(f"florets: {line}", sys.stderr)
     clients = len(nodes) or config.num_clients
     one = sum(len(array.data) for array in models.one(0).values())
     each_model = one * models.count

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{config.task.data} shared out by {config.task.partition}",
         f"{config.experiment}, seed {config.seed}",
     )
-    say(f"{title}, {run}\n")
+    say("\n".join([f"{title}, {run}", *own.lines, ""]))
     for name, value, note in partition.tiles_of(held):
         say(f"{name:20s}{value}{f' ({note})' if note else ''}")
     say(f"\n{markdown_table(partition.cluster_rows(held))}")

@@ -21,7 +21,7 @@ from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
-from florets.task.data.tables.agreement import Agreed, agree, as_options
+from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
@@ -134,7 +134,8 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     sites, found = _described(config, describe)
     findings = find(sites, found, {})
     odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
-    return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
+    own = completed(config, sites, found)
+    return replace(own, lines=(*lines(sites, found), *own.lines, *odd), findings=tuple(findings))
 
 
 def declared_form(config: Config) -> Agreed:
@@ -296,7 +297,9 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     asked, config = as_plain(config), _with_found(config, sites, found)
     if problems := find_problems(config):
         raise ConfigError(problems)
-    return OwnData(config, table_of(config, found.preprocessing), sites, asked=asked)
+    prepared = found.preprocessing
+    said = () if prepared is None or config.task.table.target else (last_column(prepared.target),)
+    return OwnData(config, table_of(config, prepared), sites, said, asked=asked)
 
 
 def agreed_spec(config: Config, sites: Mapping[str, Description], found: Agreed) -> TaskSpec:

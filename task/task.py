@@ -88,8 +88,7 @@ class Task:
 
     @cached_property
     def _agreement(self) -> Agreement:
-        options = self.spec.partition_options
-        check_options(resolve("partition", OWN), options, "partition", OWN)
+        options = check_options(resolve("partition", OWN), self.spec.partition_options, "partition", OWN)
         return Agreement(tuple(options["input_shape"]), options["num_outputs"])
 
     @cached_property
@@ -115,8 +114,8 @@ class Task:
     def describe(self) -> Description:
         """Return what a node says of its own data before training."""
         spec = self.spec
-        check_options(resolve("data", OWN), spec.data_options, "data", OWN)
-        return describe(Path(spec.data_dir).expanduser(), spec.data_options, spec.table, spec.seed, self._number)
+        options = check_options(resolve("data", OWN), spec.data_options, "data", OWN)
+        return describe(Path(spec.data_dir).expanduser(), options, spec.table, spec.seed, self._number)
 
     @cached_property
     def shards(self) -> list[Shard]:

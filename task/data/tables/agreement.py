@@ -299,6 +299,11 @@ def agree(
     return replace(found, input_shape=tuple(input_shape) or found.input_shape)
 
 
+def last_column(target: str) -> str:
+    """Return the line that says which column is the target where none is named."""
+    return f"the target is the last column, {target!r}, since none is named; for another, target=<column>"
+
+
 def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Sequence[str] | None) -> Agreed:
     notes: list[str] = []
     warnings: list[str] = []
@@ -309,7 +314,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
             raise ValueError(f"task.table.{key} names {listed(wrong)}, and no site has such a column; correct it.")
     target = _target_name(sites, left_out)
     if not declared.target:
-        notes.append(f"the target is the last column, {target!r}, since none is named; for another, target=<column>")
+        notes.append(last_column(target))
     sites = {key: site for key, site in sites.items() if key not in left_out}
     columns, group, ids = _columns(declared, sites, left_out, notes, warnings)
     sites = {key: site for key, site in sites.items() if key not in left_out}
