@@ -21,6 +21,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
 from florets.reports import frames
+from florets.reports.clients import CLIENTS
 from florets.reports.console import lines_in, say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
@@ -147,7 +148,7 @@ def _exit_code_of(given: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         # `florets --help | head`: the reader has gone; Python must not fail again when it flushes at its end.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open until the process ends
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open until the process ends
         return 1
     except Exception as error:  # the command ends with a message and an exit code, whatever happens
         debug = "--debug" in given
@@ -238,7 +239,7 @@ def _print_summary(summary: RunSummary) -> None:
 
 def _groups(folder: Path) -> str:
     """Return which sites are in which of several groups, where the clients have names and are not very many."""
-    if not (folder / frames.CLIENTS).is_file():
+    if not (folder / CLIENTS).is_file():
         return ""
     members: dict[str, list[str]] = {}
     for client, group in frames.clients(folder)[["client", "found_cluster"]].dropna().astype(str).to_numpy():

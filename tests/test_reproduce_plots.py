@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from florets.papers.plot import pictures as plot_pictures
 from florets.papers.plot import row_lines
 from florets.papers.store import CurveStore
 from florets.papers.table import Table
+from florets.reports.summary import Curve
 from tests import fake_cells
 
 ITEM = """
@@ -54,7 +56,7 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def curve(number: int, **values: float) -> dict[str, float | None]:
-    known = dict.fromkeys(("ari", "accuracy", "loss", "model_error", "cluster_error", "cluster_loss"))
+    known = dict.fromkeys(get_args(Curve))
     return {"round": number, **known, **values}
 
 
@@ -90,7 +92,7 @@ def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
     [
         ("{kind: rows, measures: [ari, accuracy - fedavg]}", ""),
         ("{kind: rows, measure: ari}", "plot: measure: there is no such key. Did you mean measures?"),
-        ("{kind: rows, measures: ari}", "plot.measures: ari: must be a list of names"),
+        ("{kind: rows, measures: {ari: 1}}", "plot.measures: {'ari': 1}: must be a list of names"),
         ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
         ("{kind: rows}", "plot: measures is missing"),
         ("{kind: curves, measures: [ari]}", "measures: there is no such key"),
