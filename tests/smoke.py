@@ -168,7 +168,8 @@ def run_of_a_hub_copy(place: Place) -> str:
         superlink = flower_processes.start(program, arguments, empty, own, log)
         try:
             flower_processes.wait_for_port(superlink, port, 60, http=True)
-            nodes = "num-supernodes=4 client-resources-num-cpus=1"
+            # On two processors one process does the clients' work, and none is started for a second.
+            nodes = "num-supernodes=4 client-resources-num-cpus=2"
             keys = "num-clients=4 k=2 num-server-rounds=2 overrides='task.num_clusters=2' "
             keys += f"results-dir='{place.folder}/results'"
             flwr = bare / "bin" / "flwr"
@@ -276,7 +277,7 @@ CHAINS = [
             ),
             Job(
                 "discovery",
-                "florets strategy=discovery num_rounds=3",
+                "florets strategy=discovery num_clients=12 num_rounds=3",
                 says=END,
                 run="results/quickstart/discovery/*/seed-0",
                 least={**EQUAL, "final_num_clusters": 4, "final_accuracy": 0.7},
@@ -341,7 +342,8 @@ CHAINS = [
             Job(
                 "killed and resumed", killed_and_resumed, says=END, run="killed/quickstart/clove/seed-0", least=EQUAL
             ),
-        ]
+        ],
+        in_one=True,
     ),
     Chain(
         [
