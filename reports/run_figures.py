@@ -117,13 +117,15 @@ def _panel(lines: Sequence[RoundLine], key: str) -> list[figures.Line]:
     the fine-tuned copies.
     """
     text = QUANTITIES[key].text
-    own = run_line(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None)
+    # Distances from the truth are one figure for all clients, and have neither a spread nor fine-tuned copies.
+    of_clients = key in ("accuracy", "loss")
+    own = run_line(lines, key, f"{key}_std" if of_clients else None)
     if key == "ari":
         other, names = run_line(lines, "ari_participants"), ("clients so far", "participants")
         names = ("all clients", names[1]) if covers_all(lines[-1]) else names
         shown = len(other.x) > 0 and not np.array_equal(other.y, own.y)
     else:
-        other, names = run_line(lines, f"tuned_{key}"), ("as trained", "fine-tuned")
+        other, names = run_line(lines if of_clients else (), f"tuned_{key}"), ("as trained", "fine-tuned")
         shown = len(other.x) > 0
     end = text(float(own.y[-1]))
     if not shown:
