@@ -21,10 +21,8 @@ from florets.strategies.shared.messages import TRAIN_BILEVEL
 from florets.task.wire import kinds
 from tests.method_runs import SMALL, Played, play
 
-# All of them are runs of a method through the whole program.
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ditto", "fedproto"])
 def test_a_client_is_given_its_model_and_a_newcomer_the_one_that_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str
@@ -69,6 +67,7 @@ def numbered(found: Played) -> dict[str, list[bytes]]:
 ONE = ("k=1", "strategy.fraction_train=0.7", "num_rounds=3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("host", "method"), [("clove", "ditto"), ("ifca", "fedala"), ("cfl_gp", "ditto")])
 def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: str) -> None:
     alone = play(*ONE, f"strategy={method}", "eval_every=1")
@@ -88,6 +87,7 @@ def test_within_one_group_it_is_the_method_itself_to_the_bit(host: str, method: 
 # Several groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("host", "method"), [("clove", "fedala"), ("ifca", "ditto"), ("cfl_gp", "fedala")])
 def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(host: str, method: str) -> None:
     """With Ditto they train what they would, and with FedALA where its weights stay 1."""
@@ -99,6 +99,7 @@ def test_the_groups_and_their_models_do_not_depend_on_what_clients_have_besides(
     assert [report.assignment for report in found.reports] == [report.assignment for report in plain.reports]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["clove", "cfl_gp"])
 def test_fedproto_begins_once_the_groups_stand_and_leaves_their_models(host: str) -> None:
     found = play(f"strategy={host}", "personal=fedproto", "num_rounds=8", "train.local_epochs=5")
@@ -170,6 +171,7 @@ def test_a_strategy_built_by_hand_refuses_them_as_well() -> None:
 # Whole runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ditto", "intercept"])
 def test_a_client_predicts_with_its_own_model_and_a_newcomer_is_given_its_groups(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
@@ -201,6 +203,7 @@ def personal(found: Played) -> list[np.ndarray]:
     return list(found.strategy.final_models(found.models).bank)
 
 
+@pytest.mark.slow
 def test_without_lambda_it_is_local_only_beside_fedavg_to_the_bit() -> None:
     more = ("num_rounds=3", "strategy.fraction_train=0.3", "train=sgd")
     found = play(DITTO, "strategy.proximal_lambda=0", *more)
@@ -216,6 +219,7 @@ def test_without_lambda_it_is_local_only_beside_fedavg_to_the_bit() -> None:
         assert own == (alone if key in trained else fedavg.final)
 
 
+@pytest.mark.slow
 def test_a_step_of_the_personal_model_is_that_of_the_loss_and_of_the_distance_to_the_global_one() -> None:
     sgd = ("train=sgd", "train.local_steps=1", "train.batch_size=1000", "train.learning_rate=0.1")
     before, after = play(DITTO, *sgd, "num_rounds=1"), play(DITTO, *sgd, "num_rounds=2")
@@ -227,6 +231,7 @@ def test_a_step_of_the_personal_model_is_that_of_the_loss_and_of_the_distance_to
         assert not np.allclose(tied, plain, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_client_whose_reply_was_lost_keeps_its_model() -> None:
     found = play(DITTO, "num_rounds=2", lost={(TRAIN_BILEVEL, 2, 3)})
     earlier = play(DITTO, "num_rounds=1")
