@@ -19,7 +19,6 @@ import safetensors.numpy
 import yaml
 from safetensors.numpy import load_file
 
-import florets
 from florets.commands import main as command
 from florets.commands.main import main
 from florets.conf.compose import compose
@@ -156,16 +155,6 @@ def results(folder: Path) -> dict[str, Any]:
     }
 
 
-def check_costs(folder: Path) -> None:
-    """What a round costs is what its clients cost."""
-    found = florets.load(folder)
-    by_round = found.clients_over_rounds.groupby("round")
-    for column, total in (("bytes_down", "bytes_down"), ("bytes_up", "bytes_up"), ("sampled", "participants")):
-        assert by_round[column].sum().tolist() == found.rounds[total].tolist()
-    # Each client's are rounded to a microsecond.
-    assert by_round["seconds"].sum().tolist() == pytest.approx(found.rounds["client_seconds"].tolist(), abs=1e-5)
-
-
 TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("cfl_s", ("strategy.mean_threshold=1", "strategy.client_threshold=0", "strategy.first_split=2")),
     ("local", ()),
@@ -210,7 +199,6 @@ def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     kept = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5)}
     given = settings(strategy, *(() if strategy in kept else ("num_rounds=4",)))
     folder, copies = with_copies(monkeypatch, tmp_path, given, kept.get(strategy, (2,)))
-    check_costs(folder)
     whole = results(folder)
     if strategy == "clove":
         # It freezes its clusters in round 4: the second time they are in the checkpoint.
@@ -243,8 +231,7 @@ def test_what_few_participants_and_their_groups_have_survives_two_kills(
     replaced = ("num_clients", "strategy.fraction_train", "train.local_epochs")
     given = [text for text in settings(strategy, *own, "num_rounds=8") if not text.startswith(replaced)]
     given += ["num_clients=10", "strategy.fraction_train=0.3", "train.local_epochs=3"]
-    check_costs(uninterrupted := straight(tmp_path / "whole", given))
-    whole = results(uninterrupted)
+    whole = results(straight(tmp_path / "whole", given))
     folder = killed(monkeypatch, tmp_path / "killed", given, 2)
     with killed_after(monkeypatch, 4):
         resumed(folder)
