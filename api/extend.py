@@ -19,9 +19,9 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import absolute, resume_command, saved_config
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.embedding import EMBEDDINGS
 from florets.reports.folder import FINISHED, MARKER, refuse_taken, whole_folder, write_whole
-from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary
@@ -244,14 +244,13 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
 def _check_sites(config: Config, parent: Path) -> None:
     """Read every site's data in this process as its client will, and refuse all that do not fit."""
     from florets.engines.own_nodes import own_nodes
-    from florets.server_app.data_agreement import saved_data
-    from florets.task.task import Task, TaskSpec
-    from florets.task.wire import kinds
+    from florets.server_app.data_agreement import saved_data, task_of
+    from florets.task.task import TaskSpec
 
     spec = replace(TaskSpec(**task_spec(config)), table=saved_data(config, parent).table)
     problems = []
     for node in own_nodes(config):
-        task = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF)))
+        task = task_of(node, spec)
         try:
             found, wanted = task.data.input_shape, task.input_shape
             if found != wanted:

@@ -20,7 +20,25 @@ MOST_GUESSED = 10
 """Different whole numbers of a target that are still taken for classes where nothing is declared."""
 
 Kind = Literal["numeric", "text", "empty"]
-Role = Literal["input", "id", "date", "words"]
+Role = Literal["input", "id", "date", "words", "marked"]
+Mark = Literal[
+    "blanks",
+    "no-break blanks",
+    "apostrophes",
+    "underscores",
+    "commas",
+    "points",
+    "a currency",
+    "a percent sign",
+    "colons (a time)",
+    "a slash",
+    "brackets",
+    "a minus sign other than -",
+    "a sign such as < or +",
+    "letters (a unit)",
+    "a decimal mark of another kind",
+]
+"""What can stand in the way of a number."""
 Scale = Literal["", "raw", "pixels"]
 """Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
@@ -45,6 +63,8 @@ class ColumnSummary:
         About the 10th, 50th and 90th percentile; empty where they are not sent.
     categories, other
         Records of each category that is named, and of all others together.
+    marks
+        Of a column that is "marked": what stands in the way of its numbers, by kind.
     """
 
     name: str
@@ -60,6 +80,7 @@ class ColumnSummary:
     quantiles: tuple[float, ...] = ()
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +117,9 @@ class Description:
         Records without a target, which are left out.
     train_records
         Of these those that the site trains on; everything below is of them.
+    unseen
+        Test records of a class that the site trains on nowhere; once the sites have agreed, that no site does: they
+        are left out.
     columns
         Of a table, in the file's order, without target, group, ids and what was dropped.
     target
@@ -104,6 +128,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
+    trained
+        Those of `classes` of which the site has training samples.
     scale, target_scale
         Of an archive's inputs, and of the values that are its targets, coarsely: no figure of them is sent.
     duplicates, near_duplicates
@@ -119,16 +145,20 @@ class Description:
         Columns that the run declares and the table does not have.
     leaking
         Columns with one value for each value of the target.
+    guessed
+        Whether a table is no UTF-8, and its encoding a guess.
     """
 
     form: Literal["table", "archive", "images"]
     records: int
     train_records: int
     untargeted: int = 0
+    unseen: int = 0
     columns: tuple[ColumnSummary, ...] = ()
     target: TargetSummary | None = None
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
+    trained: tuple[str, ...] = ()
     scale: Scale = ""
     target_scale: Scale = ""
     duplicates: int = 0
@@ -139,6 +169,7 @@ class Description:
     notes: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     leaking: tuple[str, ...] = ()
+    guessed: bool = False
 
     def to_json(self) -> str:
         """Return one line of strict JSON: figures that are not known are left out."""
@@ -153,7 +184,7 @@ class Description:
             for column in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=())
+        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=(), unseen=0)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -161,9 +192,11 @@ class Description:
         read = {entry.name: values[entry.name] for entry in fields(cls)}
         if len(read) != len(values):
             raise ValueError("a description with other entries")
-        read["columns"] = tuple(ColumnSummary(**_read(column)) for column in read["columns"])
+        read["columns"] = tuple(
+            ColumnSummary(**{**_read(column), "marks": tuple(column.get("marks", ()))}) for column in read["columns"]
+        )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "notes", "lacking", "leaking"):
+        for name in ("shape", "classes", "trained", "notes", "lacking", "leaking"):
             read[name] = tuple(read[name])
         return cls(**read)
 
