@@ -144,7 +144,7 @@ def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
     has_none = keys.isdisjoint(("task", "task.data"))
     if has_none and any(key == "data_dir" or key.startswith("task.table.") for key in keys):
         groups.setdefault("experiment", OWN_DATA)
-    # By these names only nodes with tables of their own have a target or an owner's column, or are prepared by a file.
+    # Only nodes with tables of their own have these: by its full name an owner's column may be of one table for all.
     if any(entry.text.partition("=")[0] in (*SHORT, "task.table.preprocessing") for entry in given):
         groups.setdefault("experiment", OWN_DATA)
     wrong = []
