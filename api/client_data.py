@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError
-from florets.task.data.tables.description import MOST_GUESSED
+from florets.task.data.tables.describe import names_records
+from florets.task.data.tables.description import MOST_CATEGORIES, MOST_GUESSED
+from florets.task.data.tables.names import is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,14 +261,17 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
     """Return a data frame as a table, checked."""
     if not target:
         raise WrongData("is a data frame; name the column of its targets, target=<column>.")
-    names = list(frame.columns)
+    target, names = target.strip(), list(frame.columns)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise WrongData(
             f"{len(wrong)} columns have no string as name; name them, such as "
             "frame.columns = [f'x{n}' for n in frame.columns]."
         )
+    # As in files, where blanks around a name are easily overlooked.
+    names = [name.strip() for name in names]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise WrongData(f"has several columns {twice[0]!r}; give each its own name.")
+    frame = frame.set_axis(names, axis=1)
     if target not in names:
         raise WrongData(f"has no column {target!r}, the target; its columns are {', '.join(names[:20])}.")
     if not len(frame):
@@ -278,6 +283,28 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
         if kinds:
             raise WrongData(f"column {name!r} holds {kinds.pop()}; give numbers or words, or leave the column out.")
     return Table(frame, target)
+
+
+def declares_classes(column: "pd.Series[Any]") -> bool:
+    """Return whether a frame's column is of categories or strings that look like numbers: they are names."""
+    known = column.dropna()
+    if column.dtype.name == "category":
+        return any(is_number(str(one)) for one in known.unique())
+    return len(known) > 0 and all(isinstance(one, str) and is_number(one) for one in known.unique())
+
+
+def declares_codes(column: "pd.Series[Any]") -> bool:
+    """Return whether the type of an input says that its numbers are codes; see `declares_classes`.
+
+    Strings that are many different numbers, without a 0 in front, are no codes: often all of a file was read as
+    strings. Neither are ids, which are found as such.
+    """
+    if column.dtype.name == "category" or not declares_classes(column):
+        return declares_classes(column)
+    words = [str(one).strip() for one in column.dropna().unique()]
+    has_zeros = any(len(word) > 1 and word[0] == "0" and word.isdigit() for word in words)
+    few = len(words) <= MOST_CATEGORIES and 2 * len(words) <= column.notna().sum()
+    return not names_records(str(column.name)) and (has_zeros or few)
 
 
 def _samples_of(data: Any) -> list[Any]:

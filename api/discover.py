@@ -1,6 +1,5 @@
 """`florets.discover` and its result: whether clients form groups, how many, and which."""
 
-import csv
 import html
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,6 +17,7 @@ from florets.conf.problems import ConfigError
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config
 from florets.engines import engine
+from florets.reports.clients import read_clients
 from florets.reports.pooled import read_test_statistics
 from florets.reports.summary import last_evidence, read_lines
 from florets.strategies.registry import find_strategy
@@ -52,7 +52,9 @@ class Groups:
 
     def __init__(self, folder: Path | str, names: Sequence[str] | None = None) -> None:
         self.run = Run(folder, trust=True)
-        found = _groups(self.run.folder / "clients.csv")
+        found = {
+            row.client: row.found_cluster for row in read_clients(self.run.folder) if row.found_cluster is not None
+        }
         self._names = tuple(sorted(found) if names is None else names)
         # The largest group first.
         sizes = {group: sum(own == group for own in found.values()) for group in set(found.values())}
@@ -228,12 +230,6 @@ def _folder(config: Config, overrides: Sequence[str]) -> Path:
     root = Path(config.results_dir) / config.experiment
     run = results_folder(config, overrides)
     return root / "discover" / run.relative_to(root / find_strategy(config.strategy.name).folder)
-
-
-def _groups(file: Path) -> dict[str, int]:
-    """Return the group of each client that has one, as a run's ``clients.csv`` has it."""
-    with file.open(newline="", encoding="utf-8") as rows:
-        return {row["client"]: int(row["found_cluster"]) for row in csv.DictReader(rows) if row["found_cluster"]}
 
 
 def _listed(names: Sequence[str]) -> str:

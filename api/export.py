@@ -1,6 +1,5 @@
 """`florets.export`: a finished run's models in a new folder, usable without Florets."""
 
-import csv
 import json
 import platform
 import re
@@ -20,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from florets.conf.extras import require, version
 from florets.conf.problems import ConfigError
 from florets.conf.typed import show
+from florets.reports.clients import ClientRow, read_clients
 from florets.reports.console import counted
 from florets.reports.folder import refuse_taken, whole_folder, write_arrays
 from florets.reports.protections import protections
@@ -69,7 +69,7 @@ class Exported:
     run: RunModels
     models: Mapping[str, Arrays]
     sites: Mapping[str, Mapping[str, float]]
-    rows: Sequence[Mapping[str, str]]
+    rows: Sequence[ClientRow]
 
     @property
     def task(self) -> str:
@@ -92,13 +92,12 @@ def read_exported(folder: Path, trust: bool) -> Exported:
     """Read a finished run's folder, see `florets.server_app.run_models.load_run`."""
     run = load_run(folder, trust)
     try:
-        with (folder / "clients.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_clients(folder)
         models = {f"model_{index}": state for index, state in enumerate(run.models)}
         names = _names_of(list(run.own))
         models |= {names[key]: state for key, state in run.own.items()}
-        sites = {row["client"]: shares for row in rows if (shares := _shares(row, len(run.models), names))}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
+        sites = {row.client: shares for row in rows if (shares := _shares(row, len(run.models), names))}
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{folder / 'clients.csv'} cannot be read ({error}); run the experiment again.") from None
     return Exported(run, models, sites, rows)
 
@@ -116,15 +115,13 @@ def _names_of(keys: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _shares(row: Mapping[str, str], models: int, names: Mapping[str, str]) -> dict[str, float]:
+def _shares(row: ClientRow, models: int, names: Mapping[str, str]) -> dict[str, float]:
     """Return the share of each model in a client's predictions; none where it has no model."""
-    if row["client"] in names:
-        return {names[row["client"]]: 1.0}
-    mixed = {f"model_{k}": float(share) for k in range(models) if (share := row.get(f"share_{k}"))}
-    if any(mixed.values()):
-        return {name: share for name, share in mixed.items() if share}
-    text = row["found_cluster"] or ""
-    return {f"model_{text}": 1.0} if text.isdecimal() and int(text) < models else {}
+    if row.client in names:
+        return {names[row.client]: 1.0}
+    if mixed := {f"model_{k}": share for k, share in enumerate(row.shares[:models]) if share}:
+        return mixed
+    return {f"model_{row.found_cluster}": 1.0} if row.found_cluster in range(models) else {}
 
 
 def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
@@ -172,7 +169,7 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         model=next(iter(found.sites.get(which, found.models))),
         parameters=sum(values.size for values in next(iter(found.models.values())).values()),
         unused=[] if run.own else [name for name in found.models if name not in used],
-        lost=[row["client"] for row in found.rows if row["client"] not in found.sites],
+        lost=[row.client for row in found.rows if row.client not in found.sites],
         florets=version(),
         python=platform.python_version(),
         most=_MOST_CATEGORIES,
@@ -209,14 +206,14 @@ def _groups(found: Exported) -> str:
         members = [
             row
             for row in found.rows
-            if name in found.sites.get(row["client"], {})
+            if name in found.sites.get(row.client, {})
             # A site with its own model belongs to a group, too.
-            or (row["client"] in found.run.own and name == f"model_{row['found_cluster']}")
+            or (row.client in found.run.own and name == f"model_{row.found_cluster}")
         ]
-        sites = ", ".join(_plain(row["client"]) for row in members[:_MOST_CATEGORIES])
+        sites = ", ".join(_plain(row.client) for row in members[:_MOST_CATEGORIES])
         others = f" and {len(members) - _MOST_CATEGORIES} more" if len(members) > _MOST_CATEGORIES else ""
-        means = [_mean(row.get(f"test_{score}") for row in members) for score in scores]
-        samples = sum(int(row["num_examples"] or 0) for row in members)
+        means = [_mean(row.score("test", score) for row in members) for score in scores]
+        samples = sum(row.num_examples for row in members)
         cells = [_figure(score, value) for score, value in zip(scores, means, strict=True)]
         rows.append((f"`{name}`", f"{sites}{others}" or "none", samples, *cells))
     head = ("model", "sites", "training samples", *(f"mean {_title(score)}" for score in scores))
@@ -228,12 +225,13 @@ def _groups(found: Exported) -> str:
 def _sites(found: Exported) -> str:
     scores, rows = _scores(found), []
     for row in found.rows[:_MOST_ROWS]:
-        shares = found.sites.get(row["client"], {})
+        shares = found.sites.get(row.client, {})
         models = ", ".join(
             f"`{name}`" if share == 1 else f"`{name}` {100 * share:.0f} %" for name, share in shares.items()
         )
-        cells = [_figure(score, _number(row.get(f"test_{score}"))) for score in scores]
-        rows.append((_plain(row["client"]), models or "none", row["num_examples"], row["test_examples"], *cells))
+        cells = [_figure(score, row.score("test", score)) for score in scores]
+        tests = row.score("test", "examples")
+        rows.append((_plain(row.client), models or "none", row.num_examples, "" if tests is None else tests, *cells))
     head = ("site", "model", "training samples", "test samples", *map(_title, scores))
     more = len(found.rows) - _MOST_ROWS
     return _table(head, rows) + (f"\n\n{more} more sites are in `export.json`." if more > 0 else "")
@@ -241,7 +239,7 @@ def _sites(found: Exported) -> str:
 
 def _scores(found: Exported) -> list[str]:
     """Return the scores of which some site has a figure."""
-    return [name for name in _SCORES[found.task] if any(row.get(f"test_{name}") for row in found.rows)]
+    return [name for name in _SCORES[found.task] if any(row.score("test", name) is not None for row in found.rows)]
 
 
 def _columns(prepared: Preprocessing) -> str:
@@ -273,12 +271,8 @@ def _title(score: str) -> str:
     return _NAMES.get(score, score.replace("_", " "))
 
 
-def _number(text: str | None) -> float | None:
-    return float(text) if text else None
-
-
-def _mean(texts: Iterable[str | None]) -> float | None:
-    values = [value for text in texts if (value := _number(text)) is not None]
+def _mean(known: Iterable[float | None]) -> float | None:
+    values = [value for value in known if value is not None]
     return sum(values) / len(values) if values else None
 
 

@@ -19,9 +19,9 @@ from florets.conf.run_config import task_spec
 from florets.conf.saved import absolute, resume_command, saved_config
 from florets.conf.schema import Config, as_plain
 from florets.engines import engine
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.embedding import EMBEDDINGS
 from florets.reports.folder import FINISHED, MARKER, refuse_taken, whole_folder, write_whole
-from florets.reports.frames import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RunSummary
 from florets.server_app.own_code import CODE, look_for_given
 from florets.server_app.recorder import read_summary

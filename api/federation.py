@@ -20,6 +20,8 @@ from florets.api.client_data import (
     Targets,
     WrongData,
     agree_on_targets,
+    declares_classes,
+    declares_codes,
     is_frame,
     is_hugging_face,
     is_missing,
@@ -34,6 +36,8 @@ from florets.conf.presets import preset_values
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import Config
 from florets.strategies.core.accountant import usual_delta
+from florets.task.data.tables.agreement import natural_order
+from florets.task.data.tables.names import class_name
 from florets.task.settings import TaskConfig
 
 if TYPE_CHECKING:
@@ -125,6 +129,9 @@ class Federation:
         self._tables = {name: _tables(own) for name, own in self._clients.items() if _tables(own)}
         self._declares_targets = classes is not None or regression is True
         self._targets = self._agree(classes, regression)
+        is_declared = self._targets.regression or (self.is_table and self._targets.classes)
+        self._regression = self._targets.regression if is_declared else regression
+        self._codes = _codes(self._tables)
 
     @classmethod
     def like(cls, clients: Any, task: TaskConfig, **keys: Any) -> "Federation":
@@ -171,12 +178,11 @@ class Federation:
     def settings(self) -> dict[str, Any]:
         """Keys of the command that describe the data, but for their folder."""
         loss = {"task.loss": "squared_error"} if self._targets.regression else {}
+        classes = {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
         if self.is_table:
-            regression = {"task.table.regression": True} if self._targets.regression else {}
-            return {"task.table.target": self._target, **regression, **loss}
-        if self._targets.regression:
-            return {"task.data_options.regression": True, **loss}
-        return {"task.data_options.classes": list(self._targets.classes)} if self._targets.classes else {}
+            regression = {} if self._regression is None else {"task.table.regression": self._regression}
+            return {"task.table.target": self._target, **regression, **classes, **loss}
+        return {"task.data_options.regression": True, **loss} if self._targets.regression else classes
 
     @property
     def form(self) -> dict[str, Any]:
@@ -245,8 +251,6 @@ class Federation:
         if self._targets.regression:
             return {}
         if self.is_table:
-            from florets.task.data.tables.names import class_name
-
             columns = [part.frame[part.target] for own in self._tables.values() for part in own]
             cells = {cell for column in columns for cell in column.dropna().unique().tolist()}
             named = [(class_name(cell), cell) for cell in cells if isinstance(cell, str | bool | int | float)]
@@ -265,6 +269,9 @@ class Federation:
         if classes is not None:
             raise ConfigError("classes: of data frames the cells of the target name them; leave classes out.")
         columns = [part.frame[part.target] for own in self._tables.values() for part in own]
+        if not regression and any(map(declares_classes, columns)):
+            _refuse_fractions(self._tables, self._target)
+            return Targets(classes=_class_names(columns))
         if regression is None:
             # The pipeline sees it by itself where values are integers, once the clients have described their columns.
             is_numeric = all(column.dtype.kind in "iuf" for column in columns)
@@ -299,6 +306,8 @@ class Federation:
                 files[f"{part}.csv"] = _csv(content.frame)
         toml = [f"client-id = {json.dumps(name, ensure_ascii=False)}\n"] if self._folder_of(place) != name else []
         toml += [f"true-cluster = {self._clusters[place]}\n"] if self._clusters is not None else []
+        codes = [name for name in self._codes if all(name in part.frame for part in _tables(data))]
+        toml += [f"categorical = {json.dumps(codes, ensure_ascii=False)}\n"] if codes else []
         toml += [_FORM] if self.is_table else []
         if toml:
             files[_NODE_FILE] = "".join(toml).encode()
@@ -498,8 +507,11 @@ def _by_owner(data: Any, owner: str) -> dict[str, Any]:
     import pandas as pd
 
     is_table = is_frame(data)
-    names = list(map(str, data.columns if is_table else data.features))
-    if owner not in names:
+    given = list(data.columns if is_table else data.features)
+    names = [str(name).strip() for name in given]
+    if owner.strip() in names:
+        owner = given[names.index(owner.strip())]
+    else:
         raise ConfigError(f"owner={owner}: there is no such column; there are {', '.join(names[:20])}.")
     cells = data[owner] if is_table else pd.Series(data.with_format(None)[owner][:], dtype=object)
     if missing := int(cells.isna().sum()):
@@ -589,6 +601,37 @@ def _refuse_mixed(clients: Mapping[str, ClientData]) -> None:
             of_both = f"are {x.dtype}, and those of {whose} {reference.dtype}"
             rule = "bytes are pixels, 0 to 255, and become 0 to 1: give all clients the same type"
             raise ConfigError(f"clients: the inputs of {name} {of_both}; {rule}.")
+
+
+def _class_names(columns: Iterable["pd.Series[Any]"]) -> tuple[str, ...]:
+    """Return the classes of targets that are categories or strings, those that occur, in their natural order."""
+    return tuple(
+        sorted({class_name(one) for column in columns for one in column.dropna().unique()}, key=natural_order)
+    )
+
+
+def _codes(tables: Mapping[str, Sequence[Table]]) -> list[str]:
+    """Return the inputs whose numbers are categories, since some client's frame declares them so."""
+    parts = [part for own in tables.values() for part in own]
+    found = dict.fromkeys(
+        str(name)
+        for part in parts
+        for name, column in part.frame.items()
+        if name != part.target and declares_codes(column)
+    )
+    for name in found:
+        _refuse_fractions(tables, name)
+    return list(found)
+
+
+def _refuse_fractions(tables: Mapping[str, Sequence[Table]], name: str) -> None:
+    """Refuse a column that is declared as categories at some clients and has fractions at others."""
+    for key, own in tables.items():
+        if any(name in part.frame and _has_fractions(part.frame[name]) for part in own):
+            raise ConfigError(
+                f"client {key}: column {name!r} has fractions, and other clients' frames declare it as categories or "
+                "strings; give all the same type."
+            )
 
 
 def _has_fractions(column: "pd.Series[Any]") -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from florets.api.client_data import WrongData, arrays, inputs_of, inputs_of_torch, is_frame, is_torch_data, of_torch
 from florets.api.federation import original_labels, write_table
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.console import counted
 from florets.server_app.data_agreement import declaration_of
 from florets.server_app.run_models import Arrays, RunModels
@@ -33,7 +34,6 @@ from florets.task.registry import check_options
 if TYPE_CHECKING:
     import pandas as pd
 
-_CLIENTS = "clients.csv"
 _MOST_NAMED = 5
 FORM_KEYS = ("classes", "image_size", "grayscale", "depth")
 """Keys of the commands that say how archives and images are read."""
@@ -75,15 +75,15 @@ def _chosen_index(run: RunModels, folder: Path, given: Mapping[str, str]) -> int
             raise ConfigError(f"model={text}: must be an integer from 0 to {count - 1}.")
         return int(text)
     refuse_one_model(run, f"client={given['client']}")
-    return _model_of(folder / _CLIENTS, given["client"], count)
+    return _model_of(folder, given["client"], count)
 
 
-def _found_model(path: Path, client: str) -> str:
+def _found_model(folder: Path, client: str) -> int | None:
     """Return the model of a client, as ``clients.csv`` has it; raise ConfigError if the run has no such client."""
-    found = _found_models(path)
+    found = _found_models(folder)
     if client not in found:
         raise ConfigError(f"client={client}: the run has no such client.{_known_clients(client, sorted(found))}")
-    return found[client] or ""
+    return found[client]
 
 
 def trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
@@ -92,31 +92,32 @@ def trained_on(data: Path, run: RunModels, folder: Path) -> str | None:
     It does where nodes have data of their own: their folders are named after them, and the tables that lie in the
     run's `data_dir` itself.
     """
-    data, clients = data.resolve(), folder / _CLIENTS
+    data = data.resolve()
     # A folder that was copied may hold the models alone.
-    if run.config.task.partition != OWN or not clients.is_file():
+    if run.config.task.partition != OWN or not (folder / CLIENTS).is_file():
         return None
-    stem, known = data.name.partition(".")[0], _found_models(clients)
+    stem, known = data.name.partition(".")[0], _found_models(folder)
     if data.parent.name in known and (stem in ("train", "data") or (is_table(data) and stem != "test")):
         return data.parent.name
     beside = data.parent == Path(run.config.data_dir).expanduser().resolve()
     return stem if beside and is_table(data) and stem in known else None
 
 
-def _found_models(path: Path) -> dict[str, str | None]:
-    """Return the model of each client, by key, as a run's ``clients.csv`` has it; a row that was cut off has none."""
+def _found_models(folder: Path) -> dict[str, int | None]:
+    """Return the model of each client, by key, as a run's ``clients.csv`` has it."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return {row["client"]: row["found_cluster"] for row in csv.DictReader(file)}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); `florets predict` needs model=<number> then.") from None
+        return {row.client: row.found_cluster for row in read_clients(folder)}
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{folder / CLIENTS} cannot be read ({error}); `florets predict` needs model=<number> then."
+        ) from None
 
 
-def _model_of(path: Path, client: str, count: int) -> int:
-    text = _found_model(path, client)
-    if not text.isdecimal() or int(text) >= count:
+def _model_of(folder: Path, client: str, count: int) -> int:
+    model = _found_model(folder, client)
+    if model is None or model >= count:
         raise ConfigError(f"client={client}: the run gave it no model; use `florets assign` and model=<number>.")
-    return int(text)
+    return model
 
 
 def _known_clients(client: str, keys: Sequence[str]) -> str:
@@ -190,7 +191,7 @@ def read_table(run: RunModels, folder: Path, path: Path, site: str | None, label
             "had none: give a NumPy archive (.npz)."
         )
     if site is not None and site not in preprocessing.sites:
-        _found_model(folder / _CLIENTS, site)
+        _found_model(folder, site)
     found = read_new_table(path, declaration_of(run.config), preprocessing, site, labelled)
     notes = [*found.notes]
     if found.untargeted:
@@ -534,7 +535,7 @@ def _key(folder: Path, client: str | int) -> str:
     """Return a client's key; an integer stands for one that is padded with zeros."""
     if isinstance(client, str):
         return client
-    same = [key for key in _found_models(folder / _CLIENTS) if key.isdecimal() and int(key) == client]
+    same = [key for key in _found_models(folder) if key.isdecimal() and int(key) == client]
     return same[0] if len(same) == 1 else str(client)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from florets.api.federation import clients_of
 from florets.api.keys import choices_of
 from florets.conf.problems import ConfigError, did_you_mean
 from florets.engines import engine
+from florets.reports.summary import Curve
 from florets.reports.tables import Cell, ResultTable
 from florets.studies.sweep import report
 from florets.studies.sweep.best import Best, best_of
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 _ROUND = "round"
 INTERRUPTED = 130
 """Exit code of a sweep that was interrupted."""
-_OF_ROUNDS = ("ari", "accuracy", "loss", "validation", "model_error", "cluster_error", "cluster_loss")
-"""Measures that rounds have, under the names of `rounds.jsonl`."""
+_OF_ROUNDS: Mapping[str, Curve] = {name: name for name in get_args(Curve)}
+"""Measures that rounds have."""
 
 
 class Sweep:
@@ -237,7 +238,7 @@ class Sweep:
             curves = {group.title: runs for group in group_jobs(jobs)[1] if (runs := report.lines_of(group.jobs))}
             if measure is not None:
                 _check(measure, _OF_ROUNDS, "measure", "rounds have no such figure")
-            figure = sweep_figure(curves, quantities=[measure] if measure else [])
+            figure = sweep_figure(curves, quantities=[_OF_ROUNDS[measure]] if measure else [])
             if figure is None:
                 raise ConfigError(f"{self.folder}: nothing to draw: the runs' folders or that figure are missing.")
             return figure

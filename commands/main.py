@@ -21,6 +21,7 @@ from florets.conf.problems import ConfigError, did_you_mean
 from florets.conf.schema import as_plain
 from florets.engines import engine
 from florets.reports import frames
+from florets.reports.clients import CLIENTS
 from florets.reports.console import lines_in, say
 from florets.reports.summary import RunSummary
 from florets.studies import one_run
@@ -238,7 +239,7 @@ def _print_summary(summary: RunSummary) -> None:
 
 def _groups(folder: Path) -> str:
     """Return which sites are in which of several groups, where the clients have names and are not very many."""
-    if not (folder / frames.CLIENTS).is_file():
+    if not (folder / CLIENTS).is_file():
         return ""
     members: dict[str, list[str]] = {}
     for client, group in frames.clients(folder)[["client", "found_cluster"]].dropna().astype(str).to_numpy():

@@ -10,6 +10,7 @@ from florets.conf.saved import absolute
 from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say, size
 from florets.reports.folder import STOP, is_held
+from florets.reports.summary import traffic
 from florets.reports.tables import markdown_table
 from florets.reports.watch.state import OVER, Contact, RunState, Watched, runs_below
 
@@ -101,7 +102,7 @@ def lines_of(folder: Path) -> Iterator[str]:
     if tested := [one for one in state.lines if one["evaluated"]]:
         yield f"Test of round {tested[-1]['round']}: {describe(tested[-1])}"
     yield f"Groups: {line['num_clusters']} (clients {sizes}), {'stable' if line['stable'] else 'not stable'}"
-    down, up = (sum(one[way] for one in state.lines) for way in ("bytes_down", "bytes_up"))
+    down, up = traffic(state.lines)
     yield f"Replies: {replies}. Traffic so far: {size(down)} down, {size(up)} up"
     yield from _clients(watched.clients.contacts, watched.clients.clusters, line["round"])
 

@@ -83,7 +83,8 @@ def _owners(root: Path, config: Config) -> list[dict[str, Any]]:
         path = find_files(root).paths[0]
         if not is_table(path):
             raise ValueError(f"{path.name} is no table.")
-        frame = read_table(path, Declaration.of(task_spec(config)["table"].get(DECLARED, {})), read_site(root)).frame
+        declared = Declaration.of(task_spec(config)["table"].get(DECLARED, {}))
+        owner, frame = declared.owner, read_table(path, declared, read_site(root)).frame
         if owner not in frame.columns:
             raise ValueError(f"{path.name} has no column {owner!r}; its columns are {listed(list(frame.columns))}.")
         if empty := int(frame[owner].isna().sum()):

@@ -1,6 +1,5 @@
 """Measures of a finished run, and their cells in a table: counts of successes and means are never mixed."""
 
-import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,8 +12,9 @@ import numpy as np
 from florets import strategies
 from florets.conf.problems import did_you_mean
 from florets.conf.schema import Config
+from florets.reports.clients import CLIENTS, read_clients
 from florets.reports.statistics import ARI, PERCENT
-from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RunSummary, read_lines
+from florets.reports.summary import ARI_RECOVERED, ARI_ROUND, RoundLine, RunSummary, read_lines
 from florets.strategies.base.report import EVIDENCE
 from florets.strategies.core.cluster import match_min_cost
 from florets.task.fingerprint import fingerprint
@@ -26,17 +26,12 @@ Mixture = tuple[int, list[float]]
 
 def read_mixtures(folder: Path) -> list[Mixture]:
     """Return the mixtures in a run's ``clients.csv``; none of clients whose cluster or shares are not known."""
-    path = folder / "clients.csv"
-    if not path.is_file():
+    if not (folder / CLIENTS).is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name.startswith("share_")] if rows else []
-    return [
-        (int(row["true_cluster"]), [float(row[name]) for name in names])
-        for row in rows
-        if names and row["true_cluster"] and all(row[name] for name in names)
-    ]
+    rows = [row for row in read_clients(folder) if row.shares]
+    models = max((len(row.shares) for row in rows), default=0)
+    known = [row for row in rows if len(row.shares) == models]
+    return [(row.true_cluster, list(row.shares)) for row in known if row.true_cluster is not None]
 
 
 def share_error(mixtures: list[Mixture], num_clusters: int, own_fraction: float) -> float | None:
@@ -66,8 +61,15 @@ _TARGET = 0.6
 
 _ROOT = Path(strategies.__file__).parents[1]
 
-Values = dict[str, Any]
-"""Results in a finished run's record; see `values_of`."""
+Name = Literal[
+    "accuracy", "loss", "validation", "worst_tenth", "tuned_accuracy", "tuned_loss",
+    "ari", "ari_at_10", "first_round_ari_90", "rounds_of_ari_1", "groups", "frozen_from",
+    "ari_participants", "ari_participants_at_10", "first_round_ari_participants_90",
+    "model_error", "cluster_error", "cluster_loss", "first_round_accuracy_60", "bytes_to_accuracy_60",
+    "bytes", "gradient_passes", "cpu_seconds", "client_seconds", "mixtures", "verdict", "code", "warnings",
+]  # fmt: skip
+Values = dict[Name, Any]
+"""Results in a finished run's record; see `values_of`. A stored one lacks what was None, or not measured yet."""
 
 
 def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall: float | None = None) -> Values:
@@ -96,7 +98,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
         "worst_tenth": summary.final_worst_tenth,
         "tuned_accuracy": summary.final_tuned_accuracy,
         "tuned_loss": summary.final_tuned_loss,
-        "rounds_of_ari_1": [line["round"] for line in lines if (line.get("ari") or 0.0) >= ALL_RIGHT],
+        "rounds_of_ari_1": [line["round"] for line in lines if (line["ari"] or 0.0) >= ALL_RIGHT],
         "bytes": summary.bytes_down + summary.bytes_up,
         "gradient_passes": summary.gradient_passes,
         "mixtures": read_mixtures(folder),
@@ -110,7 +112,7 @@ def values_of(folder: Path, summary: RunSummary, cpu: float | None = None, wall:
     }
 
 
-def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
+def _at_accuracy(lines: list[RoundLine], target: float) -> Values:
     """Return the first tested round with this mean accuracy, and the megabytes sent and received up to it."""
     sent = 0
     for line in lines:
@@ -120,9 +122,9 @@ def _at_accuracy(lines: list[dict[str, Any]], target: float) -> Values:
     return {}
 
 
-def _of_participants(lines: list[dict[str, Any]]) -> Values:
+def _of_participants(lines: list[RoundLine]) -> Values:
     """Return the ARI over each round's participants alone: at the end, in round 10, and the first round of 0.9."""
-    known = {line["round"]: ari for line in lines if (ari := line.get("ari_participants")) is not None}
+    known = {line["round"]: ari for line in lines if (ari := line["ari_participants"]) is not None}
     return {
         "ari_participants": known[max(known)] if known else None,
         "ari_participants_at_10": known.get(ARI_ROUND),
@@ -183,7 +185,7 @@ class Measure:
         return f"{deviation:.{decimals}f}"
 
 
-def _number(name: str, factor: float = 1.0) -> Read:
+def _number(name: Name, factor: float = 1.0) -> Read:
     def read(values: Values, _: Config) -> float | None:
         value = values.get(name)
         return None if value is None or not math.isfinite(value) else factor * value
@@ -221,8 +223,10 @@ def _own_fraction(config: Config) -> float:
 
 
 def _score(values: Values, config: Config) -> float | None:
-    prefix = "tuned_" if config.fine_tune_epochs else ""
-    return _number(f"{prefix}accuracy", 100.0)(values, config) if by_accuracy(config) else values.get(f"{prefix}loss")
+    tuned = config.fine_tune_epochs > 0
+    if by_accuracy(config):
+        return _number("tuned_accuracy" if tuned else "accuracy", 100.0)(values, config)
+    return values.get("tuned_loss" if tuned else "loss")
 
 
 def by_accuracy(config: Config) -> bool:
@@ -277,7 +281,7 @@ def _has_groups(config: Config) -> bool:
     return config.task.num_clusters >= 2 and _finds_groups(config)
 
 
-def _ari(label: str, name: str) -> Measure:
+def _ari(label: str, name: Name) -> Measure:
     return Measure(label, "mean", "{:.2f}", _number(name), _has_groups, 0.01, higher=True, bounds=ARI)
 
 
@@ -285,7 +289,7 @@ def _rounds(label: str, read: Read, fits: Fits, near: float = 1.0) -> Measure:
     return Measure(label, "mean", "{:.1f}", read, fits, near, "round" if near else "", may_be_never=True)
 
 
-def _percent(label: str, name: str, fits: Fits, higher: bool = True) -> Measure:
+def _percent(label: str, name: Name, fits: Fits, higher: bool = True) -> Measure:
     return Measure(label, "mean", "{:.1f}", _number(name, 100.0), fits, 1.0, "point", higher=higher, bounds=PERCENT)
 
 

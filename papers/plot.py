@@ -22,7 +22,7 @@ from florets.reports.run_figures import (
     spectra_of,
     sweep_figure,
 )
-from florets.reports.summary import RoundLine, read_lines
+from florets.reports.summary import Curves, RoundLine, read_lines
 
 _OF_RUNS = {"features": features_figure, "singular_values": singular_values_figure}
 """Plots of single runs, one for each row."""
@@ -193,7 +193,7 @@ def _curves(table: Table, lines_of: LinesOf) -> Iterator[tuple[items.Line | None
     """Yield the mean over seeds of each column, a picture for each row; rows of one column share a picture."""
     rows = {row.name: row for row in table.item.rows}
     shared = len(table.item.columns) == 1
-    curves: dict[str, dict[str, list[Sequence[RoundLine]]]] = {}
+    curves: dict[str, dict[str, list[Sequence[Curves]]]] = {}
     for place in table.places:
         if runs := [*filter(None, (lines_of(place, seed) for seed in table.finished(place)))]:
             name, label = ("", place.row.label) if shared else (place.row.name, place.column.label)

@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from florets.conf.problems import ConfigError
 from florets.papers.cells import Place, Progress, State
-from florets.reports.quantities import QUANTITIES, known_quantities
-from florets.reports.summary import RoundLine
+from florets.papers.measures import Values
+from florets.reports.quantities import known_quantities
+from florets.reports.summary import Curve, Curves, RoundLine
 from florets.reports.tables import write_csv
 
 _KEY = ("row", "column", "seed", "settings")
@@ -27,7 +28,7 @@ _STATES: tuple[State, ...] = ("finished", "failed", "stopped")
 _FIRST, _MOST = 20, 80
 """Rounds of a curve that are kept: those in which most happens, and all in all."""
 
-LinesOf = Callable[[Place, int], Sequence[RoundLine]]
+LinesOf = Callable[[Place, int], Sequence[Curves]]
 """Returns the rounds of a run, given its place and seed; none where they are not there."""
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class Store(_Stored[Progress]):
             return Progress(state, note=line["note"])
         texts = {name: text for name, text in line.items() if name not in _HEAD and text}
         values = {name: text if name in _WORDS else json.loads(text) for name, text in texts.items()}
-        return Progress(state, values, line["note"])
+        return Progress(state, cast(Values, values), line["note"])
 
     def put(self, place: Place, seed: int, found: Progress) -> None:
         """Store what a results folder says of a cell; a finished one is replaced by nothing less."""
@@ -172,16 +173,31 @@ class CurveStore(_Stored[dict[str, dict[int, float]]]):
     def put(self, place: Place, seed: int, lines: Sequence[RoundLine]) -> None:
         """Store the curves of a run; without lines what is stored stays."""
         if lines:
-            curves = {
-                key: _thinned({line["round"]: line[key] for line in lines}) for key in known_quantities([lines])
-            }
+            known = known_quantities([lines])
+            curves = {str(key): _thinned({line["round"]: line[key] for line in lines}) for key in known}
             self._runs[*place.key, seed] = place.settings, curves
 
-    def get(self, place: Place, seed: int) -> list[RoundLine]:
+    def get(self, place: Place, seed: int) -> list[Curves]:
         """Return the rounds that are stored of a run, none if it was stored with other settings."""
         curves = self._found(place, seed) or {}
         rounds = sorted({number for values in curves.values() for number in values})
-        return [{"round": number} | {key: curves.get(key, {}).get(number) for key in QUANTITIES} for number in rounds]
+
+        def of(name: Curve, number: int) -> float | None:
+            return curves.get(name, {}).get(number)
+
+        return [
+            {
+                "round": number,
+                "ari": of("ari", number),
+                "accuracy": of("accuracy", number),
+                "loss": of("loss", number),
+                "validation": of("validation", number),
+                "model_error": of("model_error", number),
+                "cluster_error": of("cluster_error", number),
+                "cluster_loss": of("cluster_loss", number),
+            }
+            for number in rounds
+        ]
 
     def write(self, places: Sequence[Place]) -> None:
         """Write the runs of these places, then those that none of them asks for now."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from florets.conf.schema import Config
 from florets.reports.console import counted
-from florets.reports.summary import RoundLine
+from florets.reports.summary import RoundLine, last
 from florets.strategies.base.report import STABLE_FROM, Evaluation
 
 _WORST_CROSS_ENTROPY = 1000.0
@@ -41,7 +41,7 @@ def refusals(lines: Sequence[RoundLine]) -> list[str]:
     """Return what is to be said of clients that were rejected as outliers in several rounds."""
     counts: Counter[tuple[str, str]] = Counter()
     for line in lines:
-        counts.update(line.get("rejected", {}).items())
+        counts.update(line["rejected"].items())
     alike: dict[tuple[int, str], list[str]] = {}
     for (key, reason), count in sorted(counts.items()):
         if count >= _SEVERAL:
@@ -64,24 +64,23 @@ def chance_level(loss: str, num_outputs: int, lines: Sequence[RoundLine]) -> str
     stable then without a meaning. No truth is needed to see it.
     """
     frozen = next((line for line in lines if line["stable"] or STABLE_FROM in line["details"]), None)
-    evaluated = [line for line in lines if line["accuracy"] is not None]
+    accuracy = last(lines, "accuracy")
     if frozen is None:
         return ""
     if loss == "cross_entropy":
         chance = 1 / num_outputs
-        if not evaluated or evaluated[-1]["accuracy"] > chance + _MARGIN * (1 - chance):
+        if accuracy is None or accuracy > chance + _MARGIN * (1 - chance):
             return ""
-        accuracy = evaluated[-1]["accuracy"]
         found = f"test accuracy is {accuracy:.1%}, and guessing among {num_outputs} classes {chance:.1%}"
     else:
         # Rounds that trained fewer clients, or others, say nothing of how the loss has moved.
         end = lines[-1]
         start = next(line for line in lines if line["cluster_sizes"] == end["cluster_sizes"])
-        first, last = start["train_loss"], end["train_loss"]
-        if end["round"] - start["round"] < _ROUNDS or not first or last is None or last < (1 - _MARGIN) * first:
+        first, now = start["train_loss"], end["train_loss"]
+        if end["round"] - start["round"] < _ROUNDS or not first or now is None or now < (1 - _MARGIN) * first:
             return ""
         found = (
-            f"the training loss is {last:.4g} in round {end['round']}, and was {first:.4g} in round {start['round']}"
+            f"the training loss is {now:.4g} in round {end['round']}, and was {first:.4g} in round {start['round']}"
         )
     return (
         f"the clustering is frozen, but the models have learned next to nothing ({found}), so that their losses may "

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from florets.conf.problems import ConfigError
 from florets.reports.console import say
-from florets.reports.summary import RoundLine
+from florets.reports.summary import RoundLine, read_line
 from florets.task.temporary import lock, unlock
 
 FINISHED = "report.html"
@@ -72,8 +72,8 @@ def reopen_folder(folder: Path, rounds: int) -> list[RoundLine]:
     # Lost with the power, or edited: nothing behind the first line that cannot be read is of use.
     with contextlib.suppress(ValueError, OSError):
         for text in (folder / MARKER).read_text(encoding="utf-8").splitlines()[:rounds]:
-            lines.append(json.loads(text))
-    if [line.get("round") for line in lines] != list(range(1, rounds + 1)):
+            lines.append(read_line(text))
+    if [line["round"] for line in lines] != list(range(1, rounds + 1)):
         raise ValueError(
             f"{folder / MARKER} does not hold rounds 1 to {rounds}, after which the run is to go on; restore the "
             f"file, or run the experiment again"

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from florets.conf.problems import ConfigError
+from florets.reports.clients import CLIENTS, CLIENTS_OVER_ROUNDS, INTEGERS, TEXTS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 ROUNDS = "rounds.jsonl"
-CLIENTS = "clients.csv"
-CLIENTS_OVER_ROUNDS = "clients_over_rounds.csv"
 PARQUET = "clients_over_rounds.parquet"
 
-_TEXTS = ("client", "reply", "rejected", "device", "name")
-_INTEGERS = ("round", "cluster", "true_cluster", "found_cluster", "num_examples", "samples", "bytes_down", "bytes_up")
 _COSTS: Mapping[str, float] = {"seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
 """Columns of what a client that was not asked costs: nothing."""
 
@@ -133,8 +130,8 @@ def _table(path: Path) -> "DataFrame":
     text = _text(path)
     try:
         head = pd.read_csv(io.StringIO(text), nrows=0, dtype=str).columns
-        texts = [name for name in _TEXTS if name in head]
-        integers = [name for name in head if name in _INTEGERS or name.endswith("_examples")]
+        texts = [name for name in TEXTS if name in head]
+        integers = [name for name in head if name in INTEGERS or name.endswith("_examples")]
         # A client may be called "NA": of texts nothing but an empty one is missing.
         missing = {name: [""] if name in texts else ["", "nan"] for name in head}
         types: Mapping[str, Any] = {**dict.fromkeys(texts, str), **dict.fromkeys(integers, "Int64")}

@@ -14,13 +14,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from florets.reports.scores import scores_of
+from florets.reports.scores import Part, scores_of, tests_of
 from florets.strategies.base.report import Evaluation
 from florets.task.training.figures import binned_area
-from florets.task.wire.evaluation import BINS, CLASS_MEASURES, PARTS, TRAIN, VALUE_MEASURES, PartSums, places
+from florets.task.wire.evaluation import BINS, CLASS_MEASURES, TRAIN, VALUE_MEASURES, PartSums, places
 
 FloatArray = npt.NDArray[np.float64]
-Part = Literal["test", "validation", "tuned_test", "tuned_validation"]
 Measure = Literal["accuracy", "balanced_accuracy", "auc", "macro_f1", "log_loss", "r2", "mae", "rmse"]
 
 FILE = "tests.json"
@@ -56,8 +55,8 @@ class TestStatistics:
     # Not a test, whatever the name says to pytest.
     __test__ = False
 
-    parts: Mapping[str, PartStatistics] = field(default_factory=dict)
-    """By the names in `PARTS`, those that the run has."""
+    parts: Mapping[Part, PartStatistics] = field(default_factory=dict)
+    """Those that the run has."""
     train: FloatArray | None = None
     """Of the training targets: samples of each class (C,), or number, mean and sum of squared deviations (3,)."""
 
@@ -68,12 +67,9 @@ def statistics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, TestStatis
         return {}
     found = {}
     for key, evaluation in evaluations.items():
-        tuned = evaluation.tuned
-        tests = (evaluation, evaluation.validation, tuned, None if tuned is None else tuned.validation)
         parts = {
-            name: PartStatistics(test.num_examples, _scores(test), test.sums)
-            for name, test in zip(PARTS, tests, strict=True)
-            if test is not None
+            part: PartStatistics(test.num_examples, _scores(test), test.sums)
+            for part, test in tests_of(evaluation).items()
         }
         found[key] = TestStatistics(parts, evaluation.train)
     return found

@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from florets.reports.summary import RoundLine
+from florets.reports.summary import Curve, Curves, Figure
 
 Form = Literal["index", "fraction", "error", "number"]
 """index: 0 is chance and 1 the best; fraction: 1 is the best; error: a fraction, 0 the best; number: no limits."""
 
 
 class Quantity(NamedTuple):
-    """Title and form of a quantity."""
+    """Title and form of a quantity, the figure with its spread over clients, and the one that it is compared with."""
 
     title: str
     form: Form = "number"
+    spread: Figure | None = None
+    compared: Figure | None = None
 
     @property
     def at_most(self) -> float | None:
@@ -27,19 +29,19 @@ class Quantity(NamedTuple):
         return f"{value:.2f}" if self.form == "index" else f"{value:.3g}"
 
 
-QUANTITIES = {
-    "ari": Quantity("Clusters recovered: adjusted Rand index", "index"),
-    "accuracy": Quantity("Test accuracy, mean over clients", "fraction"),
-    "loss": Quantity("Test loss, mean over clients"),
+QUANTITIES: dict[Curve, Quantity] = {
+    "ari": Quantity("Clusters recovered: adjusted Rand index", "index", compared="ari_participants"),
+    "accuracy": Quantity("Test accuracy, mean over clients", "fraction", "accuracy_std", "tuned_accuracy"),
+    "loss": Quantity("Test loss, mean over clients", "number", "loss_std", "tuned_loss"),
     "model_error": Quantity("Distance from the true models, the largest"),
     "cluster_error": Quantity("Test error of the best model for each true cluster, mean", "error"),
     "cluster_loss": Quantity("Test loss of the best model for each true cluster, mean"),
 }
 
 
-def known_quantities(runs: Sequence[Sequence[RoundLine]]) -> list[str]:
+def known_quantities(runs: Sequence[Sequence[Curves]]) -> list[Curve]:
     """Return what is worth showing of runs: ARI where it is known, accuracy or else loss, distance from the truth."""
     known = [key for key in QUANTITIES if any(line[key] is not None for run in runs for line in run)]
     # A loss says little next to the figure of the same test that people read.
-    hidden = {second for first, second in (("accuracy", "loss"), ("cluster_error", "cluster_loss")) if first in known}
-    return [key for key in known if key not in hidden]
+    said_by: dict[Curve, Curve] = {"loss": "accuracy", "cluster_loss": "cluster_error"}
+    return [key for key in known if said_by.get(key) not in known]

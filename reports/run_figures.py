@@ -18,10 +18,10 @@ from florets.reports.console import counted
 from florets.reports.embedding import embedding, principal_components
 from florets.reports.quantities import QUANTITIES, Quantity, known_quantities
 from florets.reports.statistics import Spread
-from florets.reports.summary import RoundLine, covers_all, read_lines
+from florets.reports.summary import Curve, Curves, Figure, RoundLine, covers_all, read_lines
 from florets.strategies.base.report import FIRST_PHASE, SPECTRUM
 
-Runs = Sequence[Sequence[RoundLine]]
+Runs = Sequence[Sequence[Curves]]
 
 # Curves over the rounds
 
@@ -56,15 +56,15 @@ def run_figure(lines: Sequence[RoundLine]) -> figures.Picture | None:
 
 
 def sweep_figure(
-    curves: Mapping[str, Runs], title: str = "", quantities: Sequence[str] = ()
+    curves: Mapping[str, Runs], title: str = "", quantities: Sequence[Curve] = ()
 ) -> figures.Picture | None:
     """Return a figure of, for each name, the mean over its runs with a band of one standard deviation.
 
-    None where nothing is known. A run that ended early counts in its own rounds only. Each of the `quantities`, keys
-    of the rounds' lines, has a panel; where none is given, those that say most.
+    None where nothing is known. A run that ended early counts in its own rounds only. Each of the `quantities`
+    has a panel; where none is given, those that say most.
     """
     runs_of_all = [run for runs in curves.values() for run in runs]
-    known = [key for key in quantities if any(line.get(key) is not None for run in runs_of_all for line in run)]
+    known = [key for key in quantities if any(line[key] is not None for run in runs_of_all for line in run)]
     panels = {}
     for key in _with_curves(known if quantities else known_quantities(runs_of_all), runs_of_all):
         quantity = QUANTITIES.get(key, Quantity(key))
@@ -86,7 +86,7 @@ def sweep_figure(
 
 @figures.styled()
 def _panels(
-    panels: Mapping[str, Sequence[figures.Line]], above: float, each: float, over: str
+    panels: Mapping[Curve, Sequence[figures.Line]], above: float, each: float, over: str
 ) -> tuple[figures.Picture, list[Axes]]:
     """Return a figure with a panel for each quantity; `over` says what bands are the spread over."""
     picture, rows = figures.stacked(8.4, above + each * len(panels), len(panels))
@@ -104,29 +104,26 @@ def _panels(
     return picture, rows
 
 
-def _with_curves(keys: Sequence[str], runs: Runs) -> list[str]:
+def _with_curves(keys: Sequence[Curve], runs: Runs) -> list[Curve]:
     """Return the quantities that were measured more than once; of runs without one, all: pages give their values."""
     several = [key for key in keys if any(sum(line[key] is not None for line in run) > 1 for run in runs)]
     return several or list(keys)
 
 
-def _panel(lines: Sequence[RoundLine], key: str) -> list[figures.Line]:
+def _panel(lines: Sequence[RoundLine], key: Curve) -> list[figures.Line]:
     """Return the lines of a quantity: its own, above that which it is compared with.
 
     The ARI over all clients is compared with that over the participants, where it differs; a test result with that of
     the fine-tuned copies.
     """
-    text = QUANTITIES[key].text
-    own = run_line(lines, key, f"{key}_std" if key in ("accuracy", "loss") else None)
-    if key == "ari":
-        other, names = run_line(lines, "ari_participants"), ("clients so far", "participants")
-        names = ("all clients", names[1]) if covers_all(lines[-1]) else names
-        shown = len(other.x) > 0 and not np.array_equal(other.y, own.y)
-    else:
-        other, names = run_line(lines, f"tuned_{key}"), ("as trained", "fine-tuned")
-        shown = len(other.x) > 0
+    quantity = QUANTITIES[key]
+    own, text = run_line(lines, key, quantity.spread), quantity.text
     end = text(float(own.y[-1]))
-    if not shown:
+    other = run_line(lines if quantity.compared else (), quantity.compared or key)
+    names = ("as trained", "fine-tuned")
+    if key == "ari":
+        names = ("all clients" if covers_all(lines[-1]) else "clients so far", "participants")
+    if not len(other.x) or (key == "ari" and np.array_equal(other.y, own.y)):
         return [replace(own, label=end)]
     thin = {"color": figures.COLOURS[1], "linewidth": 1.0, "alpha": 0.75, "zorder": 1.5}
     return [
@@ -135,7 +132,7 @@ def _panel(lines: Sequence[RoundLine], key: str) -> list[figures.Line]:
     ]
 
 
-def run_line(lines: Sequence[RoundLine], key: str, spread: str | None = None) -> figures.Line:
+def run_line(lines: Sequence[RoundLine], key: Figure, spread: Figure | None = None) -> figures.Line:
     """Return a quantity over the rounds in which it is known."""
     known = [line for line in lines if line[key] is not None]
     std = None if spread is None else np.array([line[spread] or 0.0 for line in known], dtype=np.float64)
@@ -143,13 +140,13 @@ def run_line(lines: Sequence[RoundLine], key: str, spread: str | None = None) ->
     return figures.Line(rounds, np.array([line[key] for line in known], dtype=np.float64), std)
 
 
-def mean_line(runs: Runs, key: str) -> figures.Line:
+def mean_line(runs: Runs, key: Curve) -> figures.Line:
     """Return mean and sample standard deviation over runs, in each round in which some run has a value."""
     values: dict[int, list[float]] = {}
     for run in runs:
         for line in run:
-            if line[key] is not None:
-                values.setdefault(line["round"], []).append(line[key])
+            if (value := line[key]) is not None:
+                values.setdefault(line["round"], []).append(value)
     rounds = sorted(values)
     # A single run has no spread.
     std = [np.std(values[r], ddof=1) if len(values[r]) > 1 else 0.0 for r in rounds]

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from florets.reports import summary as summaries
+from florets.reports.clients import ClientRow, read_clients
 from florets.reports.console import counted, duration, number, size
 from florets.reports.folder import FINISHED, naming, write_whole
 from florets.reports.pages import Cell, embedded, render, shaded
 from florets.reports.protections import protections
+from florets.reports.scores import Part
 
 MOST_CLIENTS = 300
 """With more clients than this a page is slow to open, and nobody reads on: the rest is in clients.csv."""
@@ -23,11 +25,12 @@ MOST_TABLES = 12
 SCORE_FIGURES = ("mean", "std", "weighted", "worst", "worst_tenth", "median", "q10", "q90")
 MOST_COLUMNS = 30
 """A table of clusters with more models than this tells nothing."""
+_SHOWN: tuple[Part, ...] = ("test", "tuned_test")
 _PLOTS = ("curves", "discovery", "spectrum", "loss_matrix")
 """Names of a run's figures, without `.png`."""
 
 Row = dict[str, str]
-"""One line of clients.csv or loss_matrix.csv; what is not known is empty."""
+"""One line of loss_matrix.csv or confusion.csv."""
 Tile = tuple[str, str, str]
 """A figure of the whole run: name, value and note."""
 Table = list[list[Cell]]
@@ -120,8 +123,8 @@ def write_report(folder: Path, title: str = "", pictures: bool = True) -> Path:
     """
     summary = summaries.RunSummary.from_json((folder / "summary.json").read_text(encoding="utf-8"))
     lines = summaries.read_lines(folder)
-    clients = _rows(folder / "clients.csv")
-    num_models = len({row["found_cluster"] for row in clients if row["found_cluster"]})
+    clients = read_clients(folder)
+    num_models = len({row.found_cluster for row in clients} - {None})
     verdict, recovered = verdict_of(summary, clients, num_models)
     with naming(folder):
         plots = draw_plots(folder, lines, clients) if pictures else {}
@@ -161,7 +164,7 @@ def _rows(path: Path) -> list[Row]:
 
 
 def draw_plots(
-    folder: Path, lines: Sequence[summaries.RoundLine], clients: Sequence[Row]
+    folder: Path, lines: Sequence[summaries.RoundLine], clients: Sequence[ClientRow]
 ) -> dict[str, dict[str, Any]]:
     """Draw a run's figures into its folder; return those that exist, for the page."""
     # matplotlib takes a second that only pictures need.
@@ -174,10 +177,8 @@ def draw_plots(
     if rows := _rows(folder / "loss_matrix.csv"):
         models = [name for name in rows[0] if name.startswith("model_")]
         losses = np.array([[float(row[model]) for model in models] for row in rows], dtype=np.float64)
-        truth, found = (
-            {row["client"]: int(row[name]) for row in clients if row[name]}
-            for name in ("true_cluster", "found_cluster")
-        )
+        truth = {row.client: row.true_cluster for row in clients if row.true_cluster is not None}
+        found = {row.client: row.found_cluster for row in clients if row.found_cluster is not None}
         pictures["loss_matrix"] = losses_figure([row["client"] for row in rows], losses, truth, found)
     images = {}
     for name, picture in pictures.items():
@@ -217,9 +218,9 @@ def predictions(counts: Sequence[Row]) -> list[tuple[str, Table]]:
     return tables
 
 
-def verdict_of(summary: summaries.RunSummary, clients: Sequence[Row], num_models: int) -> tuple[str, bool]:
+def verdict_of(summary: summaries.RunSummary, clients: Sequence[ClientRow], num_models: int) -> tuple[str, bool]:
     """Return in one sentence whether the clusters were found, and whether they were."""
-    known = [row["true_cluster"] for row in clients if row["true_cluster"] and row["found_cluster"]]
+    known = [row.true_cluster for row in clients if row.true_cluster is not None and row.found_cluster is not None]
     truth, placed = set(known), len(known)
     if summary.final_ari is None:
         if placed < 2 or len(truth) > 1 or num_models == placed:
@@ -236,7 +237,7 @@ def verdict_of(summary: summaries.RunSummary, clients: Sequence[Row], num_models
         return f"One model serves all clients: the {len(truth)} true clusters are not separated.", False
     if num_models == placed:
         return f"Each client has its own model: the {len(truth)} true clusters are not used.", False
-    some = summaries.ari_words(vars(summary), "final_")
+    some = summaries.ari_words(summary.final_ari_clients, summary.final_ari_of)
     return (
         f"{num_models} clusters, {len(truth)} true ones; adjusted Rand index "
         f"{summary.final_ari:.2f}{f' over {some}' if some else ''} (1 = recovered exactly, 0 = no better than "
@@ -265,7 +266,7 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
     if summary.final_ari is not None:
         first = summary.first_round_ari_90
         note = f"at least 0.9 from round {first}" if first is not None else "never reached 0.9"
-        clients = summaries.ari_words(vars(summary), "final_")
+        clients = summaries.ari_words(summary.final_ari_clients, summary.final_ari_of)
         note = f"over {clients}; {note}" if clients else note
         tiles.append(("adjusted Rand index", f"{summary.final_ari:.3f}", note))
     if (error := summary.final_model_error) is not None:
@@ -288,7 +289,7 @@ def tiles_of(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]
 def _tuned_tile(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLine]) -> list[Tile]:
     """Return the figure of the fine-tuned copies, where the run has one, with its gain over the plain models."""
     if (accuracy := summary.final_tuned_accuracy) is not None:
-        std = next((line["tuned_accuracy_std"] for line in reversed(lines) if line.get("tuned_accuracy_std")), None)
+        std = summaries.last(lines, "tuned_accuracy_std")
         notes = [f"{100 * (accuracy - summary.final_accuracy):+.1f} points"] if summary.final_accuracy else []
         notes += [f"std {100 * std:.1f}"] if std is not None else []
         return [("after fine-tuning", f"{accuracy:.2%}", ", ".join(notes))]
@@ -297,20 +298,20 @@ def _tuned_tile(summary: summaries.RunSummary, lines: Sequence[summaries.RoundLi
     return []
 
 
-def confusion(clients: Sequence[Row], num_models: int) -> tuple[str, Table]:
+def confusion(clients: Sequence[ClientRow], num_models: int) -> tuple[str, Table]:
     """Return a note and the clients counted by true cluster and model, or one row where the truth is not known."""
-    placed = [row for row in clients if row["found_cluster"]]
+    placed = [(row.true_cluster, row.found_cluster) for row in clients if row.found_cluster is not None]
     # Where each client has a model of its own (Local-only) the table would be a diagonal of ones.
     if not placed or num_models > MOST_COLUMNS or num_models == len(placed) > 1:
         return "", []
-    counts = Counter((row["true_cluster"], int(row["found_cluster"])) for row in placed)
+    counts = Counter(placed)
     models = range(max(model for _, model in counts) + 1)
-    names = sorted({true for true, _ in counts}, key=lambda true: (not true, int(true or 0)))
-    most, known = max(counts.values()), any(names)
+    names = sorted({true for true, _ in counts}, key=lambda true: (true is None, true or 0))
+    most, known = max(counts.values()), names != [None]
     heads = [f"model {model}" if len(models) <= 8 else str(model) for model in models]
     rows: Table = [["true cluster" if known else "", *heads]]
     for true in names:
-        label = f"cluster {true}" if true else ("not known" if known else "clients")
+        label = f"cluster {true}" if true is not None else ("not known" if known else "clients")
         of_row = [counts[true, model] for model in models]
         rows.append([label, *(shaded(str(n or ""), 0.06 + 0.34 * n / most if n else 0) for n in of_row)])
     note = (
@@ -344,7 +345,7 @@ def phases(lines: Sequence[summaries.RoundLine]) -> Table:
     rows: Table = [["phase", "rounds", "down", "up", "seconds"]]
     for phase in dict.fromkeys(line["phase"] for line in lines):
         same = [line for line in lines if line["phase"] == phase]
-        down, up = (size(sum(line[way] for line in same) / len(same)) for way in ("bytes_down", "bytes_up"))
+        down, up = (size(of_all / len(same)) for of_all in summaries.traffic(same))
         seconds = sum(map(summaries.round_seconds, same)) / len(same)
         rows.append([phase.replace("_", " "), len(same), down, up, f"{seconds:.2f}"])
     return rows
@@ -361,18 +362,21 @@ def replies(lines: Sequence[summaries.RoundLine]) -> Table:
     return [["outcome", "replies"], *([name, cell] for name, cell in cells.items())]
 
 
-def client_table(clients: Sequence[Row]) -> Table:
+def _shown(value: float | None, form: str = "") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def client_table(clients: Sequence[ClientRow]) -> Table:
     """Return the table of clients, the first `MOST_CLIENTS` of them."""
-    head = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy"]
+    head: list[Cell] = ["client", "true cluster", "model", "examples", "test examples", "test loss", "test accuracy"]
     head += ["fine-tuned loss", "fine-tuned accuracy", "device"]
-    table = []
+    table: Table = []
     for row in clients[:MOST_CLIENTS]:
-        cells = [row["client"], row["true_cluster"], row["found_cluster"], row["num_examples"], row["test_examples"]]
-        for model in ("", "tuned_"):
-            # Only runs that fine-tune have those columns.
-            loss, accuracy = row.get(f"{model}test_loss"), row.get(f"{model}test_accuracy")
-            cells += [f"{float(loss):.4g}" if loss else "", f"{float(accuracy):.1%}" if accuracy else ""]
-        table.append([cell or "-" for cell in [*cells, row["device"]]])
+        tests = row.score("test", "examples")
+        cells: list[Cell] = [row.client, *map(_shown, (row.true_cluster, row.found_cluster, row.num_examples, tests))]
+        for part in _SHOWN:
+            cells += [_shown(row.score(part, "loss"), ".4g"), _shown(row.score(part, "accuracy"), ".1%")]
+        table.append([*cells, row.device or "-"])
     # A column in which nothing is known (the true cluster of real clients) only takes room.
     kept = [i for i in range(len(head)) if i == 0 or any(cells[i] != "-" for cells in table)]
     return [[cells[i] for i in kept] for cells in [head, *table]]

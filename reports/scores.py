@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -34,19 +35,25 @@ def finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def means(evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
-    """Return the unweighted mean and the spread (population) over clients of accuracy and loss.
+class Means(NamedTuple):
+    """Unweighted mean and spread (population) over clients; None where no client has it, or one has diverged."""
 
-    A value is None where no client has it, or one has diverged.
-    """
+    accuracy: float | None
+    accuracy_std: float | None
+    loss: float | None
+    loss_std: float | None
+
+
+def means(evaluations: Sequence[Evaluation]) -> Means:
+    """Return the mean and the spread of accuracy and loss."""
     accuracies = [e.accuracy for e in evaluations if e.accuracy is not None]
     losses = [e.loss for e in evaluations]
-    return {
-        "accuracy": finite(fmean(accuracies)) if accuracies else None,
-        "accuracy_std": _spread(accuracies),
-        "loss": finite(fmean(losses)) if losses else None,
-        "loss_std": _spread(losses),
-    }
+    return Means(
+        finite(fmean(accuracies)) if accuracies else None,
+        _spread(accuracies),
+        finite(fmean(losses)) if losses else None,
+        _spread(losses),
+    )
 
 
 def tuned(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
@@ -98,32 +105,56 @@ def _figures_of(clients: Sequence[tuple[float, int]], higher_is_better: bool) ->
 
 Cell = int | float | None
 
-TEST_CELLS = ("test_examples", "test_loss", "test_accuracy")
+Part = Literal["test", "validation", "tuned_test", "tuned_validation"]
+"""A test of a client: of its model and of a fine-tuned copy, on both parts of its data."""
+_COLUMNS = {(part, name): f"{part}_{name}" for part in get_args(Part) for name in ("examples", *HIGHER_IS_BETTER)}
+
+
+def column_of(part: Part, name: str) -> str:
+    """Return the column of a score, or of the number of ``examples``, in tables of clients.
+
+    Raises
+    ------
+    KeyError
+        If there is no such score.
+    """
+    return _COLUMNS[part, name]
+
+
+TEST_CELLS = tuple(column_of("test", name) for name in ("examples", "loss", "accuracy"))
 """The columns that every run has."""
+
+
+def tests_of(evaluation: Evaluation) -> dict[Part, Evaluation]:
+    """Return the tests that a client has made."""
+    tuned = evaluation.tuned
+    tests: dict[Part, Evaluation | None] = {
+        "test": evaluation,
+        "validation": evaluation.validation,
+        "tuned_test": tuned,
+        "tuned_validation": None if tuned is None else tuned.validation,
+    }
+    return {part: test for part, test in tests.items() if test is not None}
 
 
 def test_cells(evaluation: Evaluation) -> dict[str, Cell]:
     """Return the cells by column: of the test and, where the run has them, of validation data and fine-tuned copies.
 
-    Further scores follow the plain test's. A fine-tuned copy's columns begin with ``tuned_``; it is tested on the
-    same samples, whose number stands once.
+    Further scores follow, of the plain test alone. A fine-tuned copy is tested on the same samples, whose number
+    stands once.
     """
-    cells = _cells(evaluation)
+    tests, scores = tests_of(evaluation), evaluation.scores
+    cells = _cells(tests, "test", "validation")
     # In one order, whatever a client's test set defines.
-    cells |= {f"test_{name}": evaluation.scores[name] for name in HIGHER_IS_BETTER if name in evaluation.scores}
-    if evaluation.tuned is not None:
-        tuned = _cells(evaluation.tuned)
-        cells |= {f"tuned_{name}": value for name, value in tuned.items() if not name.endswith("_examples")}
-    return cells
+    cells |= {column_of("test", name): scores[name] for name in HIGHER_IS_BETTER if name in scores}
+    return cells | _cells(tests, "tuned_test", "tuned_validation")
 
 
-def _cells(evaluation: Evaluation) -> dict[str, Cell]:
+def _cells(tests: Mapping[Part, Evaluation], *parts: Part) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
-    for part, result in (("test", evaluation), ("validation", evaluation.validation)):
-        if result is not None:
-            cells |= {
-                f"{part}_examples": result.num_examples,
-                f"{part}_loss": result.loss,
-                f"{part}_accuracy": result.accuracy,
-            }
+    for part in parts:
+        if (test := tests.get(part)) is not None:
+            if part in ("test", "validation"):
+                cells[column_of(part, "examples")] = test.num_examples
+            cells[column_of(part, "loss")], cells[column_of(part, "accuracy")] = test.loss, test.accuracy
     return cells

@@ -5,29 +5,150 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from florets.reports.console import counted
-from florets.reports.scores import WORST, finite, means, metrics_of, tuned
+from florets.reports.scores import WORST, Means, finite, means, metrics_of, tuned
 from florets.strategies.base.report import EVIDENCE, FIRST_PHASE, PRIVACY, STABLE_FROM, Evaluation, RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 
 ARI_RECOVERED = 0.9  # from there on the papers call the clusters recovered
 ARI_ROUND = 10  # the CLoVE paper's tables give it
 
-FIGURES = ("model_error", "cluster_error", "cluster_loss")
-"""Keys of a line that hold distances from the ground truth."""
+Curve = Literal["ari", "accuracy", "loss", "validation", "model_error", "cluster_error", "cluster_loss"]
+"""Figures of a line that curves over the rounds are drawn of."""
+Figure = Literal[
+    Curve, "ari_participants", "accuracy_std", "loss_std", "train_loss",
+    "tuned_accuracy", "tuned_accuracy_std", "tuned_loss", "tuned_loss_std",
+]  # fmt: skip
+"""All figures of a line that a round may lack."""
 
-RoundLine = dict[str, Any]
-"""One line of ``rounds.jsonl``; ``round_line`` says what it holds."""
+
+class Distances(NamedTuple):
+    """How far the models are from the ground truth; None where it is not known, or not measured.
+
+    Attributes
+    ----------
+    model_error
+        See `core.metrics.model_error`; None where the models have other parameters than the true ones.
+    cluster_error, cluster_loss
+        Of each true cluster the lowest test error (fraction of errors) and the lowest loss that one of the models has
+        on the cluster's test data, mean over clusters; no error without classes.
+    """
+
+    model_error: float | None = None
+    cluster_error: float | None = None
+    cluster_loss: float | None = None
+
+
+UNMEASURED = Distances()
+
+
+class Curves(TypedDict):
+    """A round as far as curves show it: all that papers store of one."""
+
+    round: int
+    ari: float | None
+    accuracy: float | None
+    loss: float | None
+    validation: float | None
+    model_error: float | None
+    cluster_error: float | None
+    cluster_loss: float | None
+
+
+class RoundLine(Curves):
+    """One line of ``rounds.jsonl``.
+
+    A figure that is not known or not finite is None; no key is ever absent. What is read by a name that another key
+    decides has a `Figure` for that name, as in `quantities.QUANTITIES`, so that mypy knows whether lines have it.
+
+    Attributes
+    ----------
+    ari, ari_participants
+        Over all clients with an assignment (``ari_clients`` of ``ari_of``), and over this round's, as the CLoVE paper
+        measures.
+    accuracy, loss
+        Unweighted means over the ``evaluated`` clients, of which ``diverged`` have a loss that is not finite;
+        ``_std`` is over clients, ``tuned_`` of fine-tuned copies.
+    metrics
+        Every score's figures.
+    validation
+        The figure of `florets.server_app.patience`.
+    cluster_sizes
+        The clients of each model.
+    client_seconds, gradient_passes, loss_passes
+        `RoundReport.work`.
+    rejected
+        Reasons by client.
+    tries
+        Above 1 where too few clients replied.
+    data_changed
+        Clients that have other data than in the round before.
+    details
+        The algorithm's own.
+    """
+
+    phase: str
+    ari_clients: int
+    ari_of: int
+    ari_participants: float | None
+    accuracy_std: float | None
+    loss_std: float | None
+    tuned_accuracy: float | None
+    tuned_accuracy_std: float | None
+    tuned_loss: float | None
+    tuned_loss_std: float | None
+    metrics: dict[str, dict[str, float | None]]
+    evaluated: int
+    diverged: int
+    train_loss: float | None
+    cluster_sizes: list[int]
+    unplaced: int
+    num_clusters: int
+    stable: bool
+    participants: int
+    bytes_down: int
+    bytes_up: int
+    client_seconds: float
+    gradient_passes: int
+    loss_passes: int
+    seconds: dict[str, float]
+    replies: dict[str, int]
+    rejected: dict[str, str]
+    tries: int
+    data_changed: int
+    details: dict[str, Any]
+
+
+def read_line(text: str) -> RoundLine:
+    """Read a line that a run wrote.
+
+    Raises
+    ------
+    ValueError
+        If the text is not a JSON object with the keys of `RoundLine`.
+    """
+    line: RoundLine = json.loads(text)
+    _check_keys(line, RoundLine.__required_keys__, "round's line")
+    return line
+
+
+def _check_keys(values: object, needed: Set[str], what: str) -> None:
+    if not isinstance(values, dict) or set(values) != needed:
+        found = sorted(values) if isinstance(values, dict) else type(values).__name__
+        raise ValueError(
+            f"not a {what}: it needs the keys {sorted(needed)}, but has {found}. "
+            "It was written by another version; run the experiment again."
+        )
 
 
 def read_lines(folder: Path) -> list[RoundLine]:
-    """Return the rounds of a run, as ``rounds.jsonl`` in its folder has them."""
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    """Return the rounds of a run, as ``rounds.jsonl`` in its folder has them; raise ValueError as `read_line`."""
+    return list(map(read_line, (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()))
 
 
 @dataclass(frozen=True)
@@ -78,25 +199,25 @@ class RunSummary:
     bytes_up: int
     seconds: float
     folder: str
-    final_model_error: float | None = None
-    final_cluster_error: float | None = None
-    final_cluster_loss: float | None = None
-    final_ari_clients: int | None = None
-    final_ari_of: int | None = None
-    left_out: list[str] = field(default_factory=list)
-    final_unplaced: int = 0
-    warnings: list[str] = field(default_factory=list)
-    discovery: str = ""
-    final_tuned_accuracy: float | None = None
-    final_tuned_loss: float | None = None
-    client_seconds: float = 0.0
-    gradient_passes: int = 0
-    loss_passes: int = 0
-    final_metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    final_num_clusters: int | None = None
-    best_round: int | None = None
-    final_validation: float | None = None
-    stopped: bool = False
+    final_model_error: float | None
+    final_cluster_error: float | None
+    final_cluster_loss: float | None
+    final_ari_clients: int | None
+    final_ari_of: int | None
+    left_out: list[str]
+    final_unplaced: int
+    warnings: list[str]
+    discovery: str
+    final_tuned_accuracy: float | None
+    final_tuned_loss: float | None
+    client_seconds: float
+    gradient_passes: int
+    loss_passes: int
+    final_metrics: dict[str, dict[str, float | None]]
+    final_num_clusters: int | None
+    best_round: int | None
+    final_validation: float | None
+    stopped: bool
 
     @property
     def megabytes(self) -> float:
@@ -122,13 +243,7 @@ class RunSummary:
             If the text is not a JSON object with the summary's keys.
         """
         values = json.loads(text)
-        needed = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or set(values) != needed:
-            found = sorted(values) if isinstance(values, dict) else type(values).__name__
-            raise ValueError(
-                f"not a run summary: it needs the keys {sorted(needed)}, but has {found}. "
-                "It was written by another version; run the experiment again."
-            )
+        _check_keys(values, {field.name for field in fields(cls)}, "run summary")
         return cls(**values)
 
 
@@ -148,32 +263,22 @@ def _ari(keys: Iterable[str], assignment: Mapping[str, int], truth: Mapping[str,
 def round_line(
     report: RoundReport,
     truth: Mapping[str, int],
-    figures: Mapping[str, float | None] | None = None,
+    distances: Distances = UNMEASURED,
     clients: Collection[str] = (),
     data_changed: int = 0,
+    validation: float | None = None,
 ) -> RoundLine:
     """Turn the report of a round into its line of ``rounds.jsonl``.
 
-    A value that is not known or not finite is None, never absent.
-
     Parameters
     ----------
-    truth, figures
-        True cluster of each client that reported one; what `florets.server_app.final_models` knows of the round.
-    clients, data_changed
-        All clients' keys; how many have other data than in the round before.
-
-    Returns
-    -------
-    dict
-        ``ari`` is over all clients with an assignment (``ari_clients`` of ``ari_of``), ``ari_participants`` over this
-        round's, as the CLoVE paper measures. ``accuracy`` and ``loss`` are unweighted means over the ``evaluated``
-        clients, of which ``diverged`` have a loss that is not finite; ``_std`` is over clients, ``tuned_`` of
-        fine-tuned copies, ``metrics`` every score's figures. ``cluster_sizes`` counts the clients of each model.
-        ``client_seconds``, ``gradient_passes`` and ``loss_passes`` are `RoundReport.work`; ``rejected`` has reasons
-        by client, ``tries`` is above 1 where too few clients replied, ``details`` is the algorithm's own.
+    truth, clients
+        True cluster of each client that reported one; all clients' keys.
+    distances, data_changed, validation
+        As in the line.
     """
     evaluations = list(report.evaluations.values())
+    plain, copies = means(evaluations), means(tuned(evaluations))
     losses = [e.loss for e in evaluations]
     sizes = Counter(report.assignment.values())
     return {
@@ -183,13 +288,21 @@ def round_line(
         "ari_clients": sum(map(truth.__contains__, report.assignment)),
         "ari_of": len(truth),
         "ari_participants": finite(_ari(report.participants, report.assignment, truth)),
-        **means(evaluations),
-        **{f"tuned_{name}": value for name, value in means(tuned(evaluations)).items()},
+        "accuracy": plain.accuracy,
+        "accuracy_std": plain.accuracy_std,
+        "loss": plain.loss,
+        "loss_std": plain.loss_std,
+        "tuned_accuracy": copies.accuracy,
+        "tuned_accuracy_std": copies.accuracy_std,
+        "tuned_loss": copies.loss,
+        "tuned_loss_std": copies.loss_std,
         "metrics": metrics_of(evaluations),
         "evaluated": len(evaluations),
         "diverged": sum(not math.isfinite(loss) for loss in losses),
         "train_loss": finite(report.train_loss),
-        **{name: finite((figures or {}).get(name)) for name in FIGURES},
+        "model_error": finite(distances.model_error),
+        "cluster_error": finite(distances.cluster_error),
+        "cluster_loss": finite(distances.cluster_loss),
         "cluster_sizes": [sizes[model] for model in range(max(sizes, default=-1) + 1)],
         "unplaced": len(clients) - sum(map(clients.__contains__, report.assignment)),
         "num_clusters": report.num_clusters,
@@ -206,21 +319,26 @@ def round_line(
         "tries": report.tries,
         "data_changed": data_changed,
         "details": dict(report.details),
+        "validation": validation,
     }
 
 
 def covers_all(line: RoundLine) -> bool:
     """Return whether the round's ARI is over all clients whose true cluster is known."""
-    return bool(line["ari_clients"] == line["ari_of"])
+    return line["ari_clients"] == line["ari_of"]
 
 
-def ari_words(line: Mapping[str, Any], prefix: str = "") -> str:
-    """Return over how many clients an ARI is, of a round's line or (``final_``) of a summary; nothing if over all."""
-    some, all_of = line[f"{prefix}ari_clients"], line[f"{prefix}ari_of"]
+def ari_words(some: int | None, all_of: int | None) -> str:
+    """Return over how many clients an ARI is; nothing if over all."""
     return "" if some == all_of else f"{some} of {all_of} clients"
 
 
-def privacy_words(line: Mapping[str, Any]) -> list[str]:
+def traffic(lines: Iterable[RoundLine]) -> tuple[int, int]:
+    """Return the payload of rounds in bytes, to the clients and back."""
+    return sum(line["bytes_down"] for line in lines), sum(line["bytes_up"] for line in lines)
+
+
+def privacy_words(line: RoundLine) -> list[str]:
     """Return what a run with `privacy.kind` has spent up to a round, of its line."""
     spent = line["details"].get(PRIVACY)
     if not spent:
@@ -241,13 +359,12 @@ def found_ari(line: RoundLine) -> float | None:
 
     They are a handful with more data, chosen to be told apart; of everybody else's clusters their ARI says nothing.
     """
-    ari: float | None = line["ari"]
-    return ari if line["phase"] != FIRST_PHASE or covers_all(line) else None
+    return line["ari"] if line["phase"] != FIRST_PHASE or covers_all(line) else None
 
 
-def last(lines: Sequence[RoundLine], key: str) -> Any:
-    """Return the last value under ``key`` that is not None, None where there is none."""
-    return next((line[key] for line in reversed(lines) if line[key] is not None), None)
+def last(lines: Sequence[RoundLine], name: Figure) -> float | None:
+    """Return the last value of a figure that is not None, None where there is none."""
+    return next((line[name] for line in reversed(lines) if line[name] is not None), None)
 
 
 def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
@@ -258,8 +375,8 @@ def last_evidence(lines: Sequence[RoundLine]) -> dict[str, Any] | None:
 
 def round_seconds(line: RoundLine) -> float:
     """Return how long a round took: its total, or the sum of its parts where no total was taken."""
-    seconds: Mapping[str, float] = line["seconds"]
-    return float(seconds["total"]) if "total" in seconds else float(sum(seconds.values()))
+    seconds = line["seconds"]
+    return seconds["total"] if "total" in seconds else float(sum(seconds.values()))
 
 
 def reaches(line: RoundLine, level: float) -> bool:
@@ -299,25 +416,35 @@ def summarise(
     whose models the run ends with, None the last one; `left_out` are nodes that could not take part.
     """
     ended = lines[:best_round]
-    if evaluations:
-        both = {"": means(list(evaluations.values())), "tuned_": means(tuned(evaluations.values()))}
-        final: RoundLine = {f"{prefix}{name}": value for prefix, of in both.items() for name, value in of.items()}
-        final["metrics"] = metrics_of(evaluations.values())
+    tested = next((line for line in reversed(ended) if line["evaluated"]), None)
+    measured = next((line for line in reversed(ended) if line["ari"] is not None), None)
+    if evaluations or tested is None:
+        tests = list((evaluations or {}).values())
+        plain, copies, metrics = means(tests), means(tuned(tests)), metrics_of(tests)
     else:
-        final = next((line for line in reversed(ended) if line["evaluated"]), {})
-    measured = next((line for line in reversed(ended) if line["ari"] is not None), {})
+        plain = Means(tested["accuracy"], tested["accuracy_std"], tested["loss"], tested["loss_std"])
+        copies = Means(
+            tested["tuned_accuracy"], tested["tuned_accuracy_std"], tested["tuned_loss"], tested["tuned_loss_std"]
+        )
+        metrics = tested["metrics"]
+    bytes_down, bytes_up = traffic(lines)
     return RunSummary(
         experiment=experiment,
         strategy=strategy,
         seed=seed,
         rounds=len(lines),
-        **{f"final_{name}": final.get(name) for name in ("accuracy", "loss", "tuned_accuracy", "tuned_loss")},
-        **{f"final_{name}": measured.get(name) for name in ("ari", "ari_clients", "ari_of")},
+        final_accuracy=plain.accuracy,
+        final_loss=plain.loss,
+        final_tuned_accuracy=copies.accuracy,
+        final_tuned_loss=copies.loss,
+        final_ari=None if measured is None else measured["ari"],
+        final_ari_clients=None if measured is None else measured["ari_clients"],
+        final_ari_of=None if measured is None else measured["ari_of"],
         ari_at_10=next((found_ari(line) for line in lines if line["round"] == ARI_ROUND), None),
         first_round_ari_90=next((line["round"] for line in lines if reaches(line, ARI_RECOVERED)), None),
         round_of_stability=_round_of_stability(lines),
-        bytes_down=sum(line["bytes_down"] for line in lines),
-        bytes_up=sum(line["bytes_up"] for line in lines),
+        bytes_down=bytes_down,
+        bytes_up=bytes_up,
         seconds=sum(round_seconds(line) for line in lines),
         folder=folder,
         left_out=list(left_out),
@@ -327,10 +454,12 @@ def summarise(
         client_seconds=sum(line["client_seconds"] for line in lines),
         gradient_passes=sum(line["gradient_passes"] for line in lines),
         loss_passes=sum(line["loss_passes"] for line in lines),
-        final_metrics=final.get("metrics", {}),
+        final_metrics=metrics,
         final_num_clusters=ended[-1]["num_clusters"] if ended else None,
-        **{f"final_{name}": last(ended, name) for name in FIGURES},
+        final_model_error=last(ended, "model_error"),
+        final_cluster_error=last(ended, "cluster_error"),
+        final_cluster_loss=last(ended, "cluster_loss"),
         best_round=best_round,
         stopped=stopped,
-        final_validation=next((line.get("validation") for line in reversed(ended) if line["evaluated"]), None),
+        final_validation=None if tested is None else tested["validation"],
     )

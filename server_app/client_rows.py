@@ -6,20 +6,19 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 
+from florets.reports.clients import CLIENTS_OVER_ROUNDS, INTEGERS, NUMBERS, TEXTS, RoundRow
 from florets.reports.embedding import EMBEDDINGS, UNKNOWN, Embedding, round_of
 from florets.reports.folder import append_lines, make_inside, whole_file
-from florets.reports.frames import CLIENTS_OVER_ROUNDS, PARQUET
+from florets.reports.frames import PARQUET
 from florets.reports.scores import TEST_CELLS, test_cells
 from florets.strategies.base.report import Client, RoundReport
 
-HEAD = (
-    *("round", "client", "cluster", "true_cluster", "sampled", "reply", "rejected"),
-    *("train_loss", "samples", "seconds", "bytes_down", "bytes_up", "kept"),
-)
+HEAD = RoundRow._fields
 """Columns before those of tests."""
 
 _Place = tuple[int | None, int | None]
@@ -86,18 +85,24 @@ class ClientRows:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         for key in sorted({*sampled, *report.clients, *tests, *moved}):
-            row: list[object] = [report.server_round, key, models.get(key), truth.get(key)]
-            row.append("true" if key in sampled else "false")
+            is_sampled: Literal["true", "false"] = "true" if key in sampled else "false"
+            place = (report.server_round, key, models.get(key), truth.get(key), is_sampled)
             if (part := report.clients.get(key)) is None:
-                row += [None] * 8
+                row = RoundRow(*place)
             else:
-                row += [part.reply, part.rejected, part.train_loss, part.samples, round(part.seconds, 6)]
-                row += [part.bytes_down, part.bytes_up, None if part.kept is None else round(part.kept, 6)]
-            if cells := tests.get(key):
-                row += [cells.get(name) for name in self._tests]
-            else:
-                row += [None] * len(self._tests)
-            rows.writerow(row)
+                row = RoundRow(
+                    *place,
+                    reply=part.reply,
+                    rejected=part.rejected,
+                    train_loss=part.train_loss,
+                    samples=part.samples,
+                    seconds=round(part.seconds, 6),
+                    bytes_down=part.bytes_down,
+                    bytes_up=part.bytes_up,
+                    kept=None if part.kept is None else round(part.kept, 6),
+                )
+            cells = tests.get(key, {})
+            rows.writerow([*row, *map(cells.get, self._tests)])
         append_lines(self._path, text.getvalue())
 
     def _widen(self, names: Sequence[str]) -> None:
@@ -117,9 +122,8 @@ class ClientRows:
 
         types = dict.fromkeys(self._tests, float64())
         types |= {name: int64() for name in types if name.endswith("_examples")}
-        types |= dict.fromkeys(("round", "cluster", "true_cluster", "samples", "bytes_down", "bytes_up"), int64())
-        types |= dict.fromkeys(("client", "reply", "rejected"), string())
-        types |= {"sampled": bool_(), "train_loss": float64(), "seconds": float64(), "kept": float64()}
+        types |= dict.fromkeys(INTEGERS, int64()) | dict.fromkeys(TEXTS, string()) | {"sampled": bool_()}
+        types |= dict.fromkeys(NUMBERS, float64())
         table = arrow_csv.read_csv(
             self._path,
             arrow_csv.ReadOptions(use_threads=False),

@@ -177,7 +177,8 @@ def _described(
     sites = {key: again.get(key, site) for key, site in sites.items() if key in again or key in found.left_out}
     regression = declared.regression if declared.classes else found.is_regression
     declared = replace(declared, group=found.group, regression=regression)
-    return sites, agreement(config, declared, sites)
+    # The second time what the first one found is declared.
+    return sites, replace(agreement(config, declared, sites), target_why=found.target_why)
 
 
 def _has_other_records(site: Description, found: Agreed, declared: Declaration) -> bool:
@@ -370,10 +371,10 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         "none": "as they are",
     }
     said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, {how[prepared.standardise]}")
+    why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
-        said.append(
-            f"target: {prepared.target}, a value (mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g})"
-        )
+        figures = f"mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g}"
+        said.append(f"target: {prepared.target}, a value ({figures}){why}")
     else:
         counts = dict.fromkeys(prepared.classes, 0)
         for site in sites.values():
@@ -383,7 +384,7 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         shares = ", ".join(
             f"{name} ({100 * count / total:.1f} %)" for name, count in list(counts.items())[:_MOST_NAMED]
         )
-        said.append(f"target: {prepared.target}, classes {shares}")
+        said.append(f"target: {prepared.target}, classes {shares}{why}")
     return said
 
 

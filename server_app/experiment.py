@@ -280,11 +280,11 @@ class _Run:
         """Record a round that has ended; return whether the run ends with it."""
         config, strategy, recorder, now = self._config, self._strategy, self._recorder, report.server_round
         self._note_clients()
-        figures = self._truth.figures(
+        distances = self._truth.distances(
             lambda: strategy.final_models(strategy.context.models).record, bool(report.evaluations), now
         )
         validation = validation_figure(report.evaluations, config.measure)
-        line = recorder.round(report, figures, self._truth.data_changed(now), validation)
+        line = recorder.round(report, distances, self._truth.data_changed(now), validation)
         # For regressions the end alone is judged: their loss may fall slowly, and the clusters be right.
         froze = STABLE_FROM in line["details"] and config.task.loss == "cross_entropy"
         if froze and (warning := self._chance_level(recorder.lines)):

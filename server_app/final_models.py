@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from florets.reports.console import counted, duration, size
-from florets.reports.summary import FIGURES
+from florets.reports.summary import UNMEASURED, Distances
 from florets.strategies.base.context import Round
 from florets.strategies.base.models import Models
 from florets.strategies.base.report import Client
@@ -32,34 +32,23 @@ class Truth:
         self._task = task
         self._cluster_test = cluster_test
 
-    def figures(
-        self, models: Callable[[], ArrayRecord], evaluated: bool, server_round: int = 0
-    ) -> dict[str, float | None]:
-        """Return the figures of K models.
+    def distances(self, models: Callable[[], ArrayRecord], evaluated: bool, server_round: int = 0) -> Distances:
+        """Return the distances of K models from the truth.
 
         `models` gives those after a round, where there is something to compare them with: it may build a model for
         each client. Clusters are tested where the round is `evaluated`.
-
-        Returns
-        -------
-        dict
-            ``model_error``, see `core.metrics.model_error`; None where no true models are known, or the models
-            have other parameters than they. ``cluster_error`` and ``cluster_loss``: of each true cluster the lowest
-            test error (fraction of errors) and the lowest loss that one of the K models has on the cluster's test
-            data, mean over clusters; None where they are not tested, and ``cluster_error`` without classes.
         """
-        found: dict[str, float | None] = dict.fromkeys(FIGURES)
+        found = UNMEASURED
         # Nodes with data of their own: the server has none to look at.
         true_models = None if self._task.is_own else self._task.data.true_models
         if true_models is not None:
             own = Models(models())
             if own.layout.size == true_models.shape[1]:
-                found["model_error"] = model_error(own.bank, true_models.astype(np.float64))
+                found = found._replace(model_error=model_error(own.bank, true_models.astype(np.float64)))
         if self._cluster_test and evaluated:
             models_as_arrays = ({name: array.numpy() for name, array in m.items()} for m in bank.models(models()))
-            found["cluster_loss"], found["cluster_error"] = best_of_each_cluster(
-                self._task, models_as_arrays, server_round
-            )
+            loss, error = best_of_each_cluster(self._task, models_as_arrays, server_round)
+            found = found._replace(cluster_error=error, cluster_loss=loss)
         return found
 
     def data_changed(self, server_round: int) -> int:

@@ -15,9 +15,6 @@ from florets.strategies.base.report import Evaluation, snapshot
 from florets.strategies.base.strategy import Strategy
 from florets.task.wire.evaluation import MIN_RECORDS
 
-VALIDATION = "validation"
-"""Key of a round's line: the validation figure, None in a round without one."""
-
 
 def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> float | None:
     """Return a figure over all clients' validation records together; None where there is none, or not a finite one.
@@ -38,7 +35,7 @@ def validation_figure(evaluations: Mapping[str, Evaluation], measure: str) -> fl
         value /= total
     else:
         clients = [one for one in statistics_of(evaluations).values() if one.train is not None]
-        parts = [part for one in clients if (part := one.parts.get(VALIDATION)) is not None]
+        parts = [part for one in clients if (part := one.parts.get("validation")) is not None]
         # A model that diverged on one client is no good on all, although that one has no sums.
         diverged = any(part.sums is None and part.n >= MIN_RECORDS for part in parts)
         value = math.nan if diverged else pooled(parts, measure)  # type: ignore[arg-type]  # they are the key's words
@@ -94,7 +91,7 @@ class Patience:
 
     def _take(self, line: RoundLine) -> bool:
         """Take in a round's figure, and say whether it is the best so far; the first of equal ones is."""
-        found = line[VALIDATION]
+        found = line["validation"]
         # A round without a figure is skipped; one whose models diverged has none either, and is no improvement.
         if self._most is None or (found is None and not line["diverged"]):
             return False

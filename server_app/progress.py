@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -24,7 +24,7 @@ def describe(line: RoundLine) -> str:
     """Return a round's ARI, accuracy (or loss) and groups found in a few words; what is not known is left out."""
     words = []
     if line["ari"] is not None:
-        words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line)))
+        words.append(with_clients(f"ARI {line['ari']:.3f}", ari_words(line["ari_clients"], line["ari_of"])))
     unplaced = unplaced_words(line["unplaced"], line["num_clusters"])
     if line["accuracy"] is not None:
         words.append(with_clients(f"accuracy {line['accuracy']:.2%}", unplaced))
@@ -34,15 +34,15 @@ def describe(line: RoundLine) -> str:
         words.append(f"fine-tuned {tuned:.2%}")
     elif (tuned := line["tuned_loss"]) is not None:
         words.append(f"fine-tuned {tuned:.4g}")
-    words += truth_words(line)
+    words += truth_words(line["model_error"], line["cluster_error"], line["cluster_loss"])
     if line["diverged"]:
         words.append(f"diverged on {line['diverged']} of {line['evaluated']} clients")
-    replies = line.get("replies", {})
+    replies = line["replies"]
     lost = [f"{replies[kind]} {kind}" for kind in ("error", "missing", "invalid") if replies.get(kind)]
     if lost:
         words.append(f"replies lost: {', '.join(lost)}")
     words += privacy_words(line)
-    if evidence := line.get("details", {}).get(EVIDENCE):
+    if evidence := line["details"].get(EVIDENCE):
         words.append(evidence["text"])
     return "  ".join(words)
 
@@ -52,15 +52,15 @@ def with_clients(text: str, clients: str) -> str:
     return f"{text} ({clients})" if clients else text
 
 
-def truth_words(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return what is known of nearness to the truth, of a round's line or (with ``final_``) of a summary."""
+def truth_words(model_error: float | None, cluster_error: float | None, cluster_loss: float | None) -> list[str]:
+    """Return what is known of nearness to the truth, of a round or at the end of a run."""
     words = []
-    if figures[f"{prefix}model_error"] is not None:
-        words.append(f"model error {figures[f'{prefix}model_error']:.4g}")
-    if figures[f"{prefix}cluster_error"] is not None:
-        words.append(f"cluster error {figures[f'{prefix}cluster_error']:.2%}")
-    elif figures[f"{prefix}cluster_loss"] is not None:
-        words.append(f"cluster loss {figures[f'{prefix}cluster_loss']:.4g}")
+    if model_error is not None:
+        words.append(f"model error {model_error:.4g}")
+    if cluster_error is not None:
+        words.append(f"cluster error {cluster_error:.2%}")
+    elif cluster_loss is not None:
+        words.append(f"cluster loss {cluster_loss:.4g}")
     return words
 
 

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -12,14 +12,14 @@ from prometheus_client.registry import Collector
 
 from florets.conf.problems import ConfigError
 from florets.conf.validate import figures_address
-from florets.reports.summary import RoundLine, round_seconds
+from florets.reports.summary import Figure, RoundLine, round_seconds
 from florets.server_app.tracker import ClientFigures, RunEnd, RunStart
 
-_TESTED = {
+_TESTED: dict[Figure, str] = {
     "accuracy": "mean test accuracy over the clients, in the last round with a test",
     "loss": "mean test loss over the clients, in the last round with a test",
 }
-_OF_A_ROUND = {
+_OF_A_ROUND: dict[Literal[Figure, "participants", "unplaced", "diverged"], str] = {
     "ari": "adjusted Rand index of the groups, where true ones are known",
     "train_loss": "mean training loss",
     "participants": "clients that were sampled",
@@ -89,8 +89,8 @@ class _Figures(Collector):
 
     def __init__(self, run: RunStart) -> None:
         self._run = run
-        self._line: RoundLine = {}
-        self._tested: RoundLine = {}
+        self._line: RoundLine | None = None
+        self._tested: RoundLine | None = None
         self._totals: dict[tuple[str, str], float] = {}
         self._time = time.time()
 
@@ -98,7 +98,7 @@ class _Figures(Collector):
         """Add a round."""
         of_round = {("seconds", part): taken for part, taken in line["seconds"].items() if part != "total"}
         of_round |= {("replies", kind): number for kind, number in line["replies"].items()}
-        of_round |= {("bytes", way): line[f"bytes_{way}"] for way in ("down", "up")}
+        of_round |= {("bytes", "down"): line["bytes_down"], ("bytes", "up"): line["bytes_up"]}
         totals = self._totals | {key: self._totals.get(key, 0.0) + value for key, value in of_round.items()}
         # A request in between finds the figures of one round or of the next: none is changed in place.
         self._totals, self._time, self._line = totals, time.time(), line
@@ -112,7 +112,7 @@ class _Figures(Collector):
         names |= {key: str(run.params.get(key)) for key in ("strategy.name", "seed")}
         yield _info("run", "the run", {key.removesuffix(".name"): value for key, value in names.items()})
         yield _gauge("rounds", "rounds that the run has in all", run.num_rounds)
-        yield _gauge("round", "last completed round", line.get("round", run.done_rounds))
+        yield _gauge("round", "last completed round", run.done_rounds if line is None else line["round"])
         yield _gauge("round_end_timestamp_seconds", "when that round was over, or the run began", self._time)
         for what, label, text in (
             ("seconds", "part", "wall time by part of a round"),
@@ -124,11 +124,12 @@ class _Figures(Collector):
                 if of == what:
                     family.add_metric([value], total)
             yield family
-        for found, wanted in ((self._tested, _TESTED), (line, _OF_A_ROUND)):
-            for name, text in wanted.items():
-                if found.get(name) is not None:
-                    yield _gauge(name, text, found[name])
-        if line:
+        tested = {} if self._tested is None else {name: self._tested[name] for name in _TESTED}
+        of_round = {} if line is None else {name: line[name] for name in _OF_A_ROUND}
+        for name, figure in (tested | of_round).items():
+            if figure is not None:
+                yield _gauge(name, (_TESTED | _OF_A_ROUND)[name], figure)
+        if line is not None:
             yield _info("phase", "phase of the last round", {"phase": line["phase"]})
             yield _gauge("round_seconds", "wall time of the last round", round_seconds(line))
             yield _gauge("stable", "1 once the groups are frozen", line["stable"])

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.reports import folder as run_folder
+from florets.reports.clients import CLIENTS, ClientRow, write_clients
 from florets.reports.console import counted
 from florets.reports.pooled import FILE as TESTS
 from florets.reports.pooled import statistics_of, to_json
 from florets.reports.run_page import write_report
-from florets.reports.scores import TEST_CELLS, test_cells
-from florets.reports.summary import RoundLine, RunSummary, round_line, round_seconds, summarise
+from florets.reports.scores import test_cells
+from florets.reports.summary import UNMEASURED, Distances, RoundLine, RunSummary, round_line, round_seconds, summarise
 from florets.server_app.client_rows import ClientRows, Embeddings
 from florets.server_app.progress import Progress
 from florets.strategies.base.report import ADVICE, Client, Evaluation, RoundReport
@@ -149,16 +150,15 @@ class Recorder:
     def round(
         self,
         report: RoundReport,
-        figures: Mapping[str, float | None] | None = None,
+        distances: Distances = UNMEASURED,
         data_changed: int = 0,
         validation: float | None = None,
     ) -> RoundLine:
         """Append a round to ``rounds.jsonl`` and the files of its clients, show it, and return its line.
 
-        `validation` is the figure of `florets.server_app.patience`; the others are as in `round_line`.
+        The parameters are as in `round_line`.
         """
-        line = round_line(report, self._truth, figures, self._clients, data_changed)
-        line["validation"] = validation
+        line = round_line(report, self._truth, distances, self._clients, data_changed, validation)
         # Before the line, which says that the round is complete.
         self._rows.add(report, self._clients, self._truth)
         self._embeddings.add(report, self._truth)
@@ -250,20 +250,20 @@ class Recorder:
         assignment: Mapping[str, int],
         mixtures: Mapping[str, NDArray[np.float64]],
     ) -> None:
-        results = {key: test_cells(evaluation) for key, evaluation in evaluations.items()}
-        # What was not asked for has no columns; without any evaluation the plain ones are empty.
-        tests = list(dict.fromkeys([*TEST_CELLS, *(name for cells in results.values() for name in cells)]))
-        shares = range(max(map(len, mixtures.values()), default=0))
-        head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples"]
-        head += [*tests, "device", *(["name"] if self.names else [])]
-        rows: list[list[object]] = []
-        for key, client in sorted(self._clients.items()):
-            cells, mixture = results.get(key, {}), mixtures.get(key)
-            row: list[object] = [key, client.cluster, assignment.get(key)]
-            row += [None if mixture is None or k >= len(mixture) else float(mixture[k]) for k in shares]
-            row += [client.num_examples, *(cells.get(name) for name in tests), client.device]
-            rows.append([*row, self.names.get(client.number)] if self.names else row)
-        self._write_table("clients.csv", head, rows)
+        rows = [
+            ClientRow(
+                client=key,
+                true_cluster=client.cluster,
+                found_cluster=assignment.get(key),
+                num_examples=client.num_examples,
+                device=client.device,
+                name=self.names.get(client.number),
+                shares=mixtures[key].tolist() if key in mixtures else (),
+                cells=test_cells(evaluations[key]) if key in evaluations else {},
+            )
+            for key, client in sorted(self._clients.items())
+        ]
+        write_clients(self.folder / CLIENTS, rows)
 
     def _write_confusions(self, confusions: Mapping[int, Sequence[int]]) -> None:
         rows = [[model, *c[at : at + 3]] for model, c in sorted(confusions.items()) for at in range(0, len(c), 3)]

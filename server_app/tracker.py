@@ -136,19 +136,11 @@ def present_sweep() -> Path | None:
 MOST_CLIENTS = 100
 """With more clients than this only figures over them (quantiles) are logged, and no curves of single clients."""
 
-_OF_A_LINE = (
-    *("ari", "ari_participants", "accuracy", "accuracy_std", "loss", "loss_std"),
-    *("tuned_accuracy", "tuned_loss", "validation", "train_loss", "model_error", "cluster_error", "cluster_loss"),
-    *("num_clusters", "participants", "evaluated", "diverged", "unplaced", "tries", "data_changed"),
-    *("bytes_down", "bytes_up", "client_seconds", "gradient_passes", "loss_passes"),
-)
-
 
 def round_figures(line: RoundLine) -> dict[str, float]:
     """Return the figures of a round that are known, by name: ``ari``, ``seconds/train``, ``scores/loss/q90``, ..."""
-    named: dict[str, Any] = {name: line.get(name) for name in _OF_A_LINE}
-    named |= {"round": line["round"], "stable": line["stable"], "rejected": len(line["rejected"])}
-    named["seconds"] = round_seconds(line)
+    named: dict[str, float | None] = {name: value for name, value in line.items() if isinstance(value, int | float)}
+    named |= {"rejected": len(line["rejected"]), "seconds": round_seconds(line)}
     named |= {f"seconds/{part}": seconds for part, seconds in line["seconds"].items() if part != "total"}
     named |= {f"replies/{kind}": number for kind, number in line["replies"].items()}
     named |= {

@@ -11,7 +11,7 @@ from florets.conf.overrides import dotted
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, as_plain
 from florets.conf.validate import tracker_names
-from florets.reports.frames import CLIENTS_OVER_ROUNDS
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.summary import RoundLine, RunSummary
 from florets.server_app.recorder import Recorder
 from florets.server_app.tracker import MOST_CLIENTS, RunEnd, RunStart, Tracker, client_figures, present_sweep

@@ -88,8 +88,9 @@ def headline(summary: RunSummary) -> str:
     elif summary.final_tuned_loss is not None:
         parts.append(f"fine-tuned {summary.final_tuned_loss:.4g}")
     if summary.final_ari is not None:
-        parts.append(with_clients(f"ARI {summary.final_ari:.2f}", ari_words(vars(summary), "final_")))
-    parts += truth_words(vars(summary), "final_")
+        of = ari_words(summary.final_ari_clients, summary.final_ari_of)
+        parts.append(with_clients(f"ARI {summary.final_ari:.2f}", of))
+    parts += truth_words(summary.final_model_error, summary.final_cluster_error, summary.final_cluster_loss)
     if words := stability_words(summary):
         parts.append(words)
     parts.append(f"{counted(summary.rounds, 'round')} in {summary.seconds:.1f} s")

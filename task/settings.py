@@ -95,7 +95,9 @@ class TableConfig:
         [], "columns of numbers that are codes of categories; words are categories anyway"
     )
     missing: list[str] = setting(
-        [], "cells that mean a missing value, besides empty ones, ?, NA, N/A, NaN, null and None"
+        [],
+        "cells that mean a missing value, besides empty ones, ., ?, NA, N/A, NaN, NaT, \\N, null, None and errors "
+        "such as #N/A",
     )
     units: dict[str, Any] = setting({}, "unit of a column, for reports: {cholesterol: mg/dl}")
     preprocessing: dict[str, Any] = setting(

@@ -10,7 +10,8 @@ import yaml
 
 from florets.conf.saved import results_folder
 from florets.conf.schema import Config, as_plain
-from florets.reports.summary import RunSummary
+from florets.reports.summary import RunSummary, round_line
+from tests.results_examples import NO_ROUNDS, report
 
 ACCURACIES = {"clove": 0.90, "ifca": 0.80, "fedavg": 0.70}
 
@@ -18,15 +19,16 @@ ACCURACIES = {"clove": 0.90, "ifca": 0.80, "fedavg": 0.70}
 def line(number: int, config: Config) -> str:
     seconds = {"train": 0.3, "cluster": 0.1, "total": 0.5}
     groups = 3 if config.seed == 1 else config.task.num_clusters
-    found: dict[str, float | None] = {"accuracy": 0.3 * number, "ari": 0.5 * number, "ari_participants": 0.5 * number}
-    found |= dict.fromkeys(("loss", "model_error", "cluster_error", "cluster_loss"))
-    sent = {"bytes_down": 500_000, "bytes_up": 250_000, "details": {}}
-    return json.dumps({"round": number, "seconds": seconds, "num_clusters": groups, **found, **sent}) + "\n"
+    sent = {"bytes_down": 500_000, "bytes_up": 250_000, "evaluations": {}}
+    made = round_line(report(number, seconds=seconds, num_clusters=groups, **sent), {})
+    found = {"accuracy": 0.3 * number, "ari": 0.5 * number, "ari_participants": 0.5 * number}
+    return json.dumps({**made, **found}) + "\n"
 
 
 def summary_of(config: Config, folder: Path) -> RunSummary:
     right = config.seed != 1
-    return RunSummary(
+    return dataclasses.replace(
+        NO_ROUNDS,
         experiment=config.experiment,
         strategy=config.strategy.name,
         seed=config.seed,

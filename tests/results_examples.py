@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from florets.reports.summary import RunSummary
+from florets.reports.summary import RunSummary, summarise
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client, Evaluation, RoundReport
 
@@ -18,6 +18,10 @@ MIXED = {"00": 0, "01": 0, "02": 0, "03": 1}
 """One pair of the same cluster is together, one apart, two pairs of different clusters are together: ARI 0."""
 ACCURACIES = {"00": 0.5, "01": 0.75, "02": 1.0, "03": 0.75}
 """Mean 0.75, population standard deviation sqrt(1/32)."""
+
+
+NO_ROUNDS = summarise([], experiment="tiny", strategy="clove", seed=0, folder="nowhere")
+"""The summary of a run of no rounds; what a test wants to know of a run it replaces."""
 
 
 def evaluations(accuracies: Mapping[str, float | None] = ACCURACIES, loss: float = 0.25) -> dict[str, Evaluation]:

@@ -24,12 +24,14 @@ from florets.reports.summary import RunSummary
 from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
 from florets.studies import one_run
+from tests.results_examples import NO_ROUNDS
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def summary_of(config: Config, folder: str = "/results/here", accuracy: float | None = 0.985) -> RunSummary:
-    return RunSummary(
+    return dataclasses.replace(
+        NO_ROUNDS,
         experiment=config.experiment,
         strategy=config.strategy.name,
         seed=config.seed,

@@ -34,6 +34,9 @@ def composes(experiment, strategies):
             refused = "the oracle needs the true clusters, and this task has none"
         elif settings_type(strategy).compares == "clients" and preset.num_clients > MOST_COMPARED:
             refused = "compares every pair"
+        elif strategy == "fedgwc" and task.partition != "own" and preset.num_clients < 8:
+            # It samples 0.4 of them, and compares no fewer than three.
+            refused = "FedGWC compares the clients of a round, .* use at least 8 clients"
         elif strategy == "centralised" and task.partition == "own":
             refused = "these nodes .* keep theirs"
         if refused:
@@ -56,12 +59,6 @@ def test_every_preset_composes_with_strategies_and_survives_json():
 def test_every_preset_composes_with_every_strategy():
     for experiment in choices("experiment"):
         composes(experiment, STRATEGIES)
-
-
-@pytest.mark.parametrize("group", ["task", "train"])
-def test_every_task_and_optimiser_composes_on_the_quickstart(group):
-    for name in choices(group):
-        compose([f"{group}={name}"])
 
 
 def test_a_preset_begins_with_its_command_line_and_says_what_it_is():

@@ -18,27 +18,14 @@ import pytest
 from florets.deploy import demo
 from florets.deploy.federation import DeploymentError, Federation
 from florets.engines import flower_processes
-from florets.reports.summary import read_lines
+from florets.reports.summary import read_lines, round_line
+from tests.results_examples import MIXED, TRUTH, evaluations, report
 
 LINES = [
-    {
-        "round": 1,
-        "phase": "clustering",
-        "participants": 4,
-        "ari": 0.0,
-        "accuracy": None,
-        "evaluated": 0,
-        "seconds": {"total": 4.0},
-    },
-    {
-        "round": 2,
-        "phase": "clustering",
-        "participants": 4,
-        "ari": 1.0,
-        "accuracy": 0.5,
-        "evaluated": 4,
-        "seconds": {"losses": 2.0, "total": 9.0},
-    },
+    round_line(report(1, assignment=MIXED, evaluations={}, seconds={"total": 4.0}), TRUTH),
+    round_line(
+        report(2, evaluations=evaluations(dict.fromkeys(TRUTH, 0.5)), seconds={"losses": 2.0, "total": 9.0}), TRUTH
+    ),
 ]
 
 

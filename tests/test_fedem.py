@@ -17,6 +17,7 @@ from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.engines.engine import run
 from florets.papers.measures import MEASURES, read_mixtures, share_error
+from florets.reports.clients import ClientRow, write_clients
 from florets.server_app.build import build_models, build_task
 from florets.strategies.base.models import Models
 from florets.strategies.fedem import client as handlers
@@ -228,8 +229,9 @@ def test_a_runs_clients_have_the_shares_that_the_server_keeps(tmp_path: Path, st
 
 def test_shares_are_read_of_clients_whose_cluster_and_shares_are_known(tmp_path: Path) -> None:
     assert read_mixtures(tmp_path) == []
-    lines = ["client,true_cluster,share_0,share_1", "0,1,0.25,0.75", "1,,0.5,0.5", "2,0,,", "3,0,1.0,0.0"]
-    (tmp_path / "clients.csv").write_text("\n".join(lines) + "\n")
+    known = [("0", 1, [0.25, 0.75]), ("1", None, [0.5, 0.5]), ("2", 0, []), ("3", 0, [1.0, 0.0]), ("4", 0, [1.0])]
+    rows = [ClientRow(key, true, 0, 9, "cpu", None, shares, {}) for key, true, shares in known]
+    write_clients(tmp_path / "clients.csv", rows)
     assert read_mixtures(tmp_path) == [(1, [0.25, 0.75]), (0, [1.0, 0.0])]
 
 

@@ -160,13 +160,23 @@ def test_a_newcomer_takes_the_best_model_and_joins_its_cluster() -> None:
     [
         (("strategy.fraction_train=1",), "all clients take part in every round"),
         (("strategy.fraction_train=0.6",), "at most 0.5, or set strategy.most_groups=2"),
-        (("num_clients=5",), "fewer than 3; use at least 8 clients"),
+        (("num_clients=5",), "fewer than 3; use at least 8 clients, or "),
+        (("num_clients=3", "k_max=2", "task.num_clusters=2"), r"use at least 8 clients\.$"),
         (("averaging=gradients",), "takes only models"),
     ],
 )
 def test_what_cannot_work_is_refused_before_work_starts(given: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(["strategy=fedgwc", *given])
+
+
+@pytest.mark.parametrize("clients", range(4, 8))
+def test_the_remedy_for_few_clients_is_taken(clients: int) -> None:
+    given = ["strategy=fedgwc", f"num_clients={clients}"]
+    with pytest.raises(ConfigError) as refused:
+        compose(given)
+    remedy = str(refused.value).partition(" clients, or ")[2].rstrip(".").replace(" with ", " ")
+    compose([*given, *remedy.split()])
 
 
 def test_too_few_clients_online_end_the_run() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 import florets
-from florets.api.federation import Federation
+from florets.api.federation import Federation, original_labels
 from florets.commands.main import main
 from florets.conf.problems import ConfigError
 from florets.engines import engine
@@ -149,6 +149,38 @@ def test_data_that_cannot_be_used_are_refused_by_client_and_remedy(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(text)):
         Federation(clients, **given)
+
+
+def coded(seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"age": rng.normal(50, 9, 80).round(1), "ward": pd.Categorical(rng.choice([10, 20, 30], 80))}
+    )
+    frame["zip "] = rng.choice(["01067", "10115"], 80)
+    frame["plan"] = rng.choice(["1E2", "2E3"], 80)
+    frame["weight"] = [f"{value:.1f}" for value in rng.normal(70, 9, 80)]
+    frame["label"] = [f"{code:02d}" for code in rng.integers(0, 14, 80)]
+    frame["group"] = pd.Categorical(rng.integers(1, 15, 80), categories=range(1, 20), ordered=True)
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("target", "classes"), [("label ", [f"{n:02d}" for n in range(14)]), ("group", range(1, 15))]
+)
+def test_the_types_that_a_frame_declares_hold(target: str, classes: Any, tmp_path: Path) -> None:
+    frames = [coded(seed).drop(columns={"label ": "group", "group": "label"}[target]) for seed in range(3)]
+    # Where one client's frame declares it, the others' integers are codes as well.
+    frames[1]["ward"] = frames[1]["ward"].astype(int)
+    clients = florets.Federation(frames, target=target)
+    folder = clients.write(tmp_path)
+    assert original_labels(folder) == {str(one): one for one in classes}
+    options = {"results_dir": str(tmp_path), "task.table.drop": ["plan "]}
+    found = florets.check(clients, **options)
+    assert found.text.count("classes 0") + found.text.count("classes 1") == 1, found.text
+    assert "inputs: age, weight, ward (categories), zip (categories); 6 numbers" in found.text
+    frames[2]["ward"] = frames[2]["ward"].astype(float) + 0.5
+    with pytest.raises(ConfigError, match="client 2: column 'ward' has fractions, and other clients' frames declare"):
+        florets.Federation(frames, target=target)
 
 
 def test_a_frame_is_dealt_out_by_its_owner_and_kept_as_raw_records(tmp_path: Path) -> None:

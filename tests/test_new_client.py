@@ -391,12 +391,15 @@ def test_an_array_of_a_type_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
         run_models._read(path)
 
 
-def test_a_row_that_was_cut_off_names_no_model(tmp_path: Path) -> None:
-    path = tmp_path / "clients.csv"
-    path.write_text("client,true_cluster,found_cluster\n5,1,1\n7,0\n")
-    assert _model_of(path, "5", 2) == 1
+def test_a_client_without_a_model_and_a_table_that_was_cut_off_are_said_so(tmp_path: Path) -> None:
+    head = "client,true_cluster,found_cluster,num_examples,test_examples,test_loss,test_accuracy,device\n"
+    (tmp_path / "clients.csv").write_text(f"{head}5,1,1,9,,,,cpu\n7,0,,9,,,,cpu\n")
+    assert _model_of(tmp_path, "5", 2) == 1
     with pytest.raises(ConfigError, match="client=7: the run gave it no model"):
-        _model_of(path, "7", 2)
+        _model_of(tmp_path, "7", 2)
+    (tmp_path / "clients.csv").write_text(f"{head}5,1,1,9,,,,cpu\n7,0\n")
+    with pytest.raises(ConfigError, match=r"clients\.csv cannot be read .*; `florets predict` needs model=<number>"):
+        _model_of(tmp_path, "7", 2)
 
 
 def test_a_file_that_appears_while_the_data_are_read_is_not_overwritten(

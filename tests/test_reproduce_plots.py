@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from florets.papers.plot import pictures as plot_pictures
 from florets.papers.plot import row_lines
 from florets.papers.store import CurveStore
 from florets.papers.table import Table
+from florets.reports.summary import Curve
 from tests import fake_cells
 
 ITEM = """
@@ -54,7 +56,7 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def curve(number: int, **values: float) -> dict[str, float | None]:
-    known = dict.fromkeys(("ari", "accuracy", "loss", "model_error", "cluster_error", "cluster_loss"))
+    known = dict.fromkeys(get_args(Curve))
     return {"round": number, **known, **values}
 
 

@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-import florets
 from florets.api.run import Run
-from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.engines import engine
 from florets.reports import frames
 from florets.reports.embedding import embedding
 from florets.server_app.client_rows import PARTS
 from florets.server_app.recorder import Recorder
-from florets.strategies import STRATEGIES
 from florets.strategies.base.context import OUTLIER
 from florets.strategies.base.report import ClientRound, Compared, Evaluation, RoundReport, sketched
 from florets.strategies.clove.strategy import CLoVE
@@ -29,7 +25,6 @@ from florets.strategies.ifca.strategy import IFCA
 from florets.task.wire import kinds
 from tests.fakes import FakeClients, model, models
 from tests.results_examples import CLIENTS, FOUND, TRUTH, evaluations, record, report
-from tests.test_resume import settings
 
 TRAINED = ClientRound(3000, 1000, 0.25, "ok", "", 0.5, 90)
 REJECTED = ClientRound(3000, 1000, 0.125, "invalid", "rejected as an outlier, of course")
@@ -274,18 +269,6 @@ def test_a_client_that_is_asked_twice_has_the_costs_of_both() -> None:
     # One model to train; then both for their losses, and one to train.
     assert 2.8 < second.clients["0"].bytes_down / first.clients["0"].bytes_down < 3.1
     assert sum(part.bytes_down for part in second.clients.values()) == second.bytes_down
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_costs_are_those_of_the_clients_whatever_the_strategy(tmp_path: Path, name: str) -> None:
-    given = [*settings(name, "num_rounds=4"), "loss_matrix=false", "pictures=false", f"results_dir={tmp_path}"]
-    found = florets.load(Path(engine.run(compose(given), given).folder))
-    by_round = found.clients_over_rounds.groupby("round")
-    for column, total in (("bytes_down", "bytes_down"), ("bytes_up", "bytes_up"), ("sampled", "participants")):
-        assert by_round[column].sum().tolist() == found.rounds[total].tolist()
-    # Each client's are rounded to a microsecond.
-    assert by_round["seconds"].sum().tolist() == pytest.approx(found.rounds["client_seconds"].tolist(), abs=1e-5)
 
 
 def test_rounds_keep_the_losses_by_which_clients_were_compared() -> None:

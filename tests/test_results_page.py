@@ -15,10 +15,10 @@ from florets.papers.cells import Place, Progress
 from florets.papers.items import Line
 from florets.papers.page import remake, sweep_block
 from florets.papers.store import Store
-from florets.reports.summary import RunSummary
 from florets.studies.sweep.jobs import JobResult, Jobs
 from florets.studies.sweep.report import store_sweeps, write_sweep
 from tests.pages import ROOT
+from tests.results_examples import NO_ROUNDS
 
 PAPERS = sorted((ROOT / "papers").glob("*.md"))
 PAGE = ROOT / "papers" / "comparisons.md"
@@ -126,7 +126,7 @@ def test_a_stored_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_stored_from_its_folders(tmp_path: Path) -> None:
-    base = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, None, None, 5, 3_000_000, 1_000_000, 4.0, "gone")
+    base = replace(NO_ROUNDS, rounds=10, final_ari=1.0)
     for name, accuracy in (("first", 0.5), ("second", 0.7)):
         summary = replace(base, final_accuracy=accuracy, final_metrics={"accuracy": {"worst_tenth": 0.25}})
         given = {"experiment": "tiny", "strategy": "clove", "seed": "0", "k": "4", "results_dir": str(tmp_path)}

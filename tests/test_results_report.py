@@ -10,6 +10,7 @@ from results_examples import CLIENTS, FOUND, MIXED, TRUTH, evaluations, record, 
 from florets.reports.pages import CSS
 from florets.reports.protections import protections, spent_together
 from florets.reports.run_page import write_report
+from florets.reports.summary import round_line
 from florets.server_app.recorder import Recorder
 from florets.strategies.base.report import Client
 from florets.strategies.core.accountant import epsilon_of, level_of
@@ -160,7 +161,7 @@ def test_of_thousands_of_clients_the_page_lists_the_first(tmp_path):
 def test_protections_of_a_run_are_listed_and_none_where_all_are_off(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("robust: none\n")
-    lines = [{"round": r, "details": {}, "num_clusters": 2} for r in (1, 2, 3, 4)]
+    lines = [round_line(report(r), TRUTH) for r in (1, 2, 3, 4)]
     assert protections(tmp_path, lines, []) == []
     config.write_text("robust: median\nhostile: 0.2\nsecure_aggregation: true\n")
     for line, keys in zip(lines, (["b"], [], ["b"], ["a", "b"]), strict=True):

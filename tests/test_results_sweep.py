@@ -10,13 +10,24 @@ import pytest
 
 import florets
 from florets.conf.problems import ConfigError
-from florets.reports.summary import RunSummary
 from florets.reports.tables import Cell, ResultTable
 from florets.studies.sweep.jobs import SUMMARY, JobResult, Jobs, group_jobs
 from florets.studies.sweep.report import mean_std, summary_markdown, write_sweep
-from tests.results_examples import record
+from tests.results_examples import NO_ROUNDS, record
 
-BASE = RunSummary("tiny", "clove", 0, 10, 0.9, 0.5, 1.0, 1.0, 2, 5, 3_000_000, 1_000_000, 4.0, "nowhere")
+BASE = replace(
+    NO_ROUNDS,
+    rounds=10,
+    final_accuracy=0.9,
+    final_loss=0.5,
+    final_ari=1.0,
+    ari_at_10=1.0,
+    first_round_ari_90=2,
+    round_of_stability=5,
+    bytes_down=3_000_000,
+    bytes_up=1_000_000,
+    seconds=4.0,
+)
 
 
 def job(strategy="clove", seed=0, extra=None, **changes):

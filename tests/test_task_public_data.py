@@ -1,6 +1,5 @@
 """Loaders of public data sets on tiny files of their exact form, and on the real files where they are at hand."""
 
-import hashlib
 import pickle
 
 import numpy as np
@@ -9,9 +8,16 @@ from PIL import Image
 from scipy.io import savemat
 
 from florets.task import data as public
-from florets.task.data.vision import torchvision_datasets
 from florets.task.partitions import by_class, label_skew_2, natural
-from tests.public_files import write_idx, write_leaf, write_news, write_reviews
+from tests.public_files import (
+    write_channels,
+    write_cifar,
+    write_house_numbers,
+    write_idx,
+    write_leaf,
+    write_news,
+    write_reviews,
+)
 
 NEWS = [
     (3, 'Oil &lt;b&gt;prices&lt;/b&gt; "soar"', "Oil, again. It's oil"),
@@ -140,10 +146,8 @@ def test_handwriting_of_another_form_is_named(tmp_path):
 
 
 def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_path):
-    rng, folder = np.random.default_rng(0), tmp_path / "COST2100"
-    folder.mkdir()
-    for name, n in (("trainin", 3), ("testin", 2), ("trainout", 4), ("testout", 1)):
-        savemat(folder / f"DATA_H{name}.mat", {"HT": 0.5 + 0.01 * rng.standard_normal((n, 2048))})
+    folder = tmp_path / "COST2100"
+    write_channels(folder, {"trainin": 3, "testin": 2, "trainout": 4, "testout": 1})
     data, raw = public.cost2100(tmp_path, 0, 2), public.cost2100(tmp_path, 0, 2, normalise=False, most_samples=2)
     assert (data.x_train.shape, data.group_train.tolist()) == ((7, 2, 32, 32), [0, 0, 0, 1, 1, 1, 1])
     np.testing.assert_allclose(np.square(data.x_train).mean(axis=(1, 2, 3)), 1, rtol=1e-5)
@@ -161,19 +165,9 @@ def test_channel_states_have_a_mean_square_of_one_and_groups_by_their_scene(tmp_
 
 
 def test_cifar_100_has_classes_and_superclasses(tmp_path, monkeypatch):
-    rng, folder = np.random.default_rng(0), tmp_path / "cifar-100-python"
-    folder.mkdir()
-    names = ["apple", "aquarium_fish", "baby"]
-    for part, labels in (("train", [0, 1, 2, 53, 57, 83]), ("test", [99, 48])):
-        values = {"data": rng.integers(0, 256, (len(labels), 3072), dtype=np.uint8), "fine_labels": labels}
-        (folder / part).write_bytes(pickle.dumps(values))
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": names}))
-    # torchvision knows the published files by their MD5.
-    known = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-    torchvision = torchvision_datasets().CIFAR100
-    monkeypatch.setattr(torchvision, "train_list", [["train", known["train"]]])
-    monkeypatch.setattr(torchvision, "test_list", [["test", known["test"]]])
-    monkeypatch.setattr(torchvision, "meta", {**torchvision.meta, "md5": known["meta"]})
+    folder = tmp_path / "cifar-100-python"
+    labels = {"train": ("train", [0, 1, 2, 53, 57, 83]), "test": ("test", [99, 48])}
+    write_cifar(tmp_path, "CIFAR100", labels, ["apple", "aquarium_fish", "baby"], monkeypatch)
     fine, coarse = public.cifar100(tmp_path, 0, 0), public.cifar100(tmp_path, 0, 0, labels="coarse", pooled=True)
     assert (fine.x_train.shape, fine.num_outputs, fine.y_test.tolist()) == ((6, 3, 32, 32), 100, [99, 48])
     # Apples, oranges, pears and sweet peppers are fruit and vegetables; worms and motorcycles.
@@ -187,11 +181,8 @@ def test_cifar_100_has_classes_and_superclasses(tmp_path, monkeypatch):
 
 
 def test_house_numbers_are_read_and_their_10_is_a_0(tmp_path):
-    rng, folder = np.random.default_rng(0), tmp_path / "svhn"
-    folder.mkdir()
-    images = rng.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
-    for part in ("train", "test"):
-        savemat(folder / f"{part}_32x32.mat", {"X": images, "y": np.array([[1], [10], [9], [10]], dtype=np.uint8)})
+    folder = tmp_path / "svhn"
+    images = write_house_numbers(folder, [1, 0, 9, 0])
     data = public.svhn(tmp_path, 0, 0)
     assert (data.y_train.tolist(), data.num_outputs) == ([1, 0, 9, 0], 10)
     np.testing.assert_allclose(data.x_train[2], images[:, :, :, 2].transpose(2, 0, 1) / 255, rtol=1e-6)

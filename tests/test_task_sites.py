@@ -7,17 +7,12 @@ import pytest
 from scipy.io import savemat
 
 from florets.task.data import heart_disease, landmine, parkinsons, schools
-
-VOICE = [f"voice{number}" for number in range(16)]
+from tests.public_files import write_fields, write_hospitals, write_schools, write_voices
 
 
 def test_hospitals_drop_three_columns_and_patients_with_missing_values(tmp_path: Path) -> None:
     folder = tmp_path / "fed_heart_disease"
-    folder.mkdir()
-    line = "{age},1,4,120,200,0,2,150,0,1.5,?,?,?,{num}\n"
-    for number, hospital in enumerate(("cleveland", "hungarian", "switzerland", "va")):
-        text = "".join(line.format(age=50 + i + number, num=i % 5) for i in range(10 + number))
-        (folder / f"processed.{hospital}.data").write_text(text + "61,?,4,120,200,0,2,150,0,1.5,?,?,?,1\n")
+    write_hospitals(folder, 10)
     data = heart_disease(tmp_path, 0, 0)
     assert len(data.x_train) + len(data.x_test) == 10 + 11 + 12 + 13
     assert data.input_shape == (13,)
@@ -41,14 +36,7 @@ def test_landmine_is_read_from_matlab_cells_and_from_csv_alike(tmp_path: Path) -
         cells["feature"][0, field], cells["label"][0, field] = features[field], mines[field]
     savemat(tmp_path / "LandmineData.mat", cells)
     found = landmine(tmp_path, 0, 0)
-    (tmp_path / "other" / "landmine").mkdir(parents=True)
-    lines = [
-        ",".join([str(field + 1), *map(repr, map(float, x)), str(int(y))])
-        for field in range(11)
-        for x, (y,) in zip(features[field], mines[field], strict=True)
-    ]
-    text = "\n".join([",".join(["field", *(f"x{i}" for i in range(1, 10)), "mine"]), *lines])
-    (tmp_path / "other" / "landmine" / "any name.csv").write_text(text)
+    write_fields(tmp_path / "other" / "landmine" / "any name.csv", features, [mine[:, 0] for mine in mines])
     other = landmine(tmp_path / "other", 0, 0)
     assert other.owners_train is not None
     assert sorted(set(other.owners_train)) == [f"{field:02}" for field in range(1, 12)]
@@ -72,15 +60,7 @@ def test_landmine_is_read_from_matlab_cells_and_from_csv_alike(tmp_path: Path) -
 
 
 def test_parkinsons_predicts_either_score_and_keeps_a_day_together(tmp_path: Path) -> None:
-    head = ["subject#", "age", "sex", "test_time", "motor_UPDRS", "total_UPDRS", *VOICE]
-    rng = np.random.default_rng(0)
-    lines = [
-        [patient, 60 + patient, patient % 2, day + 0.1 * part, 20 + day, 30 + patient, *rng.standard_normal(16)]
-        for patient in (1, 2, 10)
-        for part in range(3)
-        for day in range(10)
-    ]
-    (tmp_path / "parkinsons_updrs.data").write_text("\n".join(",".join(map(str, line)) for line in [head, *lines]))
+    write_voices(tmp_path / "parkinsons_updrs.data", (1, 2, 10), 10)
     data, motor = parkinsons(tmp_path, 0, 0), parkinsons(tmp_path, 0, 0, target="motor_UPDRS")
     assert (data.input_shape, len(data.x_test)) == ((19,), 27)
     assert data.owners_train is not None
@@ -98,10 +78,7 @@ def test_parkinsons_predicts_either_score_and_keeps_a_day_together(tmp_path: Pat
 
 
 def test_schools_targets_are_in_units_of_their_spread(tmp_path: Path) -> None:
-    (tmp_path / "schools_hsb82").mkdir()
-    lines = [f"{1000 + i % 2},{i % 3 == 0:d},1,{i / 10},0.1,Public,{10 + i}" for i in range(20)]
-    text = "\n".join(["school,minority,female,ses,meanses,sector,math", *lines])
-    (tmp_path / "schools_hsb82" / "hsb82.csv").write_text(text)
+    write_schools(tmp_path / "schools_hsb82" / "hsb82.csv", 20, 2)
     data = schools(tmp_path, 0, 0)
     assert (len(data.x_train), len(data.x_test), data.num_outputs) == (14, 6, 1)
     targets = np.concatenate([data.y_train, data.y_test]) * data.target_scale

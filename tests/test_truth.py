@@ -11,7 +11,7 @@ from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.engines.engine import run
 from florets.reports.quantities import known_quantities
-from florets.reports.summary import round_line, summarise
+from florets.reports.summary import Distances, round_line, summarise
 from florets.server_app.build import build_models, build_task
 from florets.server_app.final_models import Truth
 from florets.server_app.progress import describe
@@ -29,21 +29,21 @@ def test_true_models_have_error_0_and_others_their_distance():
     task = build_task(config)
     true_models = task.data.true_models
     record = ArrayRecord({f"{k}/1.weight": Array(true_models[[k]]) for k in (4, 2, 0, 1, 3)})
-    figures = Truth(task, cluster_test=True).figures(lambda: record, evaluated=True)
-    assert figures["model_error"] == 0
-    assert figures["cluster_loss"] == pytest.approx(1e-8, rel=0.5)
-    assert figures["cluster_error"] is None
+    found = Truth(task, cluster_test=True).distances(lambda: record, evaluated=True)
+    assert found.model_error == 0
+    assert found.cluster_loss == pytest.approx(1e-8, rel=0.5)
+    assert found.cluster_error is None
     moved = ArrayRecord({**record, "3/1.weight": Array(true_models[[3]] * np.float32(1.5))})
-    figures = Truth(task, cluster_test=True).figures(lambda: moved, evaluated=False)
-    assert figures["model_error"] == pytest.approx(0.5, rel=1e-6)
-    assert figures["cluster_loss"] is None
+    found = Truth(task, cluster_test=True).distances(lambda: moved, evaluated=False)
+    assert found.model_error == pytest.approx(0.5, rel=1e-6)
+    assert found.cluster_loss is None
 
 
 def test_each_cluster_counts_the_model_that_is_best_for_it():
     config = compose(["task.model_options={hidden: [4]}", "num_clients=8", "k=2"])
     task = build_task(config)
     models = build_models(config, task)
-    figures = Truth(task, cluster_test=True).figures(lambda: models, evaluated=True)
+    found = Truth(task, cluster_test=True).distances(lambda: models, evaluated=True)
     losses, errors = np.empty((2, 4)), np.empty((2, 4))
     for k, arrays in enumerate(bank.models(models)):
         module = task.build_model()
@@ -54,8 +54,8 @@ def test_each_cluster_counts_the_model_that_is_best_for_it():
             outputs = module.eval()(x)
             losses[k, cluster] = torch.nn.functional.cross_entropy(outputs, y).item()
             errors[k, cluster] = (outputs.argmax(dim=1) != y).double().mean().item()
-    assert figures["cluster_loss"] == pytest.approx(losses.min(axis=0).mean(), rel=1e-5)
-    assert figures["cluster_error"] == pytest.approx(errors.min(axis=0).mean(), rel=1e-6)
+    assert found.cluster_loss == pytest.approx(losses.min(axis=0).mean(), rel=1e-5)
+    assert found.cluster_error == pytest.approx(errors.min(axis=0).mean(), rel=1e-6)
 
 
 def test_a_test_sample_of_several_clients_counts_once():
@@ -69,8 +69,8 @@ def test_a_test_sample_of_several_clients_counts_once():
 
 
 def test_lines_summaries_tables_and_plots_show_what_is_known():
-    figures = {"model_error": 0.0404, "cluster_error": 0.125, "cluster_loss": 0.5}
-    lines = [round_line(report(1), TRUTH, figures), round_line(report(2), TRUTH)]
+    distances = Distances(0.0404, 0.125, 0.5)
+    lines = [round_line(report(1), TRUTH, distances), round_line(report(2), TRUTH)]
     assert lines[1]["model_error"] is None
     assert "model error 0.0404  cluster error 12.50%" in describe(lines[0])
     assert known_quantities([lines]) == ["ari", "accuracy", "model_error", "cluster_error"]
@@ -98,7 +98,6 @@ def test_a_run_tells_them_and_participants_alone_can_test(tmp_path):
     assert [line["cluster_loss"] is not None for line in lines] == [False, True, False, True]
     assert all(line["model_error"] > 0 for line in lines)
     assert summary.final_model_error == lines[-1]["model_error"]
-    assert "model error" in (rounds.parent / "report.html").read_text()
 
 
 def test_tests_on_true_clusters_need_some():

@@ -14,7 +14,7 @@ from florets.reports.console import counted, duration, size
 from florets.reports.pages import Cell, render, shaded
 from florets.reports.quantities import QUANTITIES, Quantity, known_quantities
 from florets.reports.run_page import Table, Tile, replies
-from florets.reports.summary import RoundLine, last
+from florets.reports.summary import Curve, Figure, RoundLine, last, traffic
 from florets.reports.watch.state import LOSS, ClientHistory, Move, RunState
 
 MOST_NAMED = 300
@@ -230,23 +230,24 @@ def main_part(state: RunState, clients: ClientHistory) -> str:
 
 def _tiles(state: RunState) -> list[Tile]:
     lines, tiles = state.lines, list[Tile]()
-    for key, name in (("accuracy", "test accuracy"), ("loss", "test loss"), ("ari", "adjusted Rand index")):
+    names: dict[Curve, str] = {"accuracy": "test accuracy", "loss": "test loss", "ari": "adjusted Rand index"}
+    for key, name in names.items():
         if (value := last(lines, key)) is not None and (key != "loss" or last(lines, "accuracy") is None):
             tiles.append((name, QUANTITIES[key].text(value), _change(lines, key)))
     if (value := last(lines, "train_loss")) is not None:
         tiles.append(("train loss", f"{value:.4g}", _change(lines, "train_loss")))
     note = "stable" if lines[-1]["stable"] else lines[-1]["phase"].replace("_", " ")
     tiles.append(("groups", str(lines[-1]["num_clusters"]), note))
-    down, up = (sum(line[way] for line in lines) for way in ("bytes_down", "bytes_up"))
+    down, up = traffic(lines)
     tiles.append(("traffic", size(down + up), f"{size(down)} down, {size(up)} up"))
     if state.round_time is not None:
         tiles.append(("a round", duration(state.round_time), "mean of the last ones"))
     return tiles
 
 
-def _change(lines: Sequence[RoundLine], key: str) -> str:
+def _change(lines: Sequence[RoundLine], key: Figure) -> str:
     """Return how a quantity has changed since it was measured before."""
-    known = [(line["round"], line[key]) for line in lines if line[key] is not None]
+    known = [(line["round"], value) for line in lines if (value := line[key]) is not None]
     if len(known) < 2:
         return f"round {known[-1][0]}"
     difference = known[-1][1] - known[-2][1]
@@ -333,7 +334,7 @@ def _rejected(lines: Sequence[RoundLine]) -> list[str]:
     found = [
         f"Round {line['round']}: {client} was rejected: {why}"
         for line in lines[-50:]
-        for client, why in line.get("rejected", {}).items()
+        for client, why in line["rejected"].items()
     ]
     return found[:-11:-1]
 
@@ -351,10 +352,10 @@ def _curves(state: RunState) -> list[tuple[str, bool, Markup]]:
     drawn = []
     total = state.total if state.status in ("running", "starting") and state.total else 0
     for key in known_quantities([state.lines]):
-        known = [line for line in state.lines if line[key] is not None]
-        points = [(line["round"], line[key]) for line in known]
-        spread = {line["round"]: line.get(f"{key}_std") or 0.0 for line in known}
         quantity = QUANTITIES[key]
+        points = [(line["round"], value) for line in state.lines if (value := line[key]) is not None]
+        std = quantity.spread
+        spread = {line["round"]: (line[std] if std else None) or 0.0 for line in state.lines}
         drawn.append((quantity.title, any(spread.values()), curve(points, quantity, total, spread)))
     return drawn
 

@@ -20,10 +20,10 @@ import yaml
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import saved_config
+from florets.reports.clients import CLIENTS_OVER_ROUNDS
 from florets.reports.console import counted, duration
 from florets.reports.folder import FINISHED, MARKER
-from florets.reports.frames import CLIENTS_OVER_ROUNDS
-from florets.reports.summary import RoundLine, RunSummary, round_seconds
+from florets.reports.summary import RoundLine, RunSummary, read_line, round_seconds
 
 LOSS, TRAIN_LOSS = "test_loss", "train_loss"
 _MOST_MOVES = 200
@@ -283,7 +283,7 @@ def _lines(text: str) -> list[RoundLine]:
     found: list[RoundLine] = []
     for line in text[: text.rfind("\n") + 1].splitlines():
         try:
-            found.append(json.loads(line))
+            found.append(read_line(line))
         except ValueError:
             break
     return found

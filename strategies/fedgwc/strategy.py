@@ -300,10 +300,15 @@ class FedGWCSettings(SharedLayers):
         if not known or int(self.fraction_train * run.num_clients + 1e-9) >= LEAST_PARTICIPANTS:
             return []
         least = math.ceil(LEAST_PARTICIPANTS / self.fraction_train - 1e-9)
+        rate = math.ceil(100 * LEAST_PARTICIPANTS / max(run.num_clients, 1)) / 100
+        # Where all take part, or one cluster cannot become two, another rule refuses the rate.
+        more = f", or strategy.fraction_train={rate:g}" if rate < 1 else ""
+        if more and math.floor(1 / rate) < 2 and self.most_groups is None:
+            more += " with strategy.most_groups=2"
         return [
             f"num_clients={run.num_clients}: FedGWC compares the clients of a round, and with "
             f"strategy.fraction_train={self.fraction_train} there would be fewer than {LEAST_PARTICIPANTS}; use at "
-            f"least {least} clients, or sample more of them."
+            f"least {least} clients{more}."
         ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florets.reports.pooled import PartStatistics, TestStatistics, constant, pooled, total_squares
+from florets.reports.scores import Part
 from florets.studies.advise.measures import (
     FORMS,
     NOT_ADDITIVE,
@@ -19,7 +20,7 @@ from florets.studies.advise.measures import (
     gain,
     is_better,
 )
-from florets.studies.advise.outcomes import Outcome, Part, Tests
+from florets.studies.advise.outcomes import Outcome, Tests
 from florets.task.wire.kinds import DIVERGED
 
 FEW_CLIENTS = 10

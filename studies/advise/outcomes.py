@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.reports.clients import ClientRow, read_clients
 from florets.reports.pooled import PartStatistics, TestStatistics, read_test_statistics
+from florets.reports.scores import Part
 from florets.reports.summary import last_evidence, read_lines, round_seconds
 from florets.server_app.data_agreement import DESCRIPTION
 from florets.studies.advise.measures import FloatArray
 from florets.task.data.tables.description import Description
 
-Part = Literal["test", "validation"]
 Tests = Mapping[str, PartStatistics]
 Kind = Literal["groups", "lone", "none", "all_differ", "too_few", "open", "moving"]
 
@@ -74,7 +75,7 @@ def finding_in(folder: Path, placed: Collection[str] = ()) -> Finding:
     """Return what a finished run's discovery says; see `finding_of`."""
     evidence = last_evidence(read_lines(folder))
     assert evidence is not None
-    return finding_of(evidence, _models(_rows(folder / "clients.csv")), placed)
+    return finding_of(evidence, _models(read_clients(folder)), placed)
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,12 @@ class Outcome:
 
 def read_outcome(name: str, folder: Path, rate: float = math.nan, tuned: bool = False) -> Outcome:
     """Read a finished run; with `tuned` the results of the copies that clients fine-tuned, and what that cost."""
-    rows, lines = _rows(folder / "clients.csv"), read_lines(folder)
-    sent = read_test_statistics(folder) or {row["client"]: _without_sums(row) for row in rows}
-    prefix = "tuned_" if tuned else ""
+    rows, lines = read_clients(folder), read_lines(folder)
+    sent = read_test_statistics(folder) or {row.client: _without_sums(row) for row in rows}
+    parts: tuple[Part, Part] = ("tuned_test", "tuned_validation") if tuned else ("test", "validation")
     tests = 0.0 if tuned else math.fsum(line["seconds"].get("evaluate", 0.0) for line in lines)
     test, validation = (
-        {key: client.parts[part] for key, client in sorted(sent.items()) if part in client.parts}
-        for part in (f"{prefix}test", f"{prefix}validation")
+        {key: client.parts[part] for key, client in sorted(sent.items()) if part in client.parts} for part in parts
     )
     return Outcome(
         name=name,
@@ -134,24 +134,32 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _models(rows: Collection[Mapping[str, str]]) -> dict[str, int]:
-    return {row["client"]: int(row["found_cluster"]) for row in rows if row["found_cluster"]}
+def _models(rows: Collection[ClientRow]) -> dict[str, int]:
+    return {row.client: row.found_cluster for row in rows if row.found_cluster is not None}
 
 
-def _without_sums(row: Mapping[str, str]) -> TestStatistics:
+_RECORDS: dict[Part, Part] = {
+    "test": "test",
+    "validation": "validation",
+    "tuned_test": "test",
+    "tuned_validation": "validation",
+}
+"""The part whose records are counted for each part's."""
+
+
+def _without_sums(row: ClientRow) -> TestStatistics:
     """Return what ``clients.csv`` says of a client that sends no sums: loss and, of classes, the accuracy."""
-    parts = {}
-    for part in ("test", "validation", "tuned_test", "tuned_validation"):
-        scores = {name: row.get(f"{part}_{name}") for name in ("loss", "accuracy")}
-        if scores["loss"]:
-            records = int(row[f"{part.removeprefix('tuned_')}_examples"])
-            parts[part] = PartStatistics(records, {name: float(text) for name, text in scores.items() if text})
+    parts: dict[Part, PartStatistics] = {}
+    for part, counted in _RECORDS.items():
+        scores = {name: value for name in ("loss", "accuracy") if (value := row.score(part, name)) is not None}
+        if "loss" in scores:
+            parts[part] = PartStatistics(int(row.score(counted, "examples") or 0), scores)
     return TestStatistics(parts)
 
 
 def read_names(folder: Path) -> dict[str, str]:
     """Return the clients' names in a run's ``clients.csv`` where they have others than their keys."""
-    return {row["client"]: row["name"] for row in _rows(folder / "clients.csv") if row.get("name")}
+    return {row.client: row.name for row in read_clients(folder) if row.name}
 
 
 def read_losses(folder: Path) -> dict[str, list[float]]:

@@ -15,7 +15,8 @@ from florets.studies.sweep.jobs import MEASURE, Jobs, group_jobs
 
 BEST = "best.yaml"
 
-_TESTED = ("accuracy", "loss", "ari")
+_TESTED = {"accuracy": "final_accuracy", "loss": "final_loss", "ari": "final_ari"}
+"""Columns of the test figures."""
 _TITLES = {"ari": "ARI"}
 
 
@@ -90,7 +91,7 @@ def best_of(jobs: Jobs) -> Best | None:
     choose = max if HIGHER_IS_BETTER[measure] else min
     place = choose(figures, key=lambda place: figures[place].mean)
     best = groups[place].jobs
-    tests = {name: spread for name in _TESTED if (spread := _by_seed(best, f"final_{name}")) is not None}
+    tests = {name: spread for name, column in _TESTED.items() if (spread := _by_seed(best, column)) is not None}
     several = "seed" in best.keys and best.keys["seed"].nunique() > 1
     left_out = ("quiet", "results_dir", *(["seed"] if several else []))
     overrides = {key: value for key, value in best.given()[0].items() if value and key not in left_out}

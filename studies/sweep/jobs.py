@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from florets.conf.problems import ConfigError
+from florets.reports.scores import FIGURES, HIGHER_IS_BETTER
 from florets.reports.summary import RunSummary
 from florets.reports.tables import write_csv
 from florets.strategies import TITLES
@@ -33,6 +34,20 @@ _FIELDS = [field.name for field in fields(RunSummary) if field.name != "final_me
 _TEXTS = ("experiment", STRATEGY, "folder", "discovery", "error", MEASURE)
 _LISTS = ("warnings", "left_out")
 _SAMPLES = "strategy.fraction_train"
+
+
+def figure_column(name: str) -> str:
+    """Return the name of a column of figures: of the summary, or ``<score>.<figure>``.
+
+    Raises
+    ------
+    KeyError
+        If there is no such figure.
+    """
+    score, _, figure = name.partition(".")
+    if name not in (*_FIELDS, "megabytes") and (score not in HIGHER_IS_BETTER or figure not in FIGURES):
+        raise KeyError(name)
+    return name
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from florets.studies.sweep.jobs import (
     SUMMARY,
     Group,
     Jobs,
+    figure_column,
     group_jobs,
     keys_of,
     participation_of,
@@ -72,6 +73,9 @@ class SweepMeasure:
     says_missing: bool = True
     always_says: bool = False
     over_clients: bool = False
+
+    def __post_init__(self) -> None:
+        figure_column(self.field)
 
     def values(self, jobs: Jobs) -> pd.Series[float]:
         """Return the values of the finished jobs, NaN where one has none or one that is not finite."""
@@ -213,11 +217,14 @@ def comparison(jobs: Jobs, groups: Sequence[Group], titles: bool = False) -> lis
     return rows
 
 
-_STORED = (
-    *("rounds", "final_accuracy", "final_loss", *TRUTH, "final_ari", "ari_at_10", "first_round_ari_90"),
-    *("round_of_stability", "bytes_down", "bytes_up", "seconds", "final_unplaced", "final_tuned_accuracy"),
-    *("final_tuned_loss", "client_seconds", "gradient_passes", "loss_passes", f"accuracy.{WORST}"),
-)
+_STORED = [
+    figure_column(name)
+    for name in (
+        *("rounds", "final_accuracy", "final_loss", *TRUTH, "final_ari", "ari_at_10", "first_round_ari_90"),
+        *("round_of_stability", "bytes_down", "bytes_up", "seconds", "final_unplaced", "final_tuned_accuracy"),
+        *("final_tuned_loss", "client_seconds", "gradient_passes", "loss_passes", f"accuracy.{WORST}"),
+    )
+]
 """Figures of ``summary.csv`` that are stored."""
 _UNSAID = set(CHANGEABLE) - {"num_rounds"}
 """Keys that say where and how a job was run, and not what it computed."""

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -12,6 +12,9 @@ from florets.task.data.tables.description import (
     MOST_CLASSES,
     ColumnSummary,
     Description,
+    Kind,
+    Mark,
+    Role,
     TargetSummary,
 )
 from florets.task.data.tables.names import LARGEST, MOST_COLUMNS, is_sendable
@@ -95,6 +98,8 @@ def _check(found: Description) -> None:
     for scale in (found.scale, found.target_scale):
         if scale not in ("", "raw", "pixels") or (scale and found.form != "archive"):
             raise ValueError("scale")
+    if type(found.guessed) is not bool or (found.guessed and found.form != "table"):
+        raise ValueError("encoding")
     if len(found.notes) > _MOST_NOTES or max(len(found.lacking), len(found.leaking)) > MOST_COLUMNS:
         raise ValueError("notes")
     for name in (*found.classes, *found.notes, *found.lacking, *found.leaking):
@@ -103,7 +108,11 @@ def _check(found: Description) -> None:
 
 def _column(column: ColumnSummary, records: int) -> None:
     _name(column.name)
-    if column.kind not in ("numeric", "text", "empty") or column.role not in ("input", "id", "date", "words"):
+    if (
+        column.kind not in get_args(Kind)
+        or column.role not in get_args(Role)
+        or not set(column.marks) <= set(get_args(Mark))
+    ):
         raise ValueError("kind")
     for number in (column.known, column.missing, column.distinct, column.other):
         _count(number, records)

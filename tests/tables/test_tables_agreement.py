@@ -1,12 +1,15 @@
 """Agreement of sites from their descriptions: pooled figures, columns by majority, ids, classes and conflicts."""
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from florets.server_app.data_agreement import lines
 from florets.server_app.data_findings import find
 from florets.task.data.tables.agreement import Agreed, agree
 from florets.task.data.tables.declaration import Declaration
@@ -111,6 +114,128 @@ def test_constant_and_empty_columns_are_not_used() -> None:
     assert sum("is not used" in note for note in found.notes) == 3
     # Constant at one site alone.
     assert "one" in agreed(a=frame(30, **more), b=frame(30, one=[3.0] * 30)).preprocessing.columns  # type: ignore[union-attr]
+
+
+def marked(cells: Sequence[str], n: int = 40) -> pd.DataFrame:
+    return frame(n, m=[cells[place % len(cells)] for place in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("cell", "mark"),
+    [
+        ("{} 120", "blanks"),
+        ("{}\u00a0120", "no-break blanks"),
+        ("{}\u202f120", "no-break blanks"),
+        ("{}'120", "apostrophes"),
+        ("${},120", "commas and a currency"),
+        ("{},120.50", "commas"),
+        ("{}%", "a percent sign"),
+        ("{} €", "a currency"),
+        ("{} mg/dl", "letters"),
+        ("01:{}", "colons"),
+        ("120/{}", "a slash"),
+        ("({})", "brackets"),
+        ("\u2212{}", "a minus sign"),
+        ("<{}", "a sign such as"),
+    ],
+)
+def test_numbers_with_a_mark_are_no_ids_and_the_mark_is_named(cell: str, mark: str) -> None:
+    cells = [cell.format(number) for number in range(10, 50)]
+    for found in (
+        agreed(a=marked(cells), b=marked(cells[::-1])),
+        agreed(Declaration(target="y", columns=("a", "m")), a=marked(cells)),
+    ):
+        (warning,) = found.warnings
+        assert warning.startswith(
+            f"'m' is not used as an input: its cells hold digits and are no plain numbers because of {mark}"
+        )
+    with pytest.raises(
+        ValueError,
+        match=f"the target 'y': its cells hold digits and are no plain numbers because of {re.escape(mark)}",
+    ):
+        agreed(a=frame(40).assign(y=cells))
+    # At one site of three it is the site that differs; two sites do without the column.
+    plain = frame(40, m=[number / 2 for number in range(40)])
+    found = agreed(a=marked(cells), b=plain, c=plain)
+    assert "hold digits and are no plain numbers" in found.left_out["a"]
+    assert "its cells at 'b' hold digits" in agreed(a=plain, b=marked(cells)).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"A{number:05d}" for number in range(40)],
+        [f"{number:08x}-41d4" for number in range(2**24, 2**24 + 40)],
+        [f"0171 {number}5678" for number in range(100, 140)],
+        [f"{number}-45-6789" for number in range(100, 140)],
+        [f"Smith {'abcdefghij'[number % 10]}{'klmn'[number // 10]}" for number in range(40)],
+    ],
+)
+def test_real_ids_are_still_ids(cells: list[str]) -> None:
+    found = agreed(a=marked(cells), b=marked(cells[::-1]))
+    assert found.warnings == ()
+    assert any("'m' is not used as an input: it looks like an id" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+def test_integers_are_categories_where_another_site_has_a_range_among_them(numbers: int) -> None:
+    opened = {str(place): marked(["0", "1", "2", "3+"]) for place in range(3 - numbers)}
+    plain = {f"n{place}": frame(40, m=[float(number % 3) for number in range(40)]) for place in range(numbers)}
+    found = agreed(**opened, **plain)
+    assert found.left_out == {}
+    assert found.preprocessing is not None
+    assert found.preprocessing.categorical[0].categories == ("0", "1", "2", "3+")
+    assert found.preprocessing.inputs(plain["n0"]).x[:3, 3:].tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    (note,) = (note for note in found.notes if "'m'" in note)
+    assert note == "'m' has few different values, numbers and words ('3+'): they are categories"
+
+
+@pytest.mark.parametrize(
+    ("y", "why"),
+    [
+        (list(range(10)) * 4, "since it has 10 different integers; for an amount, task.table.regression=true"),
+        (range(40), "since it has more than 10 different integers; for classes, task.table.regression=false"),
+        ([n / 2 for n in range(40)], "since it has fractions; for classes, task.table.regression=false"),
+        ([n % 2 for n in range(40)], ""),
+        (["low", "mid", "high", "top"] * 10, ""),
+    ],
+)  # fmt: skip
+def test_what_the_target_was_taken_for_has_a_reason_and_the_key_for_the_other(y: list, why: str) -> None:
+    sites = {key: site(frame(40).assign(y=pd.Series(y))) for key in "ab"}
+    found = agree(TARGET, sites)
+    assert found.target_why == why
+    (line,) = (line for line in lines(sites, found) if line.startswith("target: y"))
+    assert line.endswith(why)
+    assert agree(replace(TARGET, regression=found.is_regression), sites).target_why == ""
+
+
+def test_a_word_among_classes_that_are_numbers_has_a_warning() -> None:
+    found = agreed(a=frame(30).assign(y=["1", "2", "x"] * 10))
+    assert found.warnings[0].startswith("the target's classes are 2 numbers and 'x': if that marks missing values")
+
+
+def test_letters_that_a_guessed_encoding_has_alone_are_named_with_the_remedy() -> None:
+    garbled = "żółty".encode("cp1250").decode("cp1252")
+
+    def told(word: str, column: str, guessed: bool) -> Description:
+        return replace(site(frame(40, m=["x", "z"] * 20).assign(**{column: [word, "red"] * 20})), guessed=guessed)
+
+    right = {key: told("żółty", "y", False) for key in "bc"}
+    found = agree(TARGET, {"a": told(garbled, "y", True), **right})
+    assert found.classes == ("red", "żółty")
+    assert found.left_out["a"].startswith(
+        f"has a class of the target with letters that no other site has ('{garbled}')"
+    )
+    assert 'encoding = "cp1250"' in found.left_out["a"]
+    # A file whose encoding is declared, and words that others have as well, are right.
+    assert agree(TARGET, {"a": told(garbled, "y", False), **right}).left_out == {}
+    assert agree(TARGET, {"a": told("żółty", "y", True), **right}).left_out == {}
+    right = {key: told("żółty", "m", False) for key in "bc"}
+    (warning,) = agree(TARGET, {"a": told(garbled, "m", True), **right}).warnings
+    assert warning.startswith(f"a: 'm' has letters that no other site has ('{garbled}')")
+    # Two sites of one encoding have the same wrong letters.
+    both = {key: told(garbled, "m", True) for key in "ad"}
+    assert len(agree(TARGET, {**both, **right}).warnings) == 2
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,9 @@ PLAIN = {"age": [61.0, 54.0, 47.0], "dose": [0.5, 1.25, 2.0], "ill": ["yes", "no
         (ROWS.replace("yes", '"yes"').replace("61", '"61"'), ""),
         (ROWS.encode("utf-16"), "encoding utf-16"),
         ('"age","dose","ill"\n61,"0,5",yes\n54,"1,25",no\n47,2,yes\n', "decimal commas"),
+        ("sep=;\n" + ROWS.replace(",", ";"), "read with semicolons"),
+        (("sep=,\r\n" + ROWS.replace("\n", "\r\n")).encode("utf-16"), "encoding utf-16"),
+        (' age,dose ,"ill "\n61,0.5,yes\n54,1.25,no\n47,2,yes\n', ""),
     ],
 )
 def test_the_form_of_a_file_is_found_and_told(tmp_path: Path, content: str | bytes, note: str) -> None:
@@ -88,12 +91,69 @@ def test_missing_cells(tmp_path: Path) -> None:
     assert found["kind"] == ["red", None, None, None, "blue"]
 
 
-@pytest.mark.parametrize("cell", ["1_000", "0x1F", "12a", "1,5"])
-def test_what_only_looks_like_a_number_is_named_by_its_line(tmp_path: Path, cell: str) -> None:
+@pytest.mark.parametrize(
+    ("cell", "remedy"),
+    [
+        ("0x1F", "name the mark in missing"),
+        ("unknown", "name the mark in missing"),
+        ("1_000", "no plain numbers because of underscores"),
+        ("12a", "no plain numbers because of letters"),
+        ("1,5", "no plain numbers because of a decimal mark of another kind"),
+    ],
+)
+def test_what_only_looks_like_a_number_is_named_by_its_line(tmp_path: Path, cell: str, remedy: str) -> None:
     with pytest.raises(
-        ValueError, match=r"data\.csv, column 'b': 1 of its 4 cells are not numbers, the first in line 5"
+        ValueError, match=rf"data\.csv, column 'b': 1 of its 4 cells are not numbers, the first in line 5.*{remedy}"
     ):
         read(tmp_path, f"a;b;y\n1;2.5;0\n\n2;3;1\n3;{cell};0\n4;5;1\n", site=Site(decimal="."))
+
+
+def test_few_different_numbers_and_words_are_categories_and_one_mark_for_many_is_refused(tmp_path: Path) -> None:
+    rows = [f"{n},{cell},{n % 2}" for n, cell in enumerate(["0", "1", "2.0", "3+"] * 3)]
+    assert columns(read(tmp_path, "\n".join(["a,uses,y", *rows])))["uses"][:4] == ["0", "1", "2.0", "3+"]
+    rows = [f"{n},{'-' if n % 5 else n},{n % 2}" for n in range(60)]
+    with pytest.raises(ValueError, match="column 'b': 48 of its 60 cells are not numbers, the first in line 3"):
+        read(tmp_path, "\n".join(["a,b,y", *rows]))
+
+
+def test_one_column_may_hold_its_own_name(tmp_path: Path) -> None:
+    found = columns(read(tmp_path, "Years,Remote,y\n3,Remote,no\n5,Not,yes\n"))
+    assert found["Remote"] == ["Remote", "Not"]
+    assert "Remote" in columns(read(tmp_path, "Remote,Role,y\nRemote,dev,no\nNot,ops,yes\n"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        (["0", "1", "-"], "7 of its 21 cells are not numbers, the first in line 4. If they mark missing values"),
+        (
+            ["1", "2", "unknown"],
+            "7 of its 21 cells are not numbers, the first in line 4. If they mark missing values",
+        ),
+        ([str(n / 10) for n in range(20)] + ["x"], "1 of its 21 cells are not numbers, the first in line 22"),
+        (["yes", "no", "unknown"], ""),
+        (["0", "1", "3+"], ""),
+        (["1", "X", "2"], ""),
+        (["0", "1", "."], ""),
+    ],
+)
+def test_a_target_of_numbers_with_a_word_for_unknown_is_refused(tmp_path: Path, cells: list, problem: str) -> None:
+    rows = [f"{n},{cells[n % len(cells)]}" for n in range(21)]
+    (tmp_path / "data.csv").write_text("\n".join(["a,y", *rows]))
+
+    def check(**declared) -> SiteTable:
+        return SiteTable.read((tmp_path / "data.csv",), {DECLARED: declared}, 0)
+
+    if not problem:
+        assert check().untargeted == 7 * ("." in cells)
+        return
+    # Whether the last column is named as the target or taken for it.
+    for declared in ({}, {"target": "y "}):
+        with pytest.raises(ValueError, match=rf"{problem}"):
+            check(**declared)
+    classes = {str(n): [cell] for n, cell in enumerate(cells)}
+    assert check(target="y", classes=classes).untargeted == 0
+    assert check(target="y", missing=[cells[-1]]).untargeted == 21 // len(cells)
 
 
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999", "1e200"])
@@ -117,7 +177,12 @@ def test_a_declared_target_keeps_its_text_and_takes_a_decimal_comma(tmp_path: Pa
         ("a;b;y\n1,5;1.5;0\n2,5;2.5;1\n", "decimal mark is ambiguous"),
         ("y\n1\n0\n", "has only one column"),
         ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header=false"),
-        ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the name of column 1 is also a value of it"),
+        ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the names of most columns .* are also values of them"),
+        ("true,false,yes\ntrue,false,no\nfalse,true,yes\n", "the names of most columns .* are also values of them"),
+        ("Export, of 2024\na;b;y\n1;2;0\n3;4;1\n", r"line 1 seems to be a title or comment .* begin with line 2"),
+        ("Export\n\n# by x\na,b,y\n1,2,0\n3,4,1\n", r"lines 1 to 3 seem to be a title .* begin with line 4"),
+        ("Export;;\na;b;y\n1;2;0\n", r"line 1: column 2 has no name; .* If this line is a title"),
+        ("a,y\nr1,1,0\nr2,2,1\n", "line 2: it has 3 cells, but there are 2 columns"),
         ("a,b,a\n1,2,3\n", "column 3 has the name of an earlier one"),
         ("a,b,y\n1,2,0\n\n1,2\n", "line 4: it has 2 cells, but there are 3 columns"),
         ("a,y\n", "has no records"),
@@ -242,7 +307,7 @@ REFUSED: dict[str, tuple[str | bytes, dict[str, Any], str]] = {
     "an open quote": (line(4, f'"{WORD},{NUMBER},x,1'), {}, ""),
     "a long cell": (line(4, f'1,2,"{WORD * 20_000}'), {}, ""),
     "a record as header": (line(0, f"{WORD},{NUMBER},x,y"), {}, ""),
-    "a record of words as header": (line(0, f"a,b,{WORD}1,y"), {}, ""),
+    "a record of words as header": (f"{WORD}1,{WORD}2,y\n" + f"{WORD}2,{WORD}2,0\n{WORD}1,{WORD}1,no\n" * 9, {}, ""),
     "a header with an empty cell": (line(0, f"{WORD},,{WORD}z,y"), {}, ""),
     "a header that cannot be printed": (line(0, f"{WORD}\x07,b,c,y"), {}, ""),
     "no records": (f"{WORD},b\n", {}, ""),

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED, ColumnSummary, Description, TargetSummary
+from florets.task.data.tables.marks import in_the_way, is_open, is_plain, marks_of
 from florets.task.data.tables.names import (
     NODE_FILE_WORDS,
     listed,
@@ -80,7 +81,10 @@ def pooled_targets(
             "the target has one class at all sites: there is nothing to learn; name another target"
             + (", or name its rare classes, task.table.classes." if rare else ".")
         )
-    why = "has classes that are too rare to be named, and no other site names them; name all, task.table.classes"
+    why = (
+        "has classes that are too rare to be named, and no other site names them; name all, task.table.classes, or, "
+        "if they mark missing values, the mark in missing"
+    )
     left_out.update({key: why for key, one in sites.items() if one.rare and one.distinct > len(names)})
     return {name: (name,) for name in names}, 0.0, 1.0
 
@@ -226,6 +230,9 @@ class Agreed:
         What was decided, for the user.
     warnings
         What was decided and may well not be meant.
+    target_why
+        Why a table's target was taken for classes or values, and the key for the other; empty where that is declared
+        or plain.
     """
 
     input_shape: tuple[int, ...]
@@ -237,6 +244,7 @@ class Agreed:
     left_out: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    target_why: str = ""
 
 
 def agree(
@@ -304,6 +312,8 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     sites = {key: site for key, site in sites.items() if key not in left_out}
     if sites:
         targets = {key: _target_of(site) for key, site in sites.items()}
+        _refuse_garbled(declared, sites, left_out)
+        targets = {key: one for key, one in targets.items() if key not in left_out}
         values, mean, std = pooled_targets(declared, targets, classes, left_out, notes)
         sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
@@ -315,6 +325,11 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
             numeric += numeric_input(name, known, notes)
         else:
             categorical += categorical_input(name, list(known.values()), notes)
+            warnings += _garbled_categories(name, known, sites)
+    found = [
+        _said_of_categories(one.name, one.categories) for one in categorical if one.name not in declared.categorical
+    ]
+    notes += filter(None, found)
     if not numeric and not categorical:
         reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
@@ -342,8 +357,91 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         group=group,
         left_out=left_out,
         notes=tuple(notes),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *_odd_classes(declared, values)),
+        target_why=_target_why(declared, {key: _target_of(site) for key, site in sites.items()}, values),
     )
+
+
+def _target_why(declared: Declaration, sites: Mapping[str, TargetSummary], classes: Classes) -> str:
+    """Return why a target of numbers was taken for classes or values, and the key for the other."""
+    if declared.regression is not None or declared.classes or not all(one.numeric for one in sites.values()):
+        return ""
+    if classes:
+        why = f"since it has {len(classes)} different integers; for an amount, task.table.regression=true"
+        return why if len(classes) > 2 else ""
+    whole = all(one.whole for one in sites.values())
+    why = f"since it has more than {MOST_GUESSED} different integers" if whole else "since it has fractions"
+    return f"{why}; for classes, task.table.regression=false"
+
+
+def _odd_classes(declared: Declaration, classes: Classes) -> list[str]:
+    """Return a warning where a few words stand among classes that are numbers, which may mark missing values."""
+    if declared.classes or declared.regression is False:
+        return []
+    numbers = [name for name in classes if is_plain(name)]
+    words = [name for name in classes if not any(map(str.isdigit, name))]
+    if not words or len(words) >= len(numbers):
+        return []
+    return [
+        f"the target's classes are {len(numbers)} numbers and {listed(words)}: if that marks missing values, name it "
+        "in missing (task.table or the node's file); if it is a class, task.table.regression=false says so"
+    ]
+
+
+def _said_of_categories(name: str, words: Sequence[str]) -> str:
+    """Return what is to be said of categories that look like numbers in part, or would with other marks."""
+    odd = [word for word in words if not is_plain(word)]
+    if odd and len(odd) < len(words):
+        rest = "" if all(map(is_open, odd)) else "; if a word marks missing values, name it in missing"
+        return f"{name!r} has few different values, numbers and words ({listed(odd)}): they are categories{rest}"
+    if marks := marks_of(words):
+        return f"{name!r} has few different values, and they are categories: its cells {in_the_way(marks)}"
+    return ""
+
+
+def _foreign(words: Iterable[str]) -> set[str]:
+    return {word for word in words if not word.isascii()}
+
+
+def _garbled(words: Mapping[str, Iterable[str]], sites: Mapping[str, Description]) -> dict[str, set[str]]:
+    """Return for each site whose encoding is a guess its words with letters that no other site has in any word.
+
+    `words` are those of each site. Where sites whose encoding is certain have such words, they say which are right.
+    """
+    found = {}
+    for key, own in words.items():
+        if not sites[key].guessed:
+            continue
+        others = {other: _foreign(theirs) for other, theirs in words.items() if other != key}
+        certain = set().union(*(theirs for other, theirs in others.items() if not sites[other].guessed))
+        strange = _foreign(own) - (certain or set().union(*others.values()))
+        if strange and others:
+            found[key] = strange
+    return found
+
+
+_ENCODING = (
+    f"its file is no UTF-8, and was read as cp1252; name its encoding in {NODE_FILE_WORDS}, such as encoding = "
+    '"cp1250" (or "cp1252" where the letters are right), or save it as UTF-8'
+)
+
+
+def _refuse_garbled(declared: Declaration, sites: Mapping[str, Description], left_out: dict[str, str]) -> None:
+    """Leave out sites with a class of their own that may be another one's name in another encoding."""
+    if declared.classes:
+        return
+    classes = {key: _target_of(site).classes for key, site in sites.items()}
+    for key, words in _garbled(classes, sites).items():
+        left_out[key] = (
+            f"has a class of the target with letters that no other site has ({listed(sorted(words))}); {_ENCODING}"
+        )
+
+
+def _garbled_categories(
+    name: str, columns: Mapping[str, ColumnSummary], sites: Mapping[str, Description]
+) -> Iterator[str]:
+    for key, words in _garbled({key: one.categories for key, one in columns.items()}, sites).items():
+        yield f"{key}: {name!r} has letters that no other site has ({listed(sorted(words))}): {_ENCODING}"
 
 
 def _target_of(site: Description) -> TargetSummary:
@@ -392,6 +490,15 @@ def _columns(
         if role == "input":
             inputs.append(name)
             continue
+        if role == "marked":
+            marked = [key for key, columns in own.items() if name in columns and columns[name].role == "marked"]
+            marks = tuple(dict.fromkeys(mark for one in summaries for mark in one.marks))
+            at = "" if len(marked) == len(own) else f" at {listed(marked)}"
+            warnings.append(
+                f"{name!r} is not used as an input: its cells{at} {in_the_way(marks)}; if they are categories, name "
+                "it in task.table.categorical"
+            )
+            continue
         ids += [name] if role == "id" else []
         if role == "id" and any(summary.repeats for summary in summaries):
             repeated.append((sum(summary.distinct for summary in summaries), name))
@@ -421,17 +528,28 @@ def _columns(
         here = [name for name in columns if name in inputs or name not in kept]
         if lacking := missing_columns(inputs, here):
             names = {its: common for common, its in nearest_columns(inputs, here).items() if its}
+            foreign = sites[key].guessed and _foreign(here)
             pairs = [f"{toml_key(its)} = {toml_text(common)}" for its, common in names.items()]
             same = f"if they mean the same, say so in {NODE_FILE_WORDS}: rename = {{{', '.join(pairs)}}}; else "
-            left_out[key] = (
-                f"{lacking}; {same if pairs else ''}add it, or do without it at all sites, task.table.drop"
-            )
+            rest = f"{same if pairs else ''}add it, or do without it at all sites, task.table.drop"
+            left_out[key] = f"{lacking}; {_ENCODING if foreign else rest}"
             continue
-        wrong = [name for name in inputs if columns[name].kind not in ("empty", kinds[name])]
-        if wrong:
+        wrong = [
+            name
+            for name in inputs
+            if columns[name].kind not in ("empty", kinds[name])
+            and not (kinds[name] == "text" and _are_codes(columns[name]))
+        ]
+        if wrong and columns[wrong[0]].marks:
+            marks = columns[wrong[0]].marks
+            left_out[key] = (
+                f"has no numbers in column {wrong[0]!r}, unlike the other sites: its cells {in_the_way(marks)}"
+            )
+        elif wrong:
             holds = "words" if columns[wrong[0]].kind == "text" else "numbers"
             left_out[key] = (
-                f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, or name its missing mark"
+                f"has {holds} in column {wrong[0]!r}, unlike the other sites; correct it, name its missing mark, or, "
+                "if the column holds categories, name it in task.table.categorical"
             )
     found = {name: {key: columns[name] for key, columns in own.items() if name in columns} for name in inputs}
     return found, group, ids
@@ -445,18 +563,33 @@ _WHY = {
 
 
 def _role(declared: Declaration, name: str, summaries: Sequence[ColumnSummary]) -> str:
-    if name in declared.categorical or (declared.header and name in declared.columns):
+    is_marked = any(one.role == "marked" for one in summaries)
+    if name in declared.categorical or (declared.header and name in declared.columns and not is_marked):
         return "input"
     if all(one.role == "input" for one in summaries):
         return "input"
     voters = (
         [one for one in summaries if one.known >= _ENOUGH] or [one for one in summaries if one.known] or summaries
     )
-    return Counter(one.role for one in voters).most_common(1)[0][0]
+    votes = Counter(one.role for one in voters)
+    return max(votes, key=lambda role: (votes[role], role == "marked"))
+
+
+def _are_codes(column: ColumnSummary) -> bool:
+    """Return whether numbers can be categories of a column that has words at other sites."""
+    return column.kind == "numeric" and column.whole and column.distinct <= MOST_GUESSED
 
 
 def _kind(summaries: Sequence[ColumnSummary]) -> str:
-    """Return what the column holds at most sites, "empty" where nowhere has it a value."""
+    """Return what the column holds at most sites, "empty" where nowhere has it a value.
+
+    Few integers are categories where another site has a range of numbers among them, such as 3+.
+    """
+    texts = [one for one in summaries if one.kind == "text"]
+    if any(is_open(word) for one in texts for word in one.categories) and all(
+        _are_codes(one) for one in summaries if one.kind == "numeric"
+    ):
+        return "text"
     kinds = Counter(one.kind for one in summaries if one.kind != "empty")
     # Of two sites the one with words has an unknown mark of a missing value, more likely than not.
     return max(sorted(kinds), key=lambda kind: kinds[kind]) if kinds else "empty"

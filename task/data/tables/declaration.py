@@ -21,8 +21,11 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz")
 _OTHER_TABLES = (".xlsx", ".xls", ".xlsm", ".ods", ".parquet", ".feather", ".sav", ".dta", ".sas7bdat", ".rds")
 """Ends of the names of files that are tables of forms which are not read."""
 
-MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
-"""Cells that stand for a missing value in every table."""
+MISSING = (
+    *("", "?", ".", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "NaT", "<NA>", "\\N", "#N/A", "#NA"),
+    *("#NULL!", "#VALUE!", "#DIV/0!", "#REF!", "#NAME?", "#NUM!", "#NV"),
+)
+"""Cells that stand for a missing value in every table; those with # are a spreadsheet's errors."""
 
 Standardise = Literal["pooled", "site", "none"]
 
@@ -81,7 +84,8 @@ class Declaration(TableConfig):
         if unknown := [name for name in values if name not in known]:
             raise ValueError(f"task.table.{unknown[0]}: there is no such key; there are {', '.join(known)}.")
         types = {**{name: entry.type for name, entry in known.items()}, **_MAPPINGS}
-        return cls(**{name: _plain(f"task.table.{name}", types[name], value) for name, value in values.items()})
+        read = {name: _plain(f"task.table.{name}", types[name], value) for name, value in values.items()}
+        return cls(**_with_column_names(read))
 
     @property
     def named(self) -> dict[str, str]:
@@ -118,6 +122,8 @@ class Site:
         Such cells of single columns (under their new names): a cholesterol of 0.
     drop
         Columns that are not read.
+    categorical
+        Columns whose numbers are codes of categories, besides those that the run names.
     separator, decimal, encoding
         Form of the file; empty: detected.
     header
@@ -131,6 +137,7 @@ class Site:
     missing: tuple[str, ...] = ()
     missing_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
     separator: str = ""
     decimal: str = ""
     encoding: str = ""
@@ -212,9 +219,27 @@ def read_site(data: Path) -> Site:
     types = {entry.name: entry.type for entry in fields(Site)}
     read = {name: _plain(f"{file.name}: {name}", types[name], values[name]) for name in types if name in values}
     try:
-        return Site(**read)
+        return Site(**_with_column_names(read))
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from error
+
+
+_COLUMN_KEYS = {
+    *("target", "group", "owner", "columns", "drop", "id", "categorical", "units"),
+    *("rename", "scale", "missing_in"),
+}
+"""Keys of a declaration or a node's file that name columns."""
+
+
+def _with_column_names(read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values whose names of columns have no blanks around them, as those of tables have none."""
+    return {key: _stripped(value, key == "rename") if key in _COLUMN_KEYS else value for key, value in read.items()}
+
+
+def _stripped(names: Any, both: bool) -> Any:
+    if isinstance(names, Mapping):
+        return {name.strip(): value.strip() if both else value for name, value in names.items()}
+    return names.strip() if isinstance(names, str) else type(names)(name.strip() for name in names)
 
 
 def _plain(key: str, annotation: Any, value: Any) -> Any:

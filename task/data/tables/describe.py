@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from florets.task.data.tables import description
 from florets.task.data.tables.declaration import Declaration
+from florets.task.data.tables.marks import in_the_way, marks_of
 from florets.task.data.tables.names import DATE, as_numbers, class_name, is_sendable, listed, nearest_columns
 from florets.task.data.tables.read import Table
 
@@ -93,7 +94,7 @@ def repeating_group(frame: "pd.DataFrame", declared: Declaration) -> str:
     declared_ids = [(int(frame[name].nunique()), name) for name in declared.id if name in frame.columns]
     if repeating := [(count, name) for count, name in declared_ids if 1 < count < frame[name].notna().sum()]:
         return min(repeating)[1]
-    names = [name for name in declared.inputs_of(tuple(frame.columns)) if _names_records(name)]
+    names = [name for name in declared.inputs_of(tuple(frame.columns)) if names_records(name)]
     target = target_name(declared, frame.columns)
     summaries = _columns(frame[[name for name in names if name != target]], declared, None)
     # Visits are of patients: the coarser one.
@@ -134,6 +135,7 @@ def describe_table(
         near_duplicates=near - exact,
         groups=int(frame[declared.group].nunique()) if declared.group in frame.columns else 0,
         notes=table.notes,
+        guessed=table.guessed,
         lacking=tuple(name for name in declared.named if name not in frame.columns and is_sendable(name)),
         leaking=tuple(name for name in used if len(part) >= _FEW_ROWS and _is_copy(part[name], part[target])),
     )
@@ -179,7 +181,8 @@ def _counts(words: "pd.Series[Any]", owners: NDArray[np.intp] | None) -> Counter
     return Counter(word for word, _ in set(zip(cells, owners[known].tolist(), strict=True)))
 
 
-def _names_records(name: str) -> bool:
+def names_records(name: str) -> bool:
+    """Return whether a column of this name says which record or person it is."""
     return _ID_NAME.fullmatch(name) is not None or _CAMEL_ID.fullmatch(name) is not None or _names_persons(name)
 
 
@@ -250,8 +253,9 @@ def _text_column(
     column = column.map(class_name, na_action="ignore")
     counts = column.value_counts()
     known, missing = int(column.notna().sum()), int(column.isna().sum())
-    looks_like = _role_of_words(name, [str(word) for word in counts.index], known)
-    wanted = name in declared.categorical or (declared.header and name in declared.columns)
+    words = [str(word) for word in counts.index]
+    looks_like = _role_of_words(name, words, known, may_be_marked=name not in declared.categorical)
+    wanted = name in declared.categorical or (declared.header and name in declared.columns and looks_like != "marked")
     role: description.Role = "input" if wanted else looks_like
     repeats = role == "id" and known >= _FEW_ROWS and len(counts) < known
     # The server may ask for a column, but not for the names of persons.
@@ -272,18 +276,21 @@ def _text_column(
         repeats=repeats,
         categories=dict(sorted(categories.items())),
         other=known - sum(categories.values()) if role == "input" else 0,
+        marks=marks_of(words) if role == "marked" else (),
     )
 
 
-def _role_of_words(name: str, words: list[str], known: int) -> description.Role:
+def _role_of_words(name: str, words: list[str], known: int, may_be_marked: bool) -> description.Role:
     """Return what a column of words is for; `words` are its different ones."""
     if words and all(DATE.fullmatch(word) for word in words[:_FEW_ROWS]):
         return "date"
     if len(words) > 2 and _names_persons(name):
         return "id"
-    named = _names_records(name)
+    named = names_records(name)
     if named and len(words) > 2 and len(words) * 5 > known:
         return "id"
+    if may_be_marked and len(words) > description.MOST_GUESSED and marks_of(words):
+        return "marked"
     if len(words) > description.MOST_CATEGORIES or (known >= _FEW_ROWS and len(words) * 2 > known):
         return "id" if named or len(words) == known else "words"
     return "input"
@@ -333,6 +340,14 @@ def _target(
 
 def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:
     """Refuse a target whose cells are no classes: the server has their names, and chose the column."""
+    known, words = sum(counts.values()), list(counts)
+    are_words = not numeric and not declared.classes
+    are_many = len(words) > description.MOST_GUESSED or 2 * len(words) > known
+    if are_words and declared.regression is not False and are_many and (marks := marks_of(words)):
+        raise ValueError(
+            f"the target {name!r}: its cells {in_the_way(marks)}. If they are classes, task.table.regression=false "
+            "says so."
+        )
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
     if declared.classes:
@@ -342,7 +357,7 @@ def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared
                 f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
                 "correct it, or declare task.table.classes."
             )
-    elif not numeric and (role := _role_of_words(name, list(counts), sum(counts.values()))) != "input":
+    if are_words and (role := _role_of_words(name, words, known, may_be_marked=False)) != "input":
         holds = {"id": "ids", "date": "dates"}.get(role, "too many different values for classes")
         raise ValueError(_NO_TARGET.format(name=name, holds=holds))
 
@@ -352,7 +367,7 @@ _NO_TARGET = "the target {name!r} seems to hold {holds}: name another one, targe
 
 def _is_id(name: str, distinct: int, known: int) -> bool:
     """Return whether integers in a column of this name say whose a record is."""
-    if known < _FEW_ROWS or not _names_records(name):
+    if known < _FEW_ROWS or not names_records(name):
         return False
     return distinct * 5 > known or (distinct > 2 and _names_persons(name))
 

@@ -20,7 +20,25 @@ MOST_GUESSED = 10
 """Different whole numbers of a target that are still taken for classes where nothing is declared."""
 
 Kind = Literal["numeric", "text", "empty"]
-Role = Literal["input", "id", "date", "words"]
+Role = Literal["input", "id", "date", "words", "marked"]
+Mark = Literal[
+    "blanks",
+    "no-break blanks",
+    "apostrophes",
+    "underscores",
+    "commas",
+    "points",
+    "a currency",
+    "a percent sign",
+    "colons (a time)",
+    "a slash",
+    "brackets",
+    "a minus sign other than -",
+    "a sign such as < or +",
+    "letters (a unit)",
+    "a decimal mark of another kind",
+]
+"""What can stand in the way of a number."""
 Scale = Literal["", "raw", "pixels"]
 """Of an archive's inputs: near a standard scale or not known, far from it, or as pixels of 0 to 255."""
 
@@ -45,6 +63,8 @@ class ColumnSummary:
         About the 10th, 50th and 90th percentile; empty where they are not sent.
     categories, other
         Records of each category that is named, and of all others together.
+    marks
+        Of a column that is "marked": what stands in the way of its numbers, by kind.
     """
 
     name: str
@@ -60,6 +80,7 @@ class ColumnSummary:
     quantiles: tuple[float, ...] = ()
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,8 @@ class Description:
         Columns that the run declares and the table does not have.
     leaking
         Columns with one value for each value of the target.
+    guessed
+        Whether a table is no UTF-8, and its encoding a guess.
     """
 
     form: Literal["table", "archive", "images"]
@@ -139,6 +162,7 @@ class Description:
     notes: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     leaking: tuple[str, ...] = ()
+    guessed: bool = False
 
     def to_json(self) -> str:
         """Return one line of strict JSON: figures that are not known are left out."""
@@ -161,7 +185,9 @@ class Description:
         read = {entry.name: values[entry.name] for entry in fields(cls)}
         if len(read) != len(values):
             raise ValueError("a description with other entries")
-        read["columns"] = tuple(ColumnSummary(**_read(column)) for column in read["columns"])
+        read["columns"] = tuple(
+            ColumnSummary(**{**_read(column), "marks": tuple(column.get("marks", ()))}) for column in read["columns"]
+        )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
         for name in ("shape", "classes", "notes", "lacking", "leaking"):
             read[name] = tuple(read[name])

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.tables.declaration import MISSING, Declaration, Site
+from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED
+from florets.task.data.tables.marks import in_the_way, is_open, marks_of
 from florets.task.data.tables.names import (
     DATE,
     LARGEST,
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SNIFFED = 64
 """Records that the form of a file is read from."""
+GUESSED = "cp1252"
+"""Encoding of a file that is no UTF-8."""
+_SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;|\t]*', re.IGNORECASE)
+"""First line that Excel writes and reads."""
+_MOST_TITLES = 10
+"""Lines above the names that are looked for."""
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
 _DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
@@ -49,7 +57,7 @@ def file_text(path: Path, encoding: str) -> tuple[str, str]:
     except (OSError, EOFError, zlib.error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"
         raise ValueError(f"{path.name} cannot be read: {reason}.") from None
-    guesses = ["utf-8-sig", *(["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else []), "cp1252"]
+    guesses = ["utf-8-sig", *(["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else []), GUESSED]
     for name in [encoding] if encoding else guesses:
         try:
             text = content.decode(name)
@@ -87,16 +95,46 @@ def records(path: Path, text: str, separator: str) -> Iterator[Record]:
         raise ValueError(f"{path.name}, line {line}: cannot be read as a table; check its quotes.") from None
 
 
+def _without_separator_line(text: str) -> tuple[str, str]:
+    """Return a text whose first line is empty where it named the separator, and the separator, or ""."""
+    first, end, rest = text.partition("\n")
+    found = _SEPARATOR_LINE.fullmatch(first.rstrip(" "))
+    return (end + rest, found[1]) if found else (text, "")
+
+
+def _titles(widths: Sequence[int], filled: Sequence[int]) -> int:
+    """Return how many first records are titles or comments: with few cells, above others that are equally wide."""
+    if not widths:
+        return 0
+    first = next(place for place in range(len(widths)) if len(set(widths[place:])) == 1)
+    is_title = first <= min(_MOST_TITLES, len(widths) - 2) and all(2 * one <= widths[-1] for one in filled[:first])
+    return first if widths[-1] > 1 and is_title else 0
+
+
+def _refuse_title(path: Path, rows: Sequence[Record]) -> None:
+    """Refuse lines above the names: they name nothing, and what they say must not leave."""
+    if count := _titles([len(row.cells) for row in rows], [sum(map(bool, row.cells)) for row in rows]):
+        lines = f"line {rows[0].line} seems" if count == 1 else f"lines {rows[0].line} to {rows[count - 1].line} seem"
+        raise ValueError(
+            f"{path.name}: {lines} to be a title or comment above the table: let the file begin with line "
+            f"{rows[count].line}, which has the names; remove what is above."
+        )
+
+
 def find_separator(path: Path, text: str) -> str:
     """Return the separator with which all lines have equally many cells; the header's must agree."""
-    found: dict[str, list[int]] = {}
+    read: dict[str, list[Record]] = {}
     for separator in SEPARATORS:
         # Read with a wrong one, a line may be one huge cell.
         with suppress(ValueError):
-            found[separator] = [len(record.cells) for record in islice(records(path, text, separator), SNIFFED)]
+            read[separator] = list(islice(records(path, text, separator), SNIFFED))
+    found = {separator: [len(record.cells) for record in rows] for separator, rows in read.items()}
     widths = [separator for separator, cells in found.items() if len(set(cells)) == 1 and cells[0] > 1]
     if len(widths) == 1:
         return widths[0]
+    if not widths:
+        for rows in read.values():
+            _refuse_title(path, rows)
     lines = [line for line in text.split("\n", 4 * SNIFFED)[: 4 * SNIFFED] if line.strip()]
     named = [separator for separator, cells in found.items() if cells and separator in lines[0]]
     if named and (not widths or len(lines) == 1):
@@ -149,8 +187,8 @@ def scan(
         return lines, decimal
     if (commas and points) or (thousands and not commas):
         raise ValueError(
-            f"{path.name}: its decimal mark is ambiguous, since numbers hold commas that may mark thousands: name it "
-            'in the node\'s file, decimal = "," or decimal = ".".'
+            f"{path.name}: its decimal mark is ambiguous, since numbers hold commas that may mark thousands: write "
+            'them without such marks, or name it in the node\'s file, decimal = "," or decimal = ".".'
         )
     return lines, "," if commas else "."
 
@@ -169,10 +207,16 @@ class Table:
         Numeric columns float64 with NaN for a missing value, all others of Python strings with None for one.
     notes
         What was detected of the file's form, and what was left out.
+    lines
+        Line of the file that each record begins in.
+    guessed
+        Whether the file is no UTF-8, and its encoding a guess.
     """
 
     frame: "pd.DataFrame"
     notes: tuple[str, ...] = ()
+    lines: Sequence[int] = ()
+    guessed: bool = False
 
 
 def read_table(path: Path, declared: Declaration, site: Site) -> Table:
@@ -193,15 +237,17 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     import pandas as pd  # a second that only tables need
 
     text, encoding = file_text(path, site.encoding)
+    text, named = _without_separator_line(text)
     has_header = declared.header if site.header is None else site.header
-    separator = site.separator or find_separator(path, text)
+    separator = site.separator or named or find_separator(path, text)
     rows = list(islice(records(path, text, separator), SNIFFED + 1))
     if not rows:
         # Such as a lone quotation mark, which opens a cell that never ends.
         raise ValueError(f"{path.name}: holds no records.")
+    _refuse_title(path, rows)
     # Only the site itself can say that numbers in the first line are no record of its own.
     is_sure = site.header is True
-    names, notes = _names(path, [row.cells for row in rows], declared, site, has_header, is_sure)
+    names, notes = _names(path, rows, declared, site, has_header, is_sure)
     lines, decimal = scan(path, text, separator, len(names), has_header, site.decimal)
     common = [site.rename.get(name, name) for name in names]
     inputs = set(declared.inputs_of(tuple(common))) - {declared.target, *declared.categorical}
@@ -255,14 +301,15 @@ def read_table(path: Path, declared: Declaration, site: Site) -> Table:
     form += ["decimal commas"] if decimal == "," else []
     form += [] if encoding == "utf-8-sig" else [f"encoding {encoding}"]
     notes = [f"read with {', '.join(form)}", *notes] if form else notes
-    return Table(frame, tuple(notes))
+    return Table(frame, tuple(notes), lines, encoding == GUESSED and not site.encoding)
 
 
 def _names(
-    path: Path, rows: Sequence[Sequence[str]], declared: Declaration, site: Site, has_header: bool, is_sure: bool
+    path: Path, read: Sequence[Record], declared: Declaration, site: Site, has_header: bool, is_sure: bool
 ) -> tuple[list[str], list[str]]:
     """Return the file's column names ("": to be left out), and notes."""
     notes: list[str] = []
+    rows = [row.cells for row in read]
     if not has_header:
         names = list(site.columns or declared.columns)
         if len(names) != len(rows[0]) and not (len(names) + 1 == len(rows[0]) and not rows[0][-1].strip()):
@@ -293,7 +340,10 @@ def _names(
     if names and names[0] == "" and filled[0]:
         notes.append("its first column has no name and was left out as a row index")
     if "" in names[1:]:
-        raise ValueError(f"{path.name}: column {names.index('', 1) + 1} has no name; give it one, or remove it.")
+        raise ValueError(
+            f"{path.name}, line {read[0].line}: column {names.index('', 1) + 1} has no name; give it one, or remove "
+            "it. If this line is a title above the names, remove the line."
+        )
     return names, notes
 
 
@@ -308,20 +358,32 @@ def _check_names(path: Path, names: "pd.Index[str]", site: Site, own: Sequence[s
         )
     if len(names) > MOST_COLUMNS:
         raise ValueError(f"{path.name} has {len(names)} columns; at most {MOST_COLUMNS} can be described.")
-    for key, wanted in (("rename", set(own)), ("drop", set(own)), ("scale", set(names)), ("missing_in", set(names))):
+    for key, wanted in (
+        ("rename", set(own)),
+        ("drop", set(own)),
+        *((key, set(names)) for key in ("scale", "missing_in", "categorical")),
+    ):
         if unknown := [name for name in getattr(site, key) if name not in wanted]:
             raise ValueError(f"{path.name} has no column {unknown[0]!r}, which {key} in the node's file names.")
 
 
 def _refuse_record_as_header(path: Path, columns: Sequence[NDArray[Any]], own: Sequence[str]) -> None:
-    """Refuse a first line that holds words of its own columns: it is a record, and its words must not leave."""
-    for place, column in enumerate(columns):
-        if column.dtype.kind not in _NUMERIC and any(str(cell).strip() == own[place] for cell in column):
-            raise ValueError(
-                f"{path.name}: the name of column {place + 1} is also a value of it, so that the first line seems to "
-                "be a record and no header: give header=false and columns=[<first>,...] (task.table or the node's "
-                "file)."
-            )
+    """Refuse a first line that most columns hold as values: it is a record, and its words must not leave.
+
+    Where a column of numbers has a word as its name the line is no record; one column may hold its own name.
+    """
+    words = {place: column for place, column in enumerate(columns) if column.dtype.kind not in _NUMERIC}
+    if any(own[place] not in MISSING for place in range(len(columns)) if place not in words):
+        return
+    names = [class_name(name) for name in own]
+    same = [place for place, column in words.items() if names[place] in {class_name(cell) for cell in column}]
+    if 2 * len(same) > len(words):
+        shown = ", ".join(str(place + 1) for place in same[:3])
+        raise ValueError(
+            f"{path.name}: the names of most columns (such as column {shown}) are also values of them, so that the "
+            "first line seems to be a record and no header: give header=false and columns=[<first>,...] (task.table "
+            f"or the node's file). If it holds names, header = true in {NODE_FILE_WORDS} says so."
+        )
 
 
 def _typed(
@@ -353,13 +415,10 @@ def _typed(
         if not wrong.any():
             numbers[place] = parsed
             del words[place]
-        elif wrong.sum() * 2 < known.sum():
-            raise ValueError(
-                f"{path.name}, column {name!r}: {int(wrong.sum())} of its {int(known.sum())} cells are not numbers, "
-                f"the first in line {lines[int(np.argmax(wrong))]}. If they mark missing values, name the mark in "
-                "missing (task.table or the node's file); if the column holds categories, name it in "
-                "task.table.categorical."
-            )
+        elif _is_mixture(texts, parsed):
+            remedy = "the column holds categories, name it in task.table.categorical"
+            problem = _not_numbers(texts, wrong, lines[int(np.argmax(wrong))], remedy)
+            raise ValueError(f"{path.name}, column {name!r}: {problem}")
     values = np.stack(list(numbers.values()), axis=1) if numbers else np.empty((len(lines), 0))
     if (huge := np.abs(values) > LARGEST).any():
         row, number = (int(place) for place in np.argwhere(huge)[0])
@@ -370,6 +429,62 @@ def _typed(
     whole = pd.DataFrame(values, columns=list(numbers))
     rest = pd.DataFrame({place: pd.Series(texts, dtype=object) for place, texts in words.items()}, index=whole.index)
     return pd.concat([whole, rest], axis=1)[list(range(len(names)))].set_axis(names, axis=1)
+
+
+def _is_mixture(texts: Sequence[str | None], numbers: NDArray[np.float64], few: int = MOST_GUESSED) -> bool:
+    """Return whether cells are many different numbers with words among them; few different ones are categories."""
+    odd = [text for text, number in zip(texts, numbers, strict=True) if text is not None and np.isnan(number)]
+    words, known = set(odd), len(texts) - texts.count(None)
+    values = len(np.unique(numbers[np.isfinite(numbers)]))
+    different = len(words) + values
+    if not odd or not values or (different <= few and (2 * different <= known or all(map(is_open, words)))):
+        return False
+    return 2 * len(odd) < known or 2 * len(words) < different
+
+
+def _not_numbers(texts: Sequence[str | None], wrong: NDArray[np.bool_], line: int, remedy: str) -> str:
+    """Return what is wrong with cells that should be numbers: how many, the line of the first, and the remedy."""
+    marks = marks_of(sorted({text for text, odd in zip(texts, wrong, strict=True) if odd and text is not None}))
+    other = "If they mark missing values, name the mark in missing (task.table or the node's file)"
+    other = f"They {in_the_way(marks)}" if marks else other
+    return (
+        f"{int(wrong.sum())} of its {len(texts) - texts.count(None)} cells are not numbers, the first in line "
+        f"{line}. {other}; if {remedy}."
+    )
+
+
+_UNKNOWN = re.compile(
+    r"[^\w+]+|#.*|(not |un)?(known|available|defined|applicable|done|recorded|specified)|unk|missing|no data|blank"
+    r"|n\.?[adk]\.?|n\.?/a\.?|nan|none|null|nil|k\.? ?a\.?|unbekannt|inconnu|desconocido|sconosciuto",
+    re.IGNORECASE,
+)
+"""A word among numbers that means that none is known."""
+
+
+def check_target(path: Path, table: Table, column: "pd.Series[Any]", declared: Declaration) -> None:
+    """Refuse a target of numbers some of whose cells hold neither a number nor a class.
+
+    `column` has the cells of some or all records, by their rows in the table. Classes that are declared hold.
+    """
+    if column.dtype == np.float64 or declared.classes or declared.regression is False:
+        return
+    texts = [None if cell is None else str(cell) for cell in column]
+    numbers = as_numbers(texts)
+    wrong = np.isnan(numbers) & np.array([text is not None for text in texts])
+    if not wrong.any() or np.isnan(numbers).all():
+        return
+    words = {text for text, odd in zip(texts, wrong, strict=True) if text is not None and odd}
+    known, different = len(texts) - texts.count(None), len(words) + len(np.unique(numbers[np.isfinite(numbers)]))
+    if not declared.regression and not _is_mixture(texts, numbers):
+        # Among few classes a word may be one, but not one that says that none is known.
+        wrong &= np.array([text is not None and _UNKNOWN.fullmatch(text) is not None for text in texts])
+        if not wrong.any():
+            return
+    elif not declared.regression and len(words) > 2 and different <= MOST_CLASSES and 2 * different <= known:
+        return
+    line = table.lines[column.index[int(np.argmax(wrong))]]
+    remedy = "they are a class, give all classes with their cells, task.table.classes"
+    raise ValueError(f"{path.name}, target {column.name!r}: {_not_numbers(texts, wrong, line, remedy)}")
 
 
 def _cell(cell: object, marks: set[str]) -> str | None:

@@ -18,7 +18,7 @@ from florets.task.data.tables.describe import describe_table, repeating_group, t
 from florets.task.data.tables.description import MOST_GUESSED, Description
 from florets.task.data.tables.names import as_numbers
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
-from florets.task.data.tables.read import Table, read_table
+from florets.task.data.tables.read import Table, check_target, read_table
 from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
 if TYPE_CHECKING:
@@ -170,8 +170,10 @@ class SiteTable:
         import pandas as pd
 
         declared = Declaration.of(values.get(DECLARED, {}))
+        site = site_of(paths[0])
         # A run may ask for less to be sent, not for more.
-        declared = replace(declared, min_count=max(declared.min_count, site_of(paths[0]).min_count))
+        min_count = max(declared.min_count, site.min_count)
+        declared = replace(declared, min_count=min_count, categorical=[*declared.categorical, *site.categorical])
         prepared = Preprocessing.of(values[PREPARED]) if values.get(PREPARED) else None
         parts = [read_once(path, declared) for path in paths]
         frames, notes = [part.frame for part in parts], parts[0].notes
@@ -190,6 +192,9 @@ class SiteTable:
             # Where the sites found the group among their columns, one may have no such column.
             if prepared is None and declared.group and declared.group not in frame.columns:
                 raise ValueError(f"the table has no column {declared.group!r} (task.table.group).")
+        if prepared is None:
+            for path, part, frame in zip(paths, parts, frames, strict=True):
+                check_target(path, part, frame[target], declared)
         inputs = prepared.columns if prepared else declared.inputs_of(tuple(frames[0].columns))
         kept = [_complete(frame, declared, target, inputs) for frame in frames]
         untargeted = sum(len(frame) for frame in frames) - sum(len(frame) for frame in kept)
@@ -213,7 +218,9 @@ class SiteTable:
         else:
             regression = prepared.is_regression if prepared else _is_regression(frame[target], declared)
             train, test = _split(frame, declared, target, group, regression, seed)
-        return cls(declared, Table(frame, notes), train, test, untargeted, group, regression, prepared)
+        guessed = any(part.guessed for part in parts)
+        table = Table(frame, notes, guessed=guessed)
+        return cls(declared, table, train, test, untargeted, group, regression, prepared)
 
     def describe(self) -> Description:
         """Return what the site says of its data before training."""

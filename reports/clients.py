@@ -1,0 +1,127 @@
+"""A client's row: in ``clients.csv`` at the end of a run, and in ``clients_over_rounds.csv`` for each round."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Literal, NamedTuple, get_args, get_type_hints
+
+from florets.reports.folder import whole_file
+from florets.reports.scores import TEST_CELLS, Cell, Part, column_of
+
+CLIENTS = "clients.csv"
+CLIENTS_OVER_ROUNDS = "clients_over_rounds.csv"
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """A client at the end of a run.
+
+    Attributes
+    ----------
+    name
+        None where it is the client's key.
+    shares
+        Of the models in a client that mixes them; else empty.
+    cells
+        Of its tests, by `scores.column_of`.
+    """
+
+    client: str
+    true_cluster: int | None
+    found_cluster: int | None
+    num_examples: int
+    device: str
+    name: str | None
+    shares: Sequence[float]
+    cells: Mapping[str, Cell]
+
+    def score(self, part: Part, name: str) -> float | None:
+        """Return a figure of one of its tests, None where it has none."""
+        return self.cells.get(column_of(part, name))
+
+
+class RoundRow(NamedTuple):
+    """A client in a round; the cells of its tests follow."""
+
+    round: int
+    client: str
+    cluster: int | None
+    true_cluster: int | None
+    sampled: Literal["true", "false"]
+    reply: str | None = None
+    rejected: str | None = None
+    train_loss: float | None = None
+    samples: int | None = None
+    seconds: float | None = None
+    bytes_down: int | None = None
+    bytes_up: int | None = None
+    kept: float | None = None
+
+
+def _columns(kind: type) -> tuple[str, ...]:
+    hints = get_type_hints(ClientRow) | get_type_hints(RoundRow)
+    kinds = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
+    return tuple(name for name, held in kinds.items() if kind in held)
+
+
+TEXTS, INTEGERS, NUMBERS = _columns(str), _columns(int), _columns(float)
+"""Columns by what they hold, without those of shares and tests."""
+
+
+def write_clients(path: Path, rows: Sequence[ClientRow]) -> None:
+    """Write the clients; what none of them has (shares, scores, names) has no columns."""
+    tests = list(dict.fromkeys([*TEST_CELLS, *(name for row in rows for name in row.cells)]))
+    shares = range(max((len(row.shares) for row in rows), default=0))
+    named = ["name"] if any(row.name is not None for row in rows) else []
+    head = ["client", "true_cluster", "found_cluster", *(f"share_{k}" for k in shares), "num_examples", *tests]
+    with whole_file(path) as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow([*head, "device", *named])
+        for row in rows:
+            cells: list[object] = [row.client, row.true_cluster, row.found_cluster]
+            cells += [row.shares[k] if k < len(row.shares) else None for k in shares]
+            cells += [row.num_examples, *(row.cells.get(name) for name in tests), row.device]
+            lines.writerow([*cells, row.name] if named else cells)
+
+
+def read_clients(folder: Path) -> list[ClientRow]:
+    """Return the clients of a finished run.
+
+    Raises
+    ------
+    OSError, ValueError
+        If its ``clients.csv`` is missing, or is none that a run wrote.
+    """
+    with (folder / CLIENTS).open(newline="", encoding="utf-8") as file:
+        try:
+            return list(_read(csv.DictReader(file, strict=True)))
+        except (csv.Error, KeyError, TypeError) as error:
+            raise ValueError(f"a column or a cell is missing or damaged: {error}") from None
+
+
+def _read(rows: "csv.DictReader[str]") -> Iterator[ClientRow]:
+    for row in rows:
+        shares = [text for name, text in row.items() if name.startswith("share_")]
+        tests = {name: text for name, text in row.items() if name.startswith(get_args(Part))}
+        yield ClientRow(
+            client=row["client"],
+            true_cluster=_integer(row["true_cluster"]),
+            found_cluster=_integer(row["found_cluster"]),
+            num_examples=int(row["num_examples"]),
+            device=row["device"],
+            name=row.get("name") or None,
+            shares=[float(text) for text in shares if text],
+            cells={name: _number(name, text) for name, text in tests.items()},
+        )
+
+
+def _number(name: str, text: str) -> Cell:
+    if text == "":
+        return None
+    return int(text) if name.endswith("_examples") else float(text)
+
+
+def _integer(text: str) -> int | None:
+    return None if text == "" else int(text)
