@@ -219,8 +219,7 @@ def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, 
     ],
 )
 def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, caplog, error, code, message):
-    # After the test the level is as before: --debug is for the rest of a process.
-    caplog.set_level(logging.INFO, "florets")
+    caplog.set_level(logging.INFO, "florets")  # --debug changes it; after the test it is what it was
 
     def run(*_: object) -> RunSummary:
         raise error
