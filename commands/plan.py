@@ -149,7 +149,12 @@ def _mean_samples(task: Task, nodes: Sequence[dict[str, Any]], clients: int) -> 
             of_client = task_of(node, task.spec)
         else:
             of_client = task
-        sizes.append(sum(getattr(value, "nbytes", 0) for value in vars(of_client.client(number)).values()))
+        try:
+            held = vars(of_client.client(number))
+        except ValueError as error:
+            whose = f"client {nodes[client]['client-id']}: " if nodes else ""
+            raise ConfigError(f"{whose}{error}") from None
+        sizes.append(sum(getattr(value, "nbytes", 0) for value in held.values()))
     return sum(sizes) // len(sizes)
 
 

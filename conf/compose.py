@@ -140,9 +140,12 @@ def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
     """Return the files of conf/ that were chosen by hand; raise ConfigError where one does not exist."""
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
     keys = {entry.key for entry in given}
-    has_folder = "data_dir" in keys and keys.isdisjoint(("task", "task.data"))
-    # Only tables of nodes' own are described, and the quickstart's digits are in no folder.
-    if has_folder or any(key.startswith("task.table.") for key in keys):
+    # The quickstart's digits are in no folder and no table.
+    has_none = keys.isdisjoint(("task", "task.data"))
+    if has_none and any(key == "data_dir" or key.startswith("task.table.") for key in keys):
+        groups.setdefault("experiment", OWN_DATA)
+    # Only nodes with tables of their own have these: by its full name an owner's column may be of one table for all.
+    if any(entry.text.partition("=")[0] in (*SHORT, "task.table.preprocessing") for entry in given):
         groups.setdefault("experiment", OWN_DATA)
     wrong = []
     for entry in given:

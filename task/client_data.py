@@ -86,7 +86,7 @@ def hold_out(data: ClientData, rng: np.random.Generator, stratify: bool = False)
     if data.subjects is not None:
         held = _of_subjects(data.subjects, count - left_after(count), rng)
     else:
-        held = drawn(*_targets(data), count - left_after(count), rng, stratify)
+        held = drawn(*_targets(data, stratify), count - left_after(count), rng, stratify)
     return _split_off(data, held) if held.any() else (data, (data.x_train, data.y_train))
 
 
@@ -117,20 +117,24 @@ def with_validation(
             f"task.validation_fraction={fraction}: this client has {count} training sample, and needs two to hold "
             "one out."
         )
+    targets, values = _targets(data, stratify)
     if stratify or data.subjects is not None:
         held = np.zeros(count, dtype=bool)
         subjects = None if data.subjects is None else data.subjects.cpu().numpy()
-        targets, values = _targets(data)
         held[split_rows(targets, subjects, fraction, rng, values, stratify)[1]] = True
     else:
-        held = drawn(*_targets(data), min(max(round(fraction * count), 1), count - 1), rng, stratify=False)
+        held = drawn(targets, values, min(max(round(fraction * count), 1), count - 1), rng, stratify=False)
     left, (x, y) = _split_off(data, held)
     return replace(left, x_validation=x, y_validation=y)
 
 
-def _targets(data: ClientData) -> tuple[NDArray[np.float64], bool]:
-    """Return the targets of a client's training samples, and whether they are values."""
-    return data.y_train.cpu().numpy().astype(np.float64), data.y_train.is_floating_point()
+def _targets(data: ClientData, stratify: bool) -> tuple[NDArray[np.float64], bool]:
+    """Return the targets of a client's training samples, and whether they are values.
+
+    Where nothing is stratified they are not looked at, and stay on their device.
+    """
+    values = data.y_train.is_floating_point()
+    return data.y_train.cpu().numpy().astype(np.float64) if stratify else np.zeros(len(data.y_train)), values
 
 
 def _of_subjects(subjects: Tensor, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:

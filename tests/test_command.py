@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -217,7 +218,9 @@ def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, 
         (KeyboardInterrupt(), 130, "florets: interrupted; no round was saved yet: start it again\n"),
     ],
 )
-def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, error, code, message):
+def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, caplog, error, code, message):
+    caplog.set_level(logging.INFO, "florets")  # --debug changes it; after the test it is what it was
+
     def run(*_: object) -> RunSummary:
         raise error
 
