@@ -95,8 +95,8 @@ def test_a_wrong_word_is_named(
         ),
         (
             "measures: [right_k, recovered, rounds_to_ari_90, accuracy, accuracy - fedavg, loss, megabytes]",
-            "measures: accuracy",
-            "measures: accuracy: must be a list of names",
+            "measures: {accuracy: 1}",
+            "measures: {'accuracy': 1}: must be a list of names",
         ),
         ("leave_out: [fedavg]", "for_columns: [fedavg]", "rows.two.for_columns: ['fedavg']: must be a mapping"),
         ("plot:", "why: {locale: x}\nplot:", "why: locale: there is no such row, column or <row>.<column>"),
