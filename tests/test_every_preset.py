@@ -23,6 +23,7 @@ from florets.reports import frames
 from florets.reports.summary import RunSummary
 from florets.strategies import STRATEGIES
 from florets.task.data import demo_data
+from florets.task.registry import reads_files
 from tests.public_files import write_csv, write_stand_ins
 
 pytestmark = [pytest.mark.slow, pytest.mark.pictures]
@@ -128,7 +129,9 @@ def run(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> R
         if task.data == "own":
             folder /= "digits" if task.table.target else "sites"
             keys += [] if task.table.target else ["target=y"]
-        typed = [*given, *keys, f"data_dir={folder}", f"results_dir={tmp_path}", "-q"]
+        # A folder that no part of the task reads is refused.
+        keys += [f"data_dir={folder}"] if reads_files(task.data) else []
+        typed = [*given, *keys, f"results_dir={tmp_path}", "-q"]
         code = main(typed)
         said = capsys.readouterr()
         assert code == 0, f"{said.err}florets {' '.join(typed)}"
