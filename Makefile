@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Without this, every `flwr run` builds a second Python environment.
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 
-.PHONY: help setup run deploy-demo test check docs slow audit lock dist sbom bench clean
+.PHONY: help setup run deploy-demo smoke test check docs slow audit lock dist sbom bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -32,6 +32,9 @@ run: $(SETUP) ## CLoVE on rotated digits, 20 clients in 4 groups, through `flwr 
 
 deploy-demo: $(SETUP) ## provision 6 nodes with TLS, keys and data of their own, and run them on this machine
 	$(BIN)/python -m florets.deploy.demo
+
+smoke: $(SETUP) ## the main jobs by their real commands, to their files: a minute on two cores
+	$(BIN)/python -m tests.smoke
 
 test: $(SETUP) ## the default test suite
 	$(BIN)/python -m pytest -q -n 2

@@ -140,7 +140,7 @@ def model_card(folder: Path, found: Exported, license: str, onnx: bool) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["plain"] = _plain
-    return environment.get_template("model_card.md.jinja").render(
+    return environment.get_template("model_card.md").render(
         found=found,
         run=run,
         config=config,

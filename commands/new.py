@@ -23,8 +23,8 @@ Each comes with a test and a README, in a new folder <name>."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _KINDS = ("strategy", "data", "project")
 _BORROWED = {
-    "project/NAME/strategy.py.txt": "strategy/NAME.py.txt",
-    "project/NAME/data.py.txt": "data/NAME.py.txt",
+    "project/NAME/strategy.py.md": "strategy/NAME.py.md",
+    "project/NAME/data.py.md": "data/NAME.py.md",
 }
 """Files of a skeleton that are those of another."""
 
@@ -74,7 +74,7 @@ def _check(command: str, name: str) -> None:
 
 def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
     """Yield path and text of each file of a skeleton."""
-    own = {path.relative_to(_TEMPLATES).as_posix(): path for path in (_TEMPLATES / kind).rglob("*.txt")}
+    own = {path.relative_to(_TEMPLATES).as_posix(): path for path in (_TEMPLATES / kind).rglob("*.md")}
     borrowed = {path: _TEMPLATES / of for path, of in _BORROWED.items() if path.startswith(f"{kind}/")}
     words = {
         "name": name,
@@ -87,4 +87,4 @@ def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
         text = template.read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(f"{{{{{word}}}}}", value)
-        yield path.removeprefix(f"{kind}/").removesuffix(".txt").replace("NAME", name), text
+        yield path.removeprefix(f"{kind}/").removesuffix(".md").replace("NAME", name), text

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from florets.deploy.credentials import make_node_key
-from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import DeploymentError, Federation, free_ports
 from florets.deploy.provision import SERVER
 from florets.engines import flower_processes
 from florets.engines.flower_run import FlowerRunError, app_to_send
 from florets.reports.folder import MARKER
 from florets.reports.summary import RoundLine, RunSummary, read_lines
+from florets.task.data.demo_data import write_folders
 from florets.task.temporary import held_folder
 
 EXPERIMENT = "own_digits"

@@ -426,7 +426,7 @@ class _Kits:
         for name in ("image", "systemd", "state"):
             (folder / name).mkdir(mode=0o700)
         for name, template in files.items():
-            text = self._templates.get_template(f"{template}.jinja").render(values)
+            text = self._templates.get_template(f"{template}.md").render(values)
             credentials.write_new(folder / name, text.encode(), 0o700 if name in scripts else 0o600)
         authority = (self._authority / credentials.AUTHORITY).read_bytes()
         credentials.write_new(folder / credentials.AUTHORITY, authority)

@@ -18,7 +18,7 @@ OURS = (
     *("strategies", "task", "conf", "deploy"),
 )
 IN_BUNDLE = ("client_app", "server_app", "strategies", "task", "conf", "reports", "studies")
-"""What Flower sends to the nodes of a federation; pyproject.toml keeps the other folders out of it."""
+"""What Flower sends to the nodes of a federation; pyproject.toml names these folders."""
 
 # Of our own folders and of the heavy packages, what each folder may import anywhere in its files.
 _ROUND = {

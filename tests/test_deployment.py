@@ -14,10 +14,10 @@ from safetensors.numpy import load_file
 
 from florets.commands.main import main
 from florets.deploy.demo import follow
-from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines.flower_processes import kill
 from florets.strategies.base.report import SUMMED
+from florets.task.data.demo_data import write_folders
 from florets.task.data.tables.declaration import NODE_FILE
 from florets.task.data.tables.preprocessing import Preprocessing
 from florets.task.node_log import NodeLog

@@ -18,9 +18,9 @@ from safetensors.numpy import load_file
 
 from florets.commands.main import main
 from florets.deploy.demo import follow
-from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines.flower_run import write_app
+from florets.task.data.demo_data import write_folders
 from florets.task.data.tables.declaration import NODE_FILE
 from tests.test_deployment import DATA_DIR, ROOT, TRUE_CLUSTER, rounds, start_again, wait_for
 

@@ -40,7 +40,7 @@ from florets.task.wire import kinds
 from tests.flower_tools import build_fab_from_disk, get_project_config, load_app, publish_check, validate
 from tests.own_strategy import EvenOdd
 from tests.pages import blocks
-from tests.test_architecture import IN_BUNDLE
+from tests.test_architecture import IN_BUNDLE, OURS
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,10 +65,20 @@ def test_a_strategy_is_prepared_with_its_own_checks_and_its_number_of_models() -
 
 # Flower's own build step uses a name that its path library is about to drop.
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
-def test_flower_hub_takes_the_app_and_its_bundle_holds_the_apps_alone() -> None:
+def test_flower_hub_takes_the_app_and_its_bundle_holds_the_apps_alone(tmp_path: Path) -> None:
     files, noted = publish_check(ROOT)
     assert noted == {"fab_format_version": 1, "flwr_version_min": "1.41", "flwr_version_target": "1.42.0"}
     assert len(files) < 900  # of 1,000
+    taken = {path.relative_to(ROOT).as_posix() for path in files}
+    parts = {
+        path
+        for folder in ("florets", *OURS)
+        for path in (ROOT / folder).rglob("*.*")
+        if path.parent.name != "__pycache__"
+    }
+    left_out = {path.relative_to(ROOT).as_posix() for path in parts if path.suffix not in (".csv", ".png")} - taken
+    # A copy from there holds the whole package; the marker is for type checkers.
+    assert left_out == {"florets/py.typed"}
     fab = build_fab_from_disk(ROOT)
     names = set(zipfile.ZipFile(io.BytesIO(fab)).namelist())
     folders = {"florets", *IN_BUNDLE}
@@ -80,6 +90,10 @@ def test_flower_hub_takes_the_app_and_its_bundle_holds_the_apps_alone() -> None:
         for path in (ROOT / folder).rglob(f"*.{end}")
     }
     assert len(fab) < 3 * 2**20
+    # Flower takes an unpacked bundle as an app, too.
+    with zipfile.ZipFile(io.BytesIO(fab)) as packed:
+        packed.extractall(tmp_path)
+    assert set(zipfile.ZipFile(io.BytesIO(build_fab_from_disk(tmp_path))).namelist()) == names
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")

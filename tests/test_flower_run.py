@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -157,9 +156,6 @@ def copy_of_the_app(target: Path) -> Path:
     for name in PACKED:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)  # type: ignore[operator]
-    # Flower refuses a pattern of `fab-exclude` that matches nothing, and here is nothing to be excluded.
-    project = target / "pyproject.toml"
-    project.write_text(re.sub(r"fab-exclude = \[.*?\]\n", "", project.read_text(), flags=re.DOTALL))
     return target
 
 

@@ -33,7 +33,7 @@ NAMES = [
 
 WRITTEN_FOR_OTHERS = [
     *sorted((ROOT / "examples").rglob("*.py")),
-    *sorted((ROOT / "commands" / "templates").rglob("*.py.txt")),
+    *sorted((ROOT / "commands" / "templates").rglob("*.py.md")),
 ]
 
 

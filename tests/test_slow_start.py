@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from florets.conf.extras import PROJECT
-from florets.deploy.demo_data import write_folders
 from florets.deploy.federation import Federation
 from florets.engines import flower_processes
+from florets.task.data.demo_data import write_folders
 
 pytestmark = pytest.mark.slow
 

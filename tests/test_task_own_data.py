@@ -11,8 +11,8 @@ from PIL import Image
 from florets.commands import main
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.deploy.demo_data import write_folders
 from florets.engines.own_nodes import own_nodes
+from florets.task.data.demo_data import write_folders
 from florets.task.data.own import describe, own
 from florets.task.task import Task, TaskSpec
 

@@ -1,6 +1,6 @@
 """Data folders of the demonstration's nodes, in several forms; half of them see digits upside down.
 
-``python -m florets.deploy.demo_data <folder>`` writes four.
+``python -m florets.task.data.demo_data <folder>`` writes four.
 """
 
 import csv
