@@ -362,8 +362,9 @@ def write_sites(folder: Path) -> None:
     for site, sign in (("north", 1), ("south", 1), ("west", -1)):
         age, dose = rng.normal(50, 10, 120), rng.normal(3, 1, 120)
         ill = np.where(sign * (age - 50) / 10 + dose - 3 > 0, "yes", "no")
-        rows = zip(age, dose, rng.choice(["f", "m"], 120), ill, strict=True)
-        lines = ["age,dose,sex,disease", *(f"{a:.1f},{d:.2f},{s},{y}" for a, d, s, y in rows)]
+        # The target is not the last column, which is what no target= would mean.
+        rows = zip(age, dose, ill, rng.choice(["f", "m"], 120), strict=True)
+        lines = ["age,dose,disease,sex", *(f"{a:.1f},{d:.2f},{y},{s}" for a, d, y, s in rows)]
         (folder / site).mkdir(parents=True)
         (folder / site / "data.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
