@@ -244,14 +244,13 @@ def _earlier(parent: Path, summary: RunSummary, trust: bool) -> tuple[Config, An
 def _check_sites(config: Config, parent: Path) -> None:
     """Read every site's data in this process as its client will, and refuse all that do not fit."""
     from florets.engines.own_nodes import own_nodes
-    from florets.server_app.data_agreement import saved_data
-    from florets.task.task import Task, TaskSpec
-    from florets.task.wire import kinds
+    from florets.server_app.data_agreement import saved_data, task_of
+    from florets.task.task import TaskSpec
 
     spec = replace(TaskSpec(**task_spec(config)), table=saved_data(config, parent).table)
     problems = []
     for node in own_nodes(config):
-        task = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF)))
+        task = task_of(node, spec)
         try:
             found, wanted = task.data.input_shape, task.input_shape
             if found != wanted:

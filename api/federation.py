@@ -112,6 +112,8 @@ class Federation:
         classes: Sequence[Any] | None = None,
         regression: bool | None = None,
     ) -> None:
+        # One text is a list of one, and not of its letters.
+        names, classes = ([one] if isinstance(one, str) else one for one in (names, classes))
         given = _by_name(clients, owner, names)
         self._clients: dict[str, ClientData] = {}
         problems = []

@@ -69,8 +69,8 @@ class Reproduction:
     def table(
         self,
         measure: str | None = None,
-        rows: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
+        rows: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         *,
         turned: bool = False,
     ) -> ResultTable:
@@ -80,7 +80,7 @@ class Reproduction:
         ----------
         measure : str, optional
             One of `measures`, or another that docs/reproduce.md lists; by default the item's first.
-        rows, columns : sequence of str, optional
+        rows, columns : str or sequence of str, optional
             Names of the item's rows and columns; by default all.
         turned : bool
             Whether methods stand in rows and data in columns.
@@ -112,8 +112,8 @@ class Reproduction:
     def plot(
         self,
         measure: str | None = None,
-        rows: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
+        rows: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> Picture:
         """Return a figure of the means over the rows, a line for each column; the parameters are those of `table`.
 
@@ -130,10 +130,16 @@ class Reproduction:
             raise ConfigError(f"{self._table.item.name}: nothing to draw: no run of it is finished.")
         return figure
 
-    def _chosen(self, measure: str | None, rows: Sequence[str] | None, columns: Sequence[str] | None) -> Table:
+    def _chosen(
+        self, measure: str | None, rows: str | Sequence[str] | None, columns: str | Sequence[str] | None
+    ) -> Table:
         item = self._table.item
         names = {"rows": [row.name for row in item.rows], "columns": [column.name for column in item.columns]}
-        chosen = {kind: list(given) for kind, given in (("rows", rows), ("columns", columns)) if given}
+        chosen = {
+            kind: [given] if isinstance(given, str) else list(given)
+            for kind, given in (("rows", rows), ("columns", columns))
+            if given
+        }
         problems = [
             f"{kind}={name}: {item.name} has no such {kind[:-1]}. It has: {', '.join(names[kind])}."
             for kind, wanted in chosen.items()

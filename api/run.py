@@ -256,7 +256,6 @@ def run_overrides(overrides: Sequence[str], trackers: Sequence["Tracker"] = ()) 
     for text in overrides:
         if text.lstrip("+~").startswith(("hydra/", "hydra.")):
             raise ConfigError(f"{text}: Hydra's own keys shape sweeps; add -m.")
-    one_run.refuse_idle_folder(overrides)
     config = one_run.prepare(overrides, caller)
     try:
         return engine.run(config, overrides, trackers)

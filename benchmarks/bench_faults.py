@@ -19,6 +19,7 @@ two groups of clients, FedRC two concepts; FedDrift asks its clients in every ro
 import argparse
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,7 @@ from florets.strategies.base.models import Models
 from florets.strategies.base.report import RoundReport
 from florets.strategies.core.metrics import adjusted_rand_index
 from florets.strategies.registry import settings_type
-from tests.faulty_app import FAULTS, GRID_FAULTS, OTHER_FAULTS, FaultyGrid
+from tests.faulty_app import ALL_FAULTS, FaultyGrid
 
 EXPERIMENT = ("experiment=digits_label_skew", "eval_every=1000", "round_timeout=0.05")
 
@@ -88,11 +89,11 @@ class Outcome:
         return sum(self.replies[kind] for kind in REFUSED)
 
 
-def play(strategy: str, fault: str, seed: int, share: float = 0.2, more: tuple[str, ...] = ()) -> Outcome:
-    """Run the experiment with some clients faulty in every round."""
+def play(strategy: str, faults: Sequence[str], seed: int, share: float = 0.2, more: tuple[str, ...] = ()) -> Outcome:
+    """Run the experiment with some clients faulty in every round, each in the next of these ways."""
     config = compose([*EXPERIMENT, f"strategy={strategy}", f"seed={seed}", *more])
     task = build_task(config)
-    grid = FaultyGrid(app, config.num_clients, fault, share, seed)
+    grid = FaultyGrid(app, config.num_clients, faults, share, seed)
     reports: list[RoundReport] = []
     models = build_models(config, task)
     built = build_strategy(config, task)
@@ -146,11 +147,12 @@ def main() -> None:
     names = given.strategies.split(",")
     print(f"| fault | {' | '.join(names)} |")
     print("|---" * (len(names) + 1) + "|")
-    for fault in given.faults.split(",") if given.faults else ["none", *FAULTS, *OTHER_FAULTS, *GRID_FAULTS]:
+    for fault in given.faults.split(",") if given.faults else ["none", *ALL_FAULTS]:
         row = []
         for name in names:
             more = (*SETTINGS.get(name, ()), *given.overrides)
-            found = [play(name, fault, seed, given.share, more) for seed in range(given.seeds)]
+            faults = [] if fault == "none" else [fault]
+            found = [play(name, faults, seed, given.share, more) for seed in range(given.seeds)]
             row.append(cell(found, settings_type(name).has_groups and name not in BY_ACCURACY))
         print(f"| {fault} | {' | '.join(row)} |", flush=True)
 

@@ -176,6 +176,7 @@ def _answering(handle: Callable[[Client], RecordDict]) -> Callable[[Message, Con
         def reply(client: Client) -> RecordDict:
             nonlocal prepared, is_noised
             prepared, is_noised = client.prepared.seconds, kinds.PRIVACY in client.config
+            session.put_back()
             if is_noised:
                 _refuse_uncovered(client, kind)
             refuse_clear(client, kind)

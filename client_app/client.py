@@ -44,6 +44,7 @@ from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
 from florets.task.training.settings import KEYS, Training
+from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.training.vectorised import Trained
 from florets.task.wire import bank, kinds
 from florets.task.wire.flower import entries
@@ -66,7 +67,7 @@ class Session:
 
     _description: str = ""
     _tasks: dict[str, Task] = field(default_factory=dict)
-    _modules: dict[str, Module] = field(default_factory=dict)
+    _modules: dict[str, tuple[Module, Unsaved | None]] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
     _on_device: dict[tuple[int, str], State] = field(default_factory=dict)
@@ -96,14 +97,15 @@ class Session:
             self._forget()
             self._description = text
         rows_of = context.node_config.get(kinds.ROWS_OF)
-        key = "" if folder is None else str(folder) if rows_of is None else f"{folder}\0{rows_of}"
+        number = 0 if folder is None else number_of(config, context)
+        key = "" if folder is None else "\0".join(map(str, (folder, number, *([] if rows_of is None else [rows_of]))))
         if key not in self._tasks:
             spec = TaskSpec.from_json(text)
             if folder is not None:
                 spec = spec.at_node(str(folder), None if rows_of is None else str(rows_of))
             if has_owner(context):
                 _check_for_owner(spec, context)
-            task = Task(spec)
+            task = Task(spec, number)
             if task.is_own and folder is None:
                 raise ValueError(
                     "task.partition=own needs a data-dir in each node's config; simulated nodes have none"
@@ -141,10 +143,17 @@ class Session:
         # First of all: another task's message may have come before this one.
         task, device = self.task(config, context), str(device_of(config, context))
         if device not in self._modules:
-            built = _built_for_owner(task, context) if has_owner(context) else task.build_model()
-            self._modules[device] = built.to(device)
-            self._linear = linear_names(self._modules[device], task.spec.loss)
-        return self._modules[device]
+            built = _built_for_owner(task, context) if has_owner(context) else task.module_to_load()
+            module = built.to(device)
+            self._modules[device] = module, Unsaved(module) if keeps_something(module) else None
+            self._linear = linear_names(module, task.spec.loss)
+        return self._modules[device][0]
+
+    def put_back(self) -> None:
+        """Let go of a module that keeps, outside its state dict, something of a client before: it is built anew."""
+        for device, (_, unsaved) in list(self._modules.items()):
+            if unsaved is not None and unsaved.changed():
+                del self._modules[device]
 
     def keep(self, config: Config, record: ArrayRecord, context: Context) -> bool:
         """Keep a message's models under the name that it gives them, in place of those kept before; say whether.
@@ -304,7 +313,7 @@ def _built_for_owner(task: Task, context: Context) -> Module:
     if ":" not in task.spec.model:
         with torch.device("meta"):
             held(task.build_model())
-    return held(task.build_model())
+    return held(task.module_to_load())
 
 
 def consent_of(context: Context) -> Consent:
@@ -336,6 +345,20 @@ def client_key(context: Context) -> str:
         digits = len(str(max(num_partitions(context) - 1, 0)))
         return str(context.node_config[PARTITION_ID]).zfill(digits)
     return kinds.NO_KEY
+
+
+def number_of(config: Config, context: Context) -> int:
+    """Return the number that stands for this client in its draws, see `florets.task.randomness.client_number`."""
+    # The server knows the client's registered name, the node may not; other strategies than ours send no number.
+    key = client_key(context)
+    number = config.get(kinds.CLIENT_NUMBER)
+    if number is None and key == kinds.NO_KEY:
+        number = config.get(kinds.UNNAMED_NUMBER)
+    if number is None:
+        return client_number(key)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(f"the message's config has {kinds.CLIENT_NUMBER}={number!r}, not a number")
+    return int(number)
 
 
 def device_of(config: Config, context: Context) -> torch.device:
@@ -440,7 +463,8 @@ class Client:
         if self.config.get(kinds.LOSS_DATA) != kinds.HELD_OUT:
             return data, (data.x_train, data.y_train)
         # Round 0: the same samples in every round of a run.
-        return hold_out(data, generator(self._seed, 0, Purpose.HELD_OUT, self._number))
+        rng = generator(self._seed, 0, Purpose.HELD_OUT, self._number)
+        return hold_out(data, rng, self.task.is_own and self.task.stratifies)
 
     @property
     def module(self) -> Module:
@@ -534,9 +558,7 @@ class Client:
 
     @property
     def _number(self) -> int:
-        # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-        number = self.config.get(kinds.CLIENT_NUMBER)
-        return client_number(self.key) if number is None else int(self.number(kinds.CLIENT_NUMBER))
+        return number_of(self.config, self.context)
 
 
 def config_of(content: RecordDict) -> Config:

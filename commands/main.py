@@ -148,7 +148,7 @@ def _exit_code_of(given: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         # `florets --help | head`: the reader has gone; Python must not fail again when it flushes at its end.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open until the process ends
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open until the process ends
         return 1
     except Exception as error:  # the command ends with a message and an exit code, whatever happens
         debug = "--debug" in given

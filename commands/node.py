@@ -20,6 +20,7 @@ from typing import Any
 
 from florets.commands.given_keys import keys_and_paths
 from florets.conf.problems import ConfigError, did_you_mean
+from florets.engines.flower_processes import past_proxies
 from florets.reports.console import counted, say, size
 from florets.task import node_log
 from florets.task.node_log import Logged, NodeLog
@@ -82,6 +83,8 @@ def _start(arguments: Sequence[str]) -> int:
     file = _file(dict(text.split("=", 1) for text in arguments if text not in options))
     server = options[options.index("--superlink") + 1] if "--superlink" in options[:-1] else ""
     os.environ[node_log.SERVER] = server
+    # The node's processes talk to each other on this machine; the server may be behind a proxy.
+    os.environ.update(past_proxies(os.environ))
 
     known = len(_approvals(file)) if file.exists() else None
 

@@ -1,6 +1,7 @@
 """`florets plan`: the bytes and the memory of a run, computed from the size of its models before it is run."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +15,12 @@ from florets.engines.worker_count import num_workers
 from florets.reports.console import counted, number, say, size
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_checked, build_task
-from florets.server_app.data_agreement import agree_here
+from florets.server_app.data_agreement import agree_here, task_of
 from florets.strategies.registry import find_strategy
 from florets.strategies.settings import sampled_of
 from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
-from florets.task.wire import kinds
 from florets.task.wire.masking import LEAST, protocol_bytes
 
 HELP = """florets plan [experiment=<preset>] [key=value ...] [--json]
@@ -87,6 +87,8 @@ def plan_of(config: Config) -> Plan:
     check_own_clients(config, len(nodes))
     check_device(config, nodes)
     strategy, models, _ = build_checked(config, task)
+    for line in own.lines:
+        say(f"florets: {line}", sys.stderr)
     clients = len(nodes) or config.num_clients
     one = sum(len(array.data) for array in models.one(0).values())
     each_model = one * models.count
@@ -144,11 +146,15 @@ def _mean_samples(task: Task, nodes: Sequence[dict[str, Any]], clients: int) -> 
         number = client
         if nodes:
             node, number = nodes[client], 0
-            rows = node.get(kinds.ROWS_OF)
-            of_client = Task(task.spec.at_node(str(node["data-dir"]), None if rows is None else str(rows)))
+            of_client = task_of(node, task.spec)
         else:
             of_client = task
-        sizes.append(sum(getattr(value, "nbytes", 0) for value in vars(of_client.client(number)).values()))
+        try:
+            held = vars(of_client.client(number))
+        except ValueError as error:
+            whose = f"client {nodes[client]['client-id']}: " if nodes else ""
+            raise ConfigError(f"{whose}{error}") from None
+        sizes.append(sum(getattr(value, "nbytes", 0) for value in held.values()))
     return sum(sizes) // len(sizes)
 
 

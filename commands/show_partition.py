@@ -18,11 +18,10 @@ from florets.reports.console import say
 from florets.reports.folder import private, whole_file, write_whole
 from florets.reports.tables import markdown_table
 from florets.server_app.build import build_task
-from florets.server_app.data_agreement import agree_here
+from florets.server_app.data_agreement import agree_here, task_of
 from florets.studies import one_run
 from florets.task.imported import import_from
 from florets.task.task import Task
-from florets.task.wire import kinds
 
 HELP = """florets show-partition [experiment=<preset>] [key=value ...]
   Show which client holds which samples, for the keys of any experiment; nothing is trained. The terminal gets the
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{config.task.data} shared out by {config.task.partition}",
         f"{config.experiment}, seed {config.seed}",
     )
-    say(f"{title}, {run}\n")
+    say("\n".join([f"{title}, {run}", *own.lines, ""]))
     for name, value, note in partition.tiles_of(held):
         say(f"{name:20s}{value}{f' ({note})' if note else ''}")
     say(f"\n{markdown_table(partition.cluster_rows(held))}")
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 def _held(task: Task, nodes: Sequence[dict[str, Any]]) -> partition.Holdings:
     if not nodes:
         return partition.holdings_of(task)
-    tasks = [Task(task.spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))) for node in nodes]
+    tasks = [task_of(node, task.spec) for node in nodes]
     return partition.holdings_of_nodes(tasks, nodes)
 
 

@@ -16,7 +16,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from florets.conf.consent import TRUST, import_paths, read_trust, require_trust
 from florets.conf.overrides import (
-    NAMING_TABLES,
     SHORT,
     Given,
     dotted,
@@ -35,16 +34,22 @@ from florets.strategies import STRATEGIES
 from florets.strategies.registry import DEFAULT, find_strategy
 from florets.strategies.settings import Settings
 from florets.task.keys import type_hints
+from florets.task.registry import reads_files
 from florets.task.settings import TableConfig, TaskConfig
 
 OWN_DATA = "own_data"
-"""Preset of nodes with data of their own."""
+"""Preset of nodes with data of their own: who names tables' columns, or a folder and no data, means it."""
 
 CHOICES = ("averaging", "first_round", "choose_k", "loss_data", "personal")
 """Run-level keys that a strategy may not follow: a preset's value is then neutral, an explicit one refused."""
 GRADIENTS_ONLY = {"gradient_batch": None, "server_learning_rate": None, "server_optimizer": "sgd"}
 """Keys that say how gradients are averaged, and their values where they say nothing."""
 
+NODES_OWN = (
+    "has no effect on real nodes, each of which reads the folder in its node config (data-dir). "
+    f"Use experiment={OWN_DATA} in its place."
+)
+_AGREED = (("data_options", "classes"), ("partition_options", "input_shape"))
 _SHORT_NAMES = {"data": ("hf:", HUGGING_FACE, "source"), "partition": ("flwr:", FLOWER, "partitioner")}
 """By part of the task: how a short name begins, the registered name, and the option that the rest of it is."""
 
@@ -120,6 +125,8 @@ def compose(overrides: Sequence[str]) -> Config:
     problems += wrong
     if config is not None and not any(line.startswith("num_clients=") for line in wrong):
         problems += _idle_count(config, explicit)
+    if config is not None:
+        problems += _idle_folder(config, explicit)
     if config is None or problems:
         raise ConfigError(problems)
     if config.train.schedule != "cosine" or config.train.schedule_rounds is not None:
@@ -132,8 +139,13 @@ def compose(overrides: Sequence[str]) -> Config:
 def _groups(given: Sequence[Given], problems: list[str]) -> dict[str, str]:
     """Return the files of conf/ that were chosen by hand; raise ConfigError where one does not exist."""
     groups = {entry.key: str(entry.value) for entry in given if entry.key in GROUPS}
-    if any(entry.text.partition("=")[0] in NAMING_TABLES for entry in given):
-        # Only nodes with tables of their own have a target or an owner's column, or are prepared by a file.
+    keys = {entry.key for entry in given}
+    # The quickstart's digits are in no folder and no table.
+    has_none = keys.isdisjoint(("task", "task.data"))
+    if has_none and any(key == "data_dir" or key.startswith("task.table.") for key in keys):
+        groups.setdefault("experiment", OWN_DATA)
+    # Only nodes with tables of their own have these: by its full name an owner's column may be of one table for all.
+    if any(entry.text.partition("=")[0] in (*SHORT, "task.table.preprocessing") for entry in given):
         groups.setdefault("experiment", OWN_DATA)
     wrong = []
     for entry in given:
@@ -260,6 +272,22 @@ def _idle_count(config: Config, explicit: Mapping[str, Given]) -> list[str]:
     ]
 
 
+def _idle_folder(config: Config, explicit: Mapping[str, Given]) -> list[str]:
+    """Refuse a folder by hand where the data are in none: the answer would be about other data."""
+    given = explicit.get("data_dir")
+    if given is None:
+        return []
+    if config.superlink and config.task.partition == OWN:
+        return [f"{given.text}: {NODES_OWN}"]
+    if reads_files(config.task.data) is not False:
+        return []
+    return [
+        f"{given.text}: has no effect on experiment={config.experiment}: task.data={config.task.data} reads no "
+        f"files. Leave data_dir out of its command, or name other data: experiment={OWN_DATA} for your own, or "
+        "task.data=<name>."
+    ]
+
+
 def _steps_or_epochs(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
     """Let epochs given by hand win over a preset's steps; refuse both by hand."""
     epochs, steps = explicit.get("train.local_epochs"), explicit.get("train.local_steps")
@@ -283,8 +311,13 @@ def _no_such_key(key: str, strategy: str) -> str:
 def _spell_out(task: dict[str, Any], given: Collection[str]) -> None:
     """Replace short names of other libraries' data sets and partitioners by what they stand for, in place.
 
-    The groups of such a partitioner's clients are not known where nobody says.
+    The groups of such a partitioner's clients are not known where nobody says. Of options that agree on nodes' own
+    data one value is a list of one; the others are made so for the function that takes them.
     """
+    for group, option in _AGREED:
+        options = task.get(group)
+        if isinstance(options, Mapping) and not isinstance(options.get(option, []), list | tuple | None):
+            task[group] = {**options, option: [options[option]]}
     for part, (prefix, name, option) in _SHORT_NAMES.items():
         short = task.get(part)
         if not isinstance(short, str) or not short.startswith(prefix):

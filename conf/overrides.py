@@ -17,9 +17,6 @@ from florets.conf.schema import OPTION_KEYS
 SHORT = {"target": "task.table.target", "owner": "task.table.owner"}
 """Keys of the tables of real sites that may be typed without their group."""
 
-NAMING_TABLES = (*SHORT, "task.table.preprocessing")
-"""Keys that tables of real sites alone have: whoever gives one means the preset `own_data`."""
-
 _TASK_PARTS = ("data", "partition", "model")
 _OPTIONS, _CLASSES = "task.data_options", "classes"
 # Quoted texts come whole; what is not quoted ends where a list or a mapping goes on.

@@ -170,7 +170,8 @@ def _layers(name: str, chosen: dict[str, str], above: Sequence[str]) -> Iterator
     overrides: dict[str, str] = {}
     if name in above:
         raise ConfigError(f"preset {name}: builds on itself, through {', '.join(above)}; change its `defaults`.")
-    for entry in own.pop("defaults", None) or []:
+    named = own.pop("defaults", None) or []
+    for entry in named if isinstance(named, list) else [named]:
         if isinstance(entry, dict) and set(entry) <= {"override /task", "override /train"}:
             overrides |= {key.removeprefix("override /"): str(value) for key, value in entry.items()}
         elif isinstance(entry, str) and (parent := entry.removeprefix("/experiment/")) in choices("experiment"):

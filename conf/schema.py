@@ -35,13 +35,25 @@ class Chosen:
 
     __hash__ = None  # type: ignore[assignment]  # settings hold lists
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle values by the strategy's name: their class may be one that was read without importing its module."""
+        return _chosen, (self.name, vars(self.settings))
+
+
+def _chosen(name: str, values: dict[str, Any]) -> Chosen:
+    return Chosen(name, settings_type(name)(**values))
+
 
 @dataclass(frozen=True)
 class Config(Experiment):
     """One experiment, complete and checked."""
 
     experiment: str = setting("quickstart", "name of the preset, in conf/experiment/")
-    data_dir: str = setting("data", "folder of data sets that come as files; relative to where florets is called")
+    data_dir: str = setting(
+        "data",
+        "folder of data sets that come as files or, where no data are named, of your own data (experiment=own_data); "
+        "relative to where florets is called",
+    )
     results_dir: str = setting("results", "folder of results; relative to where florets is called")
     device: str = setting("cpu", "cpu, cuda, cuda:<n>, mps or auto: a GPU if there is one")
     engine: Literal["local", "ray", "flwr"] = setting(

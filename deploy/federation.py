@@ -175,7 +175,8 @@ class Federation:
         return subprocess.run(
             [str(self.kits / kit / script), *arguments],
             env=flower_processes.environment(self.root),
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             capture_output=True,
             check=False,
         )

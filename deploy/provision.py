@@ -46,6 +46,14 @@ AUTHORITY, SERVER, PUBLIC_KEYS = "authority", "server", "nodes"
 PLAN = "federation.yaml"
 """In the server's kit: the plan that the kits were made from."""
 
+_PAST_PROXIES = """\
+# This machine reaches itself past any proxy, and other hosts as before; see `past_proxies` in Florets.
+lower="${no_proxy:-${NO_PROXY:-}}" upper="${NO_PROXY:-${no_proxy:-}}" itself=127.0.0.1,localhost,::1
+grpc="${no_grpc_proxy:-$lower}"
+[ "$lower" = "*" ] || lower="${lower:+$lower,}$itself"
+[ "$upper" = "*" ] || upper="${upper:+$upper,}$itself"
+export no_proxy="$lower" NO_PROXY="$upper" no_grpc_proxy="${grpc:+$grpc,}$itself"
+"""
 _SERVER_KEYS: Mapping[str, Any] = {"addresses": list[str], "port": int, "bind": str, "prometheus": int}
 _NODE_KEYS: Mapping[str, Any] = {
     **{"name": str, "port": int, DATA_DIR: str, "log": str, ALLOW: str, kinds.DEVICE: str, kinds.CLUSTER: int},
@@ -372,6 +380,7 @@ class _Kits:
         flower = ".".join(installed("flwr").split(".")[:2])
         expires = datetime.date.today() + datetime.timedelta(credentials.SERVER_DAYS)
         self._values = {
+            "past_proxies": _PAST_PROXIES,
             "address": f"{_bracketed(plan.addresses[0])}:{plan.port}",
             "own_address": f"{_bracketed(local)}:{plan.port}",
             "bind": plan.bind,

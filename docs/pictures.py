@@ -63,7 +63,7 @@ def _regression(strategy: str, folder: str) -> list[float | None]:
 
 def main() -> None:
     """Run every method, or those named on the command line, and write their data."""
-    known: dict[str, Any] = json.loads(PLACE.read_text()) if PLACE.exists() else {}
+    known: dict[str, Any] = json.loads(PLACE.read_text(encoding="utf-8")) if PLACE.exists() else {}
     for name in sys.argv[1:] or strategy_names():
         with tempfile.TemporaryDirectory() as folder:
             if name == "two_phase":

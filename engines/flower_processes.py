@@ -36,6 +36,8 @@ if os.getppid() == int(parent):
 """
 
 _SETTINGS = {
+    # What they write is read, or goes to a log.
+    "PYTHONIOENCODING": "utf-8:replace",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     # Without it every run builds a second Python environment.
@@ -45,6 +47,8 @@ _SETTINGS = {
     # Without it Ray prints a warning about a default that it will change.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 def command(name: str) -> str:
@@ -56,12 +60,25 @@ def environment(flower_home: Path | None) -> dict[str, str]:
     """Return the environment of a Flower process with a home of its own, or with the user's."""
     # Flower finds its own commands through PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = {**os.environ, **_SETTINGS, "PATH": path}
+    found = {**os.environ, **past_proxies(os.environ), **_SETTINGS, "PATH": path}
     if flower_home is not None:
         found["FLWR_HOME"] = str(flower_home)
     # An installed package is found without; a repository may be another one than the one that is installed.
     if (PROJECT / "florets").is_dir():
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+    return found
+
+
+def past_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which this machine reaches itself past any proxy, and other hosts as before."""
+    found = {}
+    # gRPC takes the third before the first, and knows no star.
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        given = next(filter(None, map(environment.get, (name, "no_proxy", "NO_PROXY"))), "")
+        hosts = [host.strip() for host in given.split(",") if host.strip()]
+        # Elsewhere a star means every host, but only by itself.
+        is_all = hosts == ["*"] and name != "no_grpc_proxy"
+        found[name] = given if is_all else ",".join(dict.fromkeys([*hosts, *_THIS_MACHINE]))
     return found
 
 
@@ -75,10 +92,11 @@ def free_port() -> int:
 def wait_for_port(process: "subprocess.Popen[bytes]", port: int, seconds: float, http: bool = False) -> bool:
     """Wait until a process listens on a port, or answers HTTP on it; False if it ends or the time is over before."""
     deadline = time.monotonic() + seconds
+    directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while process.poll() is None and time.monotonic() < deadline:
         try:
             if http:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1).close()
+                directly.open(f"http://127.0.0.1:{port}/", timeout=1).close()
             else:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return True

@@ -68,10 +68,13 @@ class Connection:
 
     def flwr(self, *arguments: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
         """Run Flower's command line against this SuperLink."""
+        # It has signs that not every terminal has.
+        encoding = "utf-8" if capture else sys.stdout.encoding or "utf-8"
         return subprocess.run(
             [flower_processes.command("flwr"), *arguments],
-            env=self.environment,
-            text=True,
+            env={**self.environment, "PYTHONIOENCODING": f"{encoding}:replace"},
+            encoding=encoding,
+            errors="replace",
             capture_output=capture,
             check=False,
         )

@@ -50,7 +50,7 @@ def own_nodes(config: Config) -> list[dict[str, Any]]:
     if not folders:
         raise ConfigError(
             f"data_dir={root}: holds neither folders nor tables; it must hold one for each client, or be "
-            " one table with an owner=<column>."
+            "one table with an owner=<column>."
         )
     ours = {ALLOW: ",".join(_named(config))}
     nodes = [

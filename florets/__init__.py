@@ -64,7 +64,7 @@ __all__ = [
     "Term",
     "Update",
     "Weighted",
-    "__version__",
+    "__version__",  # noqa: F822 - `__getattr__` has it
     "advise",
     "apps",
     "check",

@@ -4,10 +4,12 @@ import sys
 
 from florets.conf.extras import require
 from florets.conf.problems import ConfigError
+from florets.reports.console import replace_unknown_letters
 
 
 def main() -> int:
     """Run the command, which but for `florets node` needs the packages of a server, and return its exit code."""
+    replace_unknown_letters()
     if sys.argv[1:2] == ["node"]:
         # Needs nothing that a node does not have.
         from florets.commands.node import command

@@ -167,9 +167,12 @@ def _place(row: Line, column: Line, keys: Mapping[str, str], seeds: int, caller:
     config: Config | None = None
     problem = ""
     try:
-        config = one_run.prepare(tuple(overrides.values()), caller)
+        # A folder by hand is refused where the data are in none, and an item's other rows may read it.
+        config = one_run.prepare([text for key, text in overrides.items() if key != "data_dir"], caller)
         if reads_files(config.task.data) is False:
             del overrides["data_dir"]
+        else:
+            config = replace(config, data_dir=str(folder_of(keys, "data_dir", caller)))
     except ConfigError as error:
         problem = str(error)
     return Place(row, column, tuple(overrides.values()), seeds, config, problem)

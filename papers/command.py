@@ -47,7 +47,7 @@ def run_item(words: Sequence[str], engine: Engine, only_table: bool = False) -> 
         ) from None
     if only_table:
         return _show(table, folder, request)
-    check_folder(request.given, caller)
+    check_folder(request.given, table.places, caller)
 
     def now() -> Table:
         return table_of(request.item, table.places, _progress(request.stored, caller))

@@ -471,6 +471,7 @@ class _Reader:
         return tuple(Reason(text, side) for side, text in pairs)
 
     def _overrides(self, place: str, texts: Any) -> dict[str, str]:
+        texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             self._fault(place, f"{_shown(texts)}: must be a list of key=value texts, as on the command line.")
             return {}
@@ -490,6 +491,7 @@ class _Reader:
         return value
 
     def _names(self, place: str, values: Any) -> Names:
+        values = [values] if isinstance(values, str) else values
         if not isinstance(values, list):
             self._fault(place, f"{_shown(values)}: must be a list of names.")
             return ()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
 from florets.engines.processes import cpu_seconds, end_with_parent
-from florets.papers.cells import Cell, Progress, folder_of, progress_of, write_record
+from florets.papers.cells import Cell, Place, Progress, folder_of, progress_of, write_record
 from florets.papers.measures import values_of
 from florets.reports.folder import FolderBusy, FolderLock, WriteFailed
 from florets.server_app.build import build_task, make_data, one_task_kept
@@ -34,10 +34,15 @@ class _Look(NamedTuple):
     note: str = ""
 
 
-def check_folder(given: Mapping[str, str], caller: Path) -> None:
-    """Raise ConfigError if `data_dir` was given and is no folder."""
-    if "data_dir" in given and not (folder := folder_of(given, "data_dir", caller)).is_dir():
+def check_folder(given: Mapping[str, str], places: Sequence[Place], caller: Path) -> None:
+    """Raise ConfigError if `data_dir` was given and is no folder, or no data are read from it."""
+    if "data_dir" not in given:
+        return
+    folder = folder_of(given, "data_dir", caller)
+    if not folder.is_dir():
         raise ConfigError([f"data_dir={folder}: there is no such folder; name the one that holds the data's files."])
+    if not any(text.startswith("data_dir=") for place in places for text in place.overrides):
+        raise ConfigError([f"data_dir={folder}: has no effect: this item reads no files; leave it out."])
 
 
 def with_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:

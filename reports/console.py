@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TextIO
 
 from florets.task.log_lines import is_json, json_line, start_json
@@ -66,14 +67,33 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def replace_unknown_letters() -> None:
+    """Let this process print `?` where a terminal's or a file's encoding lacks a character, in place of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _writable(text: str, stream: TextIO) -> str:
+    """Return a text with `?` for what the encoding of a stream, which may be anybody's, lacks."""
+    # One of somebody's own may have neither.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding, getattr(stream, "errors", None) or "strict")
+    except UnicodeEncodeError:
+        return text.encode(encoding, "replace").decode(encoding)
+    return text
+
+
 def say(text: str, stream: TextIO | None = None, level: str = "info") -> None:
     """Print a line at once, by default on standard output; in JSON it has the level.
 
     Where the reader has gone (``florets ... | head``, a closed terminal), the line is lost, and the run goes on.
     """
     stream = sys.stdout if stream is None else stream
+    line = json_line(text.strip(), level) if is_json() else text
     try:
-        print(json_line(text.strip(), level) if is_json() else text, file=stream, flush=True)
+        print(_writable(line, stream), file=stream, flush=True)
     except OSError as error:
         # A terminal that is closed answers EIO.
         if not isinstance(error, BrokenPipeError) and error.errno != errno.EIO:

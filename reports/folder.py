@@ -55,7 +55,7 @@ def open_folder(folder: Path) -> bool:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    with naming(folder / MARKER), open(folder / MARKER, "w", opener=no_link):
+    with naming(folder / MARKER), open(folder / MARKER, "wb", opener=no_link):
         pass
     return earlier
 

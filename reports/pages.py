@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from florets.reports.console import say
+
 if TYPE_CHECKING:
     from jinja2 import Template
 
@@ -216,7 +218,7 @@ class Paged:
         if ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell":
             ipython.display.display(self)
             return
-        print(self.text)
+        say(self.text)
         if sys.stdout.isatty():
             webbrowser.open(self.page.as_uri())
 

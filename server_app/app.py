@@ -6,14 +6,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from florets.conf.compose import compose
+from florets.conf.compose import NODES_OWN, compose
 from florets.conf.overrides import quote
 from florets.conf.problems import ConfigError
 from florets.conf.run_config import config_from_json, run_config_overrides
@@ -86,6 +86,7 @@ def advise(grid: Grid, run_config: Mapping[str, Any]) -> Path:
     if named := [name for name in (*_INTERNAL, "resume") if given.get(name)]:
         raise ConfigError([f"{name}: cannot be combined with advise=true; leave it out." for name in named])
     question = Question.of(run_config_overrides(given))
+    _refuse_folder(question.base, question.overrides)
     check_own_clients(question.base)
     grid = _with_parcels(grid, question.base)
     _, folder = answer(question, lambda config, place: run_experiment(grid, config, place, by_flower=True))
@@ -107,8 +108,16 @@ def read_run_config(run_config: Mapping[str, Any]) -> tuple[Config, Path, bool]:
     else:
         overrides = run_config_overrides(run_config)
         config = compose(overrides)
+        _refuse_folder(config, overrides)
     given = str(run_config.get("run-folder", ""))
     return config, Path(given) if given else results_folder(config, overrides), False
+
+
+def _refuse_folder(config: Config, overrides: Sequence[str]) -> None:
+    """Raise ConfigError for a data folder that is none of the nodes' own."""
+    given = [text for text in overrides if text.startswith("data_dir=")]
+    if given and config.task.partition == OWN:
+        raise ConfigError(f"{given[0]}: {NODES_OWN}")
 
 
 def _read_resume(run_config: Mapping[str, Any], folder: Path) -> Config:

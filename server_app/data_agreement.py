@@ -20,13 +20,14 @@ from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
 from florets.strategies.base.exchange import Patience, Request, exchange
-from florets.strategies.base.federation import Federation, FederationError, client_key
-from florets.task.data.tables.agreement import Agreed, agree, as_options
+from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
+from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
 from florets.task.data.tables.preprocessing import NumericInput, Preprocessing
-from florets.task.node_config import shares_statistics
+from florets.task.node_config import CLIENT_ID, DATA_DIR, shares_statistics
 from florets.task.partitions.own import OWN
+from florets.task.randomness import client_number
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
 from florets.task.task import Task
 from florets.task.wire import kinds
@@ -46,12 +47,11 @@ def describe_sites(
     infos = {node.node_id: node for node in grid.get_nodes()}
     names = {node: getattr(infos.get(node), "name", "") for node in nodes}
     node_of = {f"{name} (node {node})" if name else f"node {node}": node for node, name in names.items()}
-    requests = [
-        Request(
-            name, new_message(record_dict({kinds.CONFIG: settings.copy()}), node, kinds.DESCRIBE, start_timeout, "0")
-        )
-        for name, node in node_of.items()
-    ]
+    requests = []
+    for name, node in node_of.items():
+        own = with_number(settings, node, names[node], getattr(infos.get(node), "public_key", b""))
+        content = record_dict({kinds.CONFIG: own})
+        requests.append(Request(name, new_message(content, node, kinds.DESCRIBE, start_timeout, "0")))
     replies = exchange(
         grid, requests, lambda _, content: read_description(content), Patience(start_timeout), warn=False
     )
@@ -134,7 +134,8 @@ def agree_on_data(grid: Grid, config: Config) -> OwnData:
     sites, found = _described(config, describe)
     findings = find(sites, found, {})
     odd = [f"{one.level}: {one}" for one in findings if one.level != "note"]
-    return replace(completed(config, sites, found), lines=(*lines(sites, found), *odd), findings=tuple(findings))
+    own = completed(config, sites, found)
+    return replace(own, lines=(*lines(sites, found), *own.lines, *odd), findings=tuple(findings))
 
 
 def declared_form(config: Config) -> Agreed:
@@ -172,7 +173,7 @@ def _described(
     taking_part = [site for key, site in sites.items() if key not in found.left_out]
     if not any(_has_other_records(site, found, declared) for site in taking_part):
         return sites, found
-    again = describe(replace(spec, table=completed(config, sites, found).table))
+    again = describe(agreed_spec(config, sites, found))
     # A site that cannot take part has said why.
     sites = {key: again.get(key, site) for key, site in sites.items() if key in again or key in found.left_out}
     regression = declared.regression if declared.classes else found.is_regression
@@ -182,7 +183,9 @@ def _described(
 
 
 def _has_other_records(site: Description, found: Agreed, declared: Declaration) -> bool:
-    """Return whether a site described other training records than those that follow from the agreement."""
+    """Return whether a site described other records than those that follow from the agreement."""
+    if site.unseen:
+        return True
     if site.form != "table" or found.preprocessing is None:
         return False
     names = {column.name for column in site.columns}
@@ -190,6 +193,13 @@ def _has_other_records(site: Description, found: Agreed, declared: Declaration) 
         return True
     group = found.group if found.group in (site.group, *names) else ""
     return site.regression is not None and (site.group, site.regression) != (group, found.is_regression)
+
+
+def task_of(node: Mapping[str, Any], spec: TaskSpec) -> Task:
+    """Return the task of a node in this process, by its node config."""
+    rows_of = node.get(kinds.ROWS_OF)
+    own = spec.at_node(str(node[DATA_DIR]), None if rows_of is None else str(rows_of))
+    return Task(own, client_number(str(node[CLIENT_ID])))
 
 
 def describe_here(
@@ -205,7 +215,7 @@ def describe_here(
     for node in nodes:
         key = str(node["client-id"])
         try:
-            found = Task(spec.at_node(str(node["data-dir"]), node.get(kinds.ROWS_OF))).describe()
+            found = task_of(node, spec).describe()
             sites[key] = found if shares_statistics(node) else found.without_figures()
         except ValueError as error:
             failed[key] = str(error)
@@ -284,13 +294,34 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
 
     ConfigError if the configuration does not suit the data that were found.
     """
-    task, asked = config.task, as_plain(config)
+    asked, config = as_plain(config), _with_found(config, sites, found)
+    if problems := find_problems(config):
+        raise ConfigError(problems)
+    prepared = found.preprocessing
+    said = () if prepared is None or config.task.table.target else (last_column(prepared.target),)
+    return OwnData(config, table_of(config, prepared), sites, said, asked=asked)
+
+
+def agreed_spec(config: Config, sites: Mapping[str, Description], found: Agreed) -> TaskSpec:
+    """Return the task as the sites get it once they have agreed, of which they may describe their data again."""
+    config = _with_found(config, sites, found)
+    spec = TaskSpec(**task_spec(config))
+    # No class at all is said as well: before they agree, sites go by the classes that they train on themselves.
+    untrained = {"untrained": list(found.untrained)} if any(site.trained for site in sites.values()) else {}
+    options = {**spec.data_options, **untrained}
+    return replace(spec, data_options=options, table=table_of(config, found.preprocessing))
+
+
+def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed) -> Config:
+    task = config.task
     options = {**task.data_options}
     has_arrays = any(site.form != "table" for site in sites.values())
     if has_arrays and found.classes:
         options["classes"] = list(found.classes)
     if found.is_regression:
         options["regression"] = True
+    if found.untrained:
+        options["untrained"] = list(found.untrained)
     model, model_options = task.model, dict(task.model_options)
     if model == AUTO:
         model = "mlp"
@@ -310,10 +341,7 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
         loss=loss,
         table=table_config,
     )
-    config = replace(config, task=task)
-    if problems := find_problems(config):
-        raise ConfigError(problems)
-    return OwnData(config, table_of(config, found.preprocessing), sites, asked=asked)
+    return replace(config, task=task)
 
 
 def table_of(config: Config, preprocessing: Preprocessing | None) -> dict[str, Any]:

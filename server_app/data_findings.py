@@ -140,6 +140,12 @@ def _records(key: str, site: Description) -> Iterator[Finding]:
         yield _warning(key, f"{site.untargeted} of {total} records have no target and are left out", remedy)
     elif site.untargeted:
         yield _note(key, f"{counted(site.untargeted, 'record')} without a target, left out")
+    if site.unseen:
+        yield _warning(
+            key,
+            f"{counted(site.unseen, 'test record')} of a class that no site trains on, left out",
+            "Correct the class, or give training records of it.",
+        )
     # Of few columns with few values records are equal by chance.
     can_tell = sum(one.role == "input" and one.distinct > _FINE * one.known for one in site.columns) > 1
     many = max(1, _MANY_DUPLICATES * site.records)

@@ -17,7 +17,15 @@ from florets.engines.own_nodes import own_nodes, stated
 from florets.reports.console import counted
 from florets.reports.folder import private, write_whole
 from florets.reports.pages import Cell, Paged, render
-from florets.server_app.data_agreement import CHECK, DESCRIPTION, agreement, declaration_of, describe_here, lines
+from florets.server_app.data_agreement import (
+    CHECK,
+    DESCRIPTION,
+    agreed_spec,
+    agreement,
+    declaration_of,
+    describe_here,
+    lines,
+)
 from florets.server_app.data_findings import Finding, find, same_data
 from florets.task.data.own import find_files, holds_data
 from florets.task.data.samples import read_arrays
@@ -205,18 +213,36 @@ class Check(Paged):
         return f"<florets.Check of {counted(len(self._sites), 'client')}: {kinds}; {self.page}>"
 
 
-def _equal_archives(nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]) -> list[list[str]]:
-    """Return the clients of each archive's content, which only this machine compares: no figure of it is sent."""
+def _equal_data(
+    declared: Declaration, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description]
+) -> list[list[str]]:
+    """Return the clients of each content of archives or tables, which only this machine compares.
+
+    Of an archive no figure is sent, and those of a table are of its training records, which each site draws.
+    """
     found: dict[str, list[str]] = {}
     for node in nodes:
         key = str(node["client-id"])
-        if key in sites and sites[key].form == "archive":
+        if key in sites and sites[key].form != "images":
             content = hashlib.sha256()
-            for path in find_files(Path(str(node["data-dir"]))).paths:
-                for array in read_arrays(path, ("x", "y")):
-                    content.update(array.tobytes())
+            if sites[key].form == "table":
+                for frame in _frames(declared, node):
+                    content.update(frame.to_csv(index=False).encode())
+            else:
+                for path in find_files(Path(str(node["data-dir"]))).paths:
+                    for array in read_arrays(path, ("x", "y")):
+                        content.update(array.tobytes())
             found.setdefault(content.hexdigest(), []).append(key)
     return list(found.values())
+
+
+def _frames(declared: Declaration, node: Mapping[str, Any]) -> "list[pd.DataFrame]":
+    """Return the records of a node's files."""
+    frames = [read_once(path, declared).frame for path in find_files(Path(str(node["data-dir"]))).paths]
+    if kinds.ROWS_OF in node:
+        owner = declared.owner
+        frames = [frame[frame[owner] == node[kinds.ROWS_OF]].drop(columns=owner) for frame in frames]
+    return frames
 
 
 def _codes(
@@ -228,9 +254,7 @@ def _codes(
         site = sites.get(key := str(node["client-id"]))
         if site is None or site.target is None:
             continue
-        parts = [read_once(path, declared).frame for path in find_files(Path(str(node["data-dir"]))).paths]
-        if kinds.ROWS_OF in node:
-            parts = [frame[frame[declared.owner] == node[kinds.ROWS_OF]] for frame in parts]
+        parts = _frames(declared, node)
         for name in [*(column.name for column in site.columns if column.kind == "numeric"), site.target.name]:
             values = np.concatenate([as_numbers(frame[name]) for frame in parts])
             if codes := _far_and_repeated(values):
@@ -262,6 +286,23 @@ def _far_and_repeated(values: NDArray[np.float64]) -> list[float]:
     return []
 
 
+def _as_in_the_run(
+    config: Config, nodes: Sequence[Mapping[str, Any]], sites: Mapping[str, Description], agreed: Agreed
+) -> tuple[dict[str, Description], dict[str, str]]:
+    """Return the descriptions with the test records that a run leaves out, and why it refuses other sites' data.
+
+    Arrays are read again only where there may be such records.
+    """
+    asked = {
+        key for key, site in sites.items() if key not in agreed.left_out and (site.form == "table" or site.unseen)
+    }
+    spec = agreed_spec(config, sites, agreed)
+    again, refused = describe_here(config, [node for node in nodes if str(node["client-id"]) in asked], spec)
+    return {
+        key: replace(site, unseen=again[key].unseen) if key in again else site for key, site in sites.items()
+    }, refused
+
+
 def check(config: Config, data: Path, folder: Path) -> Check:
     """Describe each site's data in this process, and write the findings into a folder.
 
@@ -281,13 +322,19 @@ def check(config: Config, data: Path, folder: Path) -> Check:
             agreed = agreement(config, declaration_of(config), sites)
         except ConfigError as error:
             failed[""] = str(error).removesuffix(".")
+        else:
+            sites, refused = _as_in_the_run(config, nodes, sites, agreed)
+            failed |= refused
     findings = find(sites, agreed, failed)
-    more = [*_codes(declaration_of(config), nodes, sites), *same_data(_equal_archives(nodes, sites))]
+    declared = declaration_of(config)
+    equal = [one for one in same_data(_equal_data(declared, nodes, sites)) if one not in findings]
+    more = _codes(declared, nodes, sites)
     if not is_one and data.is_dir():
         more += [
             Finding("warning", "", f"{name} is not read", f"{remedy[:1].upper()}{remedy[1:]}.")
             for name, remedy in unread_files(data).items()
         ]
+    more += equal
     errors = [one for one in findings if one.level == "error"]
     result = Check(folder, sites, agreed, [*errors, *more, *findings[len(errors) :]])
     result.save(data.name)

@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from florets.conf.compose import OWN_DATA, compose
+from florets.conf.compose import compose
 from florets.conf.extras import require
-from florets.conf.overrides import NAMING_TABLES
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute
 from florets.conf.schema import FLOWER, HUGGING_FACE, Config
@@ -17,8 +16,6 @@ from florets.server_app.progress import truth_words, with_clients
 from florets.task.raised_in import raised_in
 
 _OURS = ("florets.engines.", "florets.server_app.", "florets.reports.", "florets.strategies.", "florets.task.wire.")
-
-_NAMING_DATA = ("experiment", "task", "task.data", *NAMING_TABLES)
 
 Runner = Callable[[Config, Sequence[str]], RunSummary]
 """Runs a checked experiment; the overrides name its results folder."""
@@ -38,17 +35,6 @@ def prepare(overrides: Sequence[str], caller: Path) -> Config:
         # Else it is in the data folder, or a name on the hub.
         task = dataclasses.replace(task, data_options={**task.data_options, "source": str(source)})
     return dataclasses.replace(config, task=task, data_dir=str(data_dir), results_dir=str(results_dir))
-
-
-def refuse_idle_folder(overrides: Sequence[str]) -> None:
-    """Raise ConfigError where a person names a data folder and no data, which makes the data the quickstart's."""
-    keys = {text.partition("=")[0]: text for text in overrides}
-    if "data_dir" in keys and keys.keys().isdisjoint(_NAMING_DATA):
-        raise ConfigError(
-            f"{keys['data_dir']}: has no effect on the quickstart's digits. Give target=<column> for tables, "
-            f"experiment={OWN_DATA} for other data of your own, or name the data: experiment=<preset> or "
-            "task.data=<name>."
-        )
 
 
 def measure_name(config: Config) -> str:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from florets.task.data.tables.site_table import split_rows
+from florets.task.data.splits import drawn, split_rows
 from florets.task.settings import left_after
 
 Part = tuple[Tensor, Tensor]
@@ -60,7 +60,7 @@ class ClientData:
         return self.x_validation, self.y_validation
 
 
-def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Part]:
+def hold_out(data: ClientData, rng: np.random.Generator, stratify: bool = False) -> tuple[ClientData, Part]:
     """Split a client's training data into those that it trains on and a fifth that is held out.
 
     On its training data a client prefers the model that it has just trained, whatever its group; on data that no
@@ -72,6 +72,8 @@ def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Pa
         n training samples; the test data stay as they are.
     rng
         Draws which.
+    stratify
+        Of each class, or along the values, the same fraction (a node's own data).
 
     Returns
     -------
@@ -84,7 +86,7 @@ def hold_out(data: ClientData, rng: np.random.Generator) -> tuple[ClientData, Pa
     if data.subjects is not None:
         held = _of_subjects(data.subjects, count - left_after(count), rng)
     else:
-        held = _of_samples(count, count - left_after(count), rng)
+        held = drawn(*_targets(data, stratify), count - left_after(count), rng, stratify)
     return _split_off(data, held) if held.any() else (data, (data.x_train, data.y_train))
 
 
@@ -102,7 +104,7 @@ def with_validation(
     rng
         Draws which.
     stratify
-        Take the same fraction of each class, or of each quantile of values (records of a table).
+        Take the same fraction of each class, or of each quantile of values (a node's own data).
 
     Raises
     ------
@@ -115,23 +117,24 @@ def with_validation(
             f"task.validation_fraction={fraction}: this client has {count} training sample, and needs two to hold "
             "one out."
         )
+    targets, values = _targets(data, stratify)
     if stratify or data.subjects is not None:
         held = np.zeros(count, dtype=bool)
         subjects = None if data.subjects is None else data.subjects.cpu().numpy()
-        targets, values = data.y_train.cpu().numpy(), data.y_train.is_floating_point()
-        held[split_rows(targets, subjects, fraction, int(rng.integers(2**31)), values, stratify)[1]] = True
+        held[split_rows(targets, subjects, fraction, rng, values, stratify)[1]] = True
     else:
-        held = _of_samples(count, min(max(round(fraction * count), 1), count - 1), rng)
+        held = drawn(targets, values, min(max(round(fraction * count), 1), count - 1), rng, stratify=False)
     left, (x, y) = _split_off(data, held)
     return replace(left, x_validation=x, y_validation=y)
 
 
-def _of_samples(count: int, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw so many of `count` samples."""
-    held = np.zeros(count, dtype=bool)
-    if wanted:
-        held[rng.permutation(count)[:wanted]] = True
-    return held
+def _targets(data: ClientData, stratify: bool) -> tuple[NDArray[np.float64], bool]:
+    """Return the targets of a client's training samples, and whether they are values.
+
+    Where nothing is stratified they are not looked at, and stay on their device.
+    """
+    values = data.y_train.is_floating_point()
+    return data.y_train.cpu().numpy().astype(np.float64) if stratify else np.zeros(len(data.y_train)), values
 
 
 def _of_subjects(subjects: Tensor, wanted: int, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -68,8 +68,8 @@ class Mismatch(Exception):
 def convert(value: Any, kind: Any) -> Any:
     """Return `value` as the annotated type `kind`, or raise `Mismatch`.
 
-    Only what loses nothing is converted: an integer serves as a float, and NumPy's numbers as Python's. Text is never
-    read as a number, and a truth value never as one; NaN and infinities are refused.
+    Only what loses nothing is converted: an integer serves as a float, NumPy's numbers as Python's, and one value as
+    a list of one. Text is never read as a number, and a truth value never as one; NaN and infinities are refused.
     """
     if get_origin(kind) in (Union, UnionType):
         for option in get_args(kind):
@@ -88,11 +88,12 @@ def convert(value: Any, kind: Any) -> Any:
                     return word
         raise Mismatch
     if get_origin(kind) is list:
-        if isinstance(value, list | tuple):
-            # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
-            texts = [str(item) if type(item) is int and get_args(kind) == (str,) else item for item in value]
-            return [convert(item, get_args(kind)[0]) for item in texts]
-        raise Mismatch
+        if value == "":
+            raise Mismatch
+        items = value if isinstance(value, list | tuple) else [value]
+        # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.
+        texts = [str(item) if type(item) is int and get_args(kind) == (str,) else item for item in items]
+        return [convert(item, get_args(kind)[0]) for item in texts]
     if get_origin(kind) is dict:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
             return dict(value)

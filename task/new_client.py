@@ -21,6 +21,7 @@ from florets.task.training.folds import disjoint_folds, fold_changes
 from florets.task.training.losses import evaluate, loss_vector, per_sample_losses, targets_of
 from florets.task.training.mixture import class_rarity, evaluated_mixture, fit_shares, sample_losses
 from florets.task.training.settings import Training
+from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.wire.folds import RowForm
 
 State = Mapping[str, NDArray[Any]]
@@ -50,7 +51,7 @@ def model_losses(task: Task, models: Sequence[State], x: FloatArray, y: TargetAr
     ValueError
         If the arrays are not those of the task's model, or inputs and targets do not fit it.
     """
-    module = task.build_model()
+    module = task.module_to_load()
     states = [_tensors(module, model) for model in models]
     losses = loss_vector(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return np.where(np.isfinite(losses), losses, np.inf)
@@ -73,7 +74,7 @@ def fitted_shares(
 
     `class_shares` (K, C) are P_k(y) of `florets.task.training.mixture.class_rarity`; None: classes do not count.
     """
-    module = task.build_model()
+    module = task.module_to_load()
     states = [_tensors(module, model) for model in models]
     losses = sample_losses(module, states, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return fit_shares(losses, None if class_shares is None else class_rarity(y, class_shares))
@@ -83,7 +84,7 @@ def evaluate_models(
     task: Task, models: Sequence[State], shares: NDArray[np.float64], x: FloatArray, y: TargetArray
 ) -> tuple[float, float | None]:
     """Return mean loss and accuracy of the models mixed in these shares; see `evaluate_model`."""
-    module = task.build_model()
+    module = task.module_to_load()
     states = [_tensors(module, model) for model in models]
     found = evaluated_mixture(module, states, shares, torch.from_numpy(x), torch.from_numpy(y), task.spec.loss)
     return found.loss, found.accuracy
@@ -152,10 +153,14 @@ def predict(task: Task, model: State, x: FloatArray) -> Predictions:
     """
     module, inputs, loss = loaded_module(task, model).eval(), torch.from_numpy(x), task.spec.loss
     alone, found = torch.empty(1, *x.shape[1:]), []
+    unsaved = Unsaved(module) if keeps_something(module) else None
     with torch.inference_mode():
         for row in range(len(inputs)):
             alone.copy_(inputs[row])
             outputs = module(alone).reshape(1, -1)
+            if unsaved is not None and unsaved.changed():
+                module = loaded_module(task, model).eval()
+                unsaved = Unsaved(module)
             if loss == "cross_entropy":
                 found.append(outputs.double().softmax(dim=1).numpy()[0])
             elif loss == "reconstruction":
@@ -174,7 +179,7 @@ def loaded_module(task: Task, model: State) -> Module:
     ValueError
         If the arrays are not those of the task's model.
     """
-    module = task.build_model()
+    module = task.module_to_load()
     module.load_state_dict(_tensors(module, model))
     return module
 
@@ -209,7 +214,7 @@ def best_of_each_cluster(
 
     Source: mixed regression, Sec. V-D, the test loss and the misclassification rate.
     """
-    module = task.build_model()
+    module = task.module_to_load()
     losses: list[list[float]] = []
     errors: list[list[float]] = []
     for model in models:

@@ -133,7 +133,7 @@ class NodeLog:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "a", opener=_private) as file:
+        with open(self.folder / ".lock", "ab", opener=_private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

@@ -124,7 +124,7 @@ def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, 
         If there is no such function, an option is wrong, or a function of the user's own raises anything.
     """
     function = resolve(kind, name)
-    check_options(function, options, kind, name)
+    options = check_options(function, options, kind, name)
     try:
         return with_torchvision(lambda: function(**given, **options))
     except Exception as error:  # a user's function may raise anything
@@ -134,8 +134,10 @@ def call(kind: Kind, name: str, given: Mapping[str, Any], options: Mapping[str, 
         raise OwnCodeFailed(f"{kind} {name!r} failed with {type(error).__name__}: {error}") from error
 
 
-def check_options(function: Function, options: Mapping[str, Any], kind: Kind, name: str) -> None:
+def check_options(function: Function, options: Mapping[str, Any], kind: Kind, name: str) -> dict[str, Any]:
     """Check options against the function's signature, so that a wrong one is named before work starts.
+
+    Returned are the options as the function takes them: where it takes a list, one value is a list of one.
 
     Parameters
     ----------
@@ -168,12 +170,16 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
     for parameter in allowed:
         if parameter.default is parameter.empty and parameter.name not in options:
             raise ValueError(f"{key}.{parameter.name} is missing: {kind} {name!r} needs it.")
-    hints = _hints(function)
+    hints, taken = _hints(function), dict(options)
     for option, value in options.items():
-        if option in hints and not _fits(value, hints[option]):
+        if option not in hints or _fits(value, hints[option]):
+            continue
+        if value == "" or isinstance(value, list | tuple) or not _fits([value], hints[option]):
             raise ValueError(
                 f"{key}.{option}={value!r} does not fit {kind} {name!r}: it takes {_readable(hints[option])}."
             )
+        taken[option] = [value]
+    return taken
 
 
 def check_ranges(kind: Kind, *rules: tuple[str, Any, bool, str]) -> None:

@@ -1,7 +1,9 @@
 """A task: data, their partition over clients, a model and a loss, from one plain description."""
 
+import logging
 from collections.abc import Callable
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from florets.task.client_data import ClientData, with_validation
 from florets.task.data.dataset import Dataset, Inputs, IntArray, TargetArray
@@ -23,8 +26,11 @@ from florets.task.randomness import Purpose, generator
 from florets.task.registry import call, check_options, resolve
 from florets.task.settings import Drift
 from florets.task.spec import DECLARED, PREPARED, TaskSpec
-from florets.task.training.losses import check_loss, per_sample_losses, targets_of
+from florets.task.training.losses import check_loss
+from florets.task.training.model_check import check_model
 from florets.task.training.modules import torch_random
+
+log = logging.getLogger("florets")
 
 __all__ = ["ClientData", "Task", "TaskSpec"]
 
@@ -40,12 +46,20 @@ class Task:
     ----------
     spec
         The description.
+    client
+        Number of the client whose own data it is for, see `florets.task.randomness.client_number`; of simulated
+        clients' data it means nothing.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: TaskSpec, client: int = 0) -> None:
+        self.spec, self._number = spec, client
         self._clients: dict[int, tuple[Version, ClientData]] = {}
         self._cluster_tests: tuple[Version, dict[int, tuple[Tensor, Tensor]]] | None = None
+
+    @property
+    def stratifies(self) -> bool:
+        """Whether splits of a node's own data keep classes, or the targets' order."""
+        return bool(self.spec.table.get(DECLARED, {}).get("stratify", True))
 
     @property
     def is_own(self) -> bool:
@@ -74,8 +88,7 @@ class Task:
 
     @cached_property
     def _agreement(self) -> Agreement:
-        options = self.spec.partition_options
-        check_options(resolve("partition", OWN), options, "partition", OWN)
+        options = check_options(resolve("partition", OWN), self.spec.partition_options, "partition", OWN)
         return Agreement(tuple(options["input_shape"]), options["num_outputs"])
 
     @cached_property
@@ -89,7 +102,9 @@ class Task:
                 "the run does not say how tables are prepared: let nodes describe them, or declare "
                 "task.table.preprocessing."
             )
-        options = {**spec.data_options, "table": spec.table} if spec.data == OWN else spec.data_options
+        options = dict(spec.data_options)
+        if spec.data == OWN:
+            options |= {"table": spec.table, "client": self._number}
         given = {"data_dir": folder, "seed": spec.seed, "num_clusters": spec.num_clusters}
         data = call("data", spec.data, given, options)
         if not isinstance(data, Dataset):
@@ -99,8 +114,8 @@ class Task:
     def describe(self) -> Description:
         """Return what a node says of its own data before training."""
         spec = self.spec
-        check_options(resolve("data", OWN), spec.data_options, "data", OWN)
-        return describe(Path(spec.data_dir).expanduser(), spec.data_options, spec.table, spec.seed)
+        options = check_options(resolve("data", OWN), spec.data_options, "data", OWN)
+        return describe(Path(spec.data_dir).expanduser(), options, spec.table, spec.seed, self._number)
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -206,9 +221,9 @@ class Task:
         subjects = None if numbers is None else torch.from_numpy(numbers[rows])
         whole = ClientData(x_train, y_train, x_test, y_test, shard.cluster, subjects=subjects)
         if fraction := self.spec.validation_fraction:
-            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, partition_id)
-            stratify = PREPARED in self.spec.table and self.spec.table.get(DECLARED, {}).get("stratify", True)
-            whole = with_validation(whole, fraction, rng, self.is_own and stratify)
+            client = self._number if self.is_own else partition_id
+            rng = generator(self.spec.seed, 0, Purpose.VALIDATION, client)
+            whole = with_validation(whole, fraction, rng, self.is_own and self.stratifies)
         return whole
 
     def cluster_tests_at(self, server_round: int) -> dict[int, tuple[Tensor, Tensor]]:
@@ -242,9 +257,15 @@ class Task:
         module = call("model", spec.model, given, spec.model_options)
         if not isinstance(module, Module):
             raise ValueError(f"model {spec.model!r} returned a {type(module).__name__}: return a torch.nn.Module.")
+        _materialise(module, self.input_shape, spec.model)
         if len(self.input_shape) == 3:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         return module
+
+    def module_to_load(self) -> Module:
+        """Build a module whose parameters are to be loaded; what it draws besides them is the same everywhere."""
+        with torch_random(generator(self.spec.seed, 0, Purpose.INITIAL_MODEL)):
+            return self.build_model()
 
     def body_and_head(self, module: Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the name prefixes of the body and of the head of this task's model; see `florets.task.layers`."""
@@ -282,27 +303,28 @@ class Task:
         self._check_fit(client.x_train[:2], client.y_train[:2])
 
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
-        """Send two samples through model and loss."""
+        """Send two samples through model and loss, and back; say what the model keeps outside its state dict."""
         spec = self.spec
         self._check_targets(y)
-        classes = not y.is_floating_point()
-        module = self.build_model().eval()
         if spec.head_layers:
-            self.body_and_head(module)
+            self.body_and_head(self.module_to_load())
+        if len(x) == 1:
+            # Batch normalisation has no variance of one sample.
+            x, y = torch.cat([x, x]), torch.cat([y, y])
         try:
-            with torch.inference_mode():
-                outputs = module(x)
-                if classes and spec.loss == "cross_entropy" and outputs.shape[1:] != (self.num_outputs,):
-                    raise ValueError(
-                        f"for {self.num_outputs} classes its outputs should have shape "
-                        f"({self.num_outputs},), but have {tuple(outputs.shape[1:])}."
-                    )
-                per_sample_losses(outputs, targets_of(x, y, spec.loss), spec.loss)
-        except (RuntimeError, IndexError, ValueError) as error:
+            kept = check_model(self.module_to_load, x, y, spec.loss, self.num_outputs, spec.seed)
+        except ValueError as error:
             raise ValueError(
                 f"model {spec.model!r} with loss {spec.loss!r} does not fit data {spec.data!r}, whose inputs "
                 f"have shape {self.input_shape}: {error}"
             ) from error
+        if kept:
+            log.warning(
+                "task.model=%s changes %s outside its state dict: no message carries that, and it begins anew with "
+                "each one, as on real nodes; register_buffer makes it part of the model",
+                spec.model,
+                ", ".join(kept),
+            )
 
     def _check_targets(self, y: Tensor) -> None:
         spec, classes = self.spec, not y.is_floating_point()
@@ -310,6 +332,24 @@ class Task:
             raise ValueError(f"task.loss=cross_entropy needs class labels, but data {spec.data!r} has values.")
         if spec.loss in _OF_VALUES and classes:
             raise ValueError(f"task.loss={spec.loss} needs values, but data {spec.data!r} has class labels.")
+
+
+def _materialise(module: Module, input_shape: tuple[int, ...], name: str) -> None:
+    """Let lazy layers, which know their sizes from their first inputs, see an example of them."""
+    if not any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+        return
+    try:
+        with torch.no_grad():
+            module.eval()(torch.zeros(2, *input_shape))
+    # It is anybody's code.
+    except Exception as error:
+        raise ValueError(
+            f"model {name!r} has lazy layers, and its forward raised {type(error).__name__} for a tensor of shape "
+            f"{(2, *input_shape)}, of which they would have their sizes: {error}"
+        ) from error
+    if any(map(is_lazy, chain(module.parameters(), module.buffers()))):
+        raise ValueError(f"model {name!r} has lazy layers that its forward does not use: give them their sizes.")
+    module.train()
 
 
 def _part(shard: Shard, x: Inputs, y: TargetArray, rows: IntArray) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+from florets.engines.flower_processes import past_proxies
+
+# Tests ask servers of their own on this machine.
+os.environ.update(past_proxies(os.environ))
+
 # The same examples in every run: what fails here fails everywhere. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -4,7 +4,7 @@
 all their messages. The introduction (round 0) is honest. Hangs and deaths need processes, and are tested elsewhere.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
@@ -181,25 +181,30 @@ GRID_FAULTS = ("duplicate reply", "reply of an older round", "no reply")
 
 
 _CHANGES = FAULTS | OTHER_FAULTS
+ALL_FAULTS = (*_CHANGES, *GRID_FAULTS)
 
 
 class FaultyGrid(LocalGrid):
-    """A LocalGrid some of whose clients are faulty in every round."""
+    """A LocalGrid some of whose clients are faulty in every round, each in the next of some kinds of fault."""
 
-    def __init__(self, app: ClientApp, num_nodes: int, kind: str, share: float = 0.2, seed: int = 0) -> None:
-        if kind not in (*_CHANGES, *GRID_FAULTS, "none"):
-            raise ValueError(f"there is no fault {kind!r}")
+    def __init__(
+        self, app: ClientApp, num_nodes: int, faults: Sequence[str], share: float = 0.2, seed: int = 0
+    ) -> None:
+        if unknown := set(faults) - set(ALL_FAULTS):
+            raise ValueError(f"there are no faults {sorted(unknown)}")
         super().__init__(app, num_nodes)
-        self.kind, self.seed = kind, seed
-        self.count = 0 if kind == "none" else int(share * num_nodes)
+        self.faults, self.seed = faults, seed
+        self.count = int(share * num_nodes) if faults else 0
         self._earlier: dict[int, Message] = {}
 
-    def faulty(self, server_round: int) -> set[int]:
-        """Return the partition ids that are faulty in a round."""
+    def faulty(self, server_round: int) -> dict[int, str]:
+        """Return the partition ids that are faulty in a round, each with its fault."""
         if server_round == 0:
-            return set()
+            return {}
         order = np.random.default_rng([self.seed, server_round]).permutation(len(self._contexts))
-        return {int(client) for client in order[: self.count]}
+        return {
+            int(client): self.faults[place % len(self.faults)] for place, client in enumerate(order[: self.count])
+        }
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         sent = {message_id: self._waiting[message_id] for message_id in message_ids if message_id in self._waiting}
@@ -209,19 +214,19 @@ class FaultyGrid(LocalGrid):
             node = message.metadata.dst_node_id
             client = int(self._contexts[node].node_config["partition-id"])
             server_round = int(message.content.config_records[kinds.CONFIG].get(kinds.SERVER_ROUND, 0))  # type: ignore[arg-type]
-            is_faulty = client in self.faulty(server_round)
-            replies += self._spoilt(node, message, reply) if is_faulty else [reply]
+            fault = self.faulty(server_round).get(client)
+            replies += [reply] if fault is None else self._spoilt(fault, node, message, reply)
             self._earlier[node] = reply
         return replies
 
-    def _spoilt(self, node: int, message: Message, reply: Message) -> list[Message]:
-        if self.kind == "no reply":
+    def _spoilt(self, fault: str, node: int, message: Message, reply: Message) -> list[Message]:
+        if fault == "no reply":
             return []
-        if self.kind == "duplicate reply":
+        if fault == "duplicate reply":
             return [reply, reply]
-        if self.kind == "reply of an older round":
+        if fault == "reply of an older round":
             return [self._earlier[node]]
         try:
-            return [Message(_CHANGES[self.kind](reply.content), reply_to=message)]
+            return [Message(_CHANGES[fault](reply.content), reply_to=message)]
         except RuntimeError as error:
             return [Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from flwr.app import RecordDict
 from flwr.cli.app_cmd.publish import _collect_file_paths, _validate_app_name, _validate_description, _validate_files
 from flwr.cli.build import build_fab_from_disk, build_fab_from_files
 from flwr.cli.config_utils import load_and_validate
@@ -28,6 +29,7 @@ __all__ = [
     "flower_log",
     "get_project_config",
     "load_app",
+    "on_the_wire",
     "parse_config_args",
     "publish_check",
     "recorddict_from_proto",
@@ -52,3 +54,8 @@ def publish_check(app: Path) -> tuple[list[Path], dict[str, Any]]:
     _validate_files(files)
     _, noted = build_fab_from_files(collect_files(app))
     return files, vars(noted)
+
+
+def on_the_wire(content: RecordDict) -> RecordDict:
+    """Return what of a message's content arrives, or of a node's state is read again."""
+    return recorddict_from_proto(RecordDictProto.FromString(recorddict_to_proto(content).SerializeToString()))

@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, which `environment` tells
+import scipy.linalg
 import torch
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # it ships no types
 
@@ -194,7 +194,7 @@ class Golden:
 
 @cache
 def environment() -> dict[str, str]:
-    """Return the versions and the abilities of the processor that decide on the last bits of a result."""
+    """Return the versions and the routines that decide on the last bits of a result."""
     packages = ("flwr", "numpy", "scikit-learn", "scipy", "torch")
     # Two libraries of linear algebra are loaded, NumPy's and SciPy's; each chooses its routines by the processor.
     kernels = {
@@ -206,18 +206,29 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         **{package: version(package) for package in packages},
         "system": f"{platform.system()} {platform.machine()}",
-        "vendor": _vendor(),
+        "products": _products(),
         "torch capability": torch.backends.cpu.get_cpu_capability(),
         "torch threads": str(torch.get_num_threads()),
         "blas": ", ".join(sorted(kernels)),
     }
 
 
-def _vendor() -> str:
-    """Return the maker of the processor, by which Intel's MKL inside PyTorch chooses its routines."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")), "")
+def _products() -> str:
+    """Return a digest of products and other values that NumPy, SciPy and PyTorch compute.
+
+    Their routines depend on the processor, its caches and variables of the environment: not each shows by a name.
+    """
+    draws, found = np.random.default_rng(0), []
+    for rows, inner, columns in ((1, 64, 10), (8, 64, 16), (9, 131, 43), (100, 784, 32)):
+        wide = draws.random((rows, inner)) - 0.5, draws.random((inner, columns)) - 0.5
+        for a, b in (wide, tuple(values.astype(np.float32) for values in wide)):
+            own = torch.from_numpy(a) @ torch.from_numpy(b)
+            found += [a @ b, np.exp(a), a.sum(axis=1), own.numpy(), own.softmax(1).numpy(), own.tanh().numpy()]
+    square = draws.random((40, 40))
+    found += [scipy.linalg.svdvals(square), np.linalg.eigvalsh(square)]
+    images, filters = (torch.from_numpy(draws.random(shape, np.float32)) for shape in ((4, 3, 12, 12), (8, 3, 5, 5)))
+    found.append(torch.conv2d(images, filters).numpy())
+    return hashlib.sha256("".join(map(digest, found)).encode()).hexdigest()[:16]
 
 
 def digest(array: npt.NDArray[Any]) -> str:

@@ -31,6 +31,49 @@ printf '%s\\0' "$#" "${0##*/}" "$@" >> "$CALLS"
 
 Call = tuple[str, list[str]]
 
+_TRAINING = ("advise", "discover", "tune")
+"""Words whose keys are those of a run; the others take seconds as they are."""
+_SMALL = {
+    **{"num_rounds": 2, "task.drift.rounds": [2], "n_jobs": 1, "trials": 2},
+    **{"seed": "range(0,2)", "hydra.launcher.n_jobs": 2, "strategy.moment_rounds": 2},
+}
+_MOST_CLIENTS = 200
+_HOURS = ("reproduce", "leaderboard")
+
+
+def small_runs(commands: str, folder: Path) -> list[list[str]]:
+    """Return the arguments of each call of `florets` in shell commands, cut to seconds where it can be.
+
+    Other engines are left to `make smoke`.
+    """
+    found = [words for program, words in calls(commands, folder) if program == "florets"]
+    return [_cut(words) for words in found if not set(words[:1]) & set(_HOURS)]
+
+
+def _cut(words: Sequence[str]) -> list[str]:
+    runs = not words or words[0] in _TRAINING or "=" in words[0] or words[0] == "-m"
+    if not runs:
+        return list(words)
+    small = []
+    for text in words:
+        key, _, value = text.partition("=")
+        if key == "num_clients":
+            value = str(min(int(value), _MOST_CLIENTS))
+        elif key == "seed" and "," not in value:
+            pass
+        elif key in _SMALL:
+            value = str(_SMALL[key]).replace(" ", "")
+        if key != "engine":
+            small.append(f"{key}={value}" if value else text)
+    given = {text.partition("=")[0] for text in words}
+    if "task.drift.rounds" not in given and any(text.startswith("experiment=drift/") for text in words):
+        small.append("task.drift.rounds=[2]")
+    if words[:1] == ["advise"]:
+        small += ["train.learning_rate=0.3", *([] if "data_dir" in given else ["num_clients=8"])]
+    if words[:1] == ["tune"] and not given & {"sampler", "trials"}:
+        small.append("trials=2")
+    return small if "num_rounds" in given else [*small, "num_rounds=2"]
+
 
 def check_all(commands: str, folder: Path) -> None:
     """Raise where shell commands call anything that would be refused before it did any work, or call nothing."""

@@ -168,7 +168,7 @@ def test_floats_from_0_to_255_beside_bytes_are_named_before_training(tmp_path, c
     (line,) = [record.getMessage() for record in caplog.records if "orders of magnitude" in record.getMessage()]
     # 148 / 0.58, each with one digit: 100 / 0.6.
     assert (
-        "the median client's they are 200 times as large at c. If pixels are floats from 0 to 255, divide them"
+        "the median client's they are 300 times as large at c. If pixels are floats from 0 to 255, divide them"
         in line
     )
 

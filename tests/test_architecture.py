@@ -86,7 +86,7 @@ ALLOWED = {
     },
     # How tables are prepared is checked where the file that says so is read.
     "conf": {
-        "florets.task.data.tables.preprocessing",
+        *("florets.task.data.tables.preprocessing", "florets.task.registry"),
         *("florets.conf", "florets.task.settings", "florets.task.keys", "florets.task.training.settings"),
         *("florets.strategies.STRATEGIES", "florets.strategies.settings", "florets.strategies.registry"),
         *("hydra", "omegaconf"),

@@ -1,7 +1,9 @@
 """The `florets` command for one run: options, exit codes, folders, texts. The engines are fakes."""
 
 import dataclasses
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,13 +15,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from florets.__main__ import main as command
 from florets.commands.help import help_text
 from florets.commands.main import main
 from florets.conf.compose import compose
 from florets.conf.presets import choices
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config, known_keys
+from florets.reports.console import say
 from florets.reports.summary import RunSummary
+from florets.server_app.app import read_run_config
 from florets.server_app.tracker import Tracker
 from florets.strategies import STRATEGIES
 from florets.studies import one_run
@@ -74,22 +79,61 @@ def test_alone_it_runs_the_quickstart_and_says_how_it_went_and_where(calls, caps
 def test_relative_folders_are_meant_from_where_the_command_is_called(calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/someone")
-    assert main(["experiment=quickstart", "results_dir=my results", "data_dir=~/data"]) == 0
+    assert main(["task.data=mnist", "results_dir=my results", "data_dir=~/data"]) == 0
     config, overrides = calls[0]
     assert (config.results_dir, config.data_dir) == (str(tmp_path / "my results"), "/home/someone/data")
     # The folder's name is made from what was typed, so that it does not depend on the place.
-    assert overrides == ["experiment=quickstart", "results_dir=my results", "data_dir=~/data"]
+    assert overrides == ["task.data=mnist", "results_dir=my results", "data_dir=~/data"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_folder_needs_data_that_read_it(calls, capsys):
-    for several in ([], ["-m"]):
-        assert main([*several, "data_dir=sites", "k=2"]) == 2
-        assert (
-            "data_dir=sites: has no effect on the quickstart's digits. Give target=<column>"
-            in capsys.readouterr().err
-        )
+@pytest.mark.parametrize("named", ["experiment=quickstart", "task=digits_autoencoder", "task.data=linear"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *([], ["-m", "seed=0,1"], ["plan"], ["show-partition"], ["check"], ["discover"], ["advise"]),
+        ["tune", "task.validation_fraction=0.1,0.2"],
+    ],
+)
+def test_no_command_answers_about_other_data_than_those_in_the_folder(command, named, calls, capsys):
+    assert main([*command, "data_dir=sites", named]) == 2
+    assert "data_dir=sites: has no effect on experiment=" in capsys.readouterr().err
+    assert calls == []
+
+
+def test_real_nodes_read_the_folders_of_their_own(calls, capsys):
+    assert main(["data_dir=sites", "engine=flwr", "superlink=hospitals"]) == 2
+    assert "data_dir=sites: has no effect on real nodes" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="data_dir=sites: has no effect on real nodes"):
+        read_run_config({"data-dir": "sites"})
+
+
+@pytest.mark.parametrize("words", [[], ["k=2"], ["task.table.target=ill"], ["task.table.id=[record]"]])
+def test_a_folder_that_no_data_are_named_for_holds_data_of_ones_own(words, calls):
+    assert main(["data_dir=sites", *words]) == 0
     assert main(["data_dir=sites", "task.data=mnist"]) == 0
+    (own, _), (mnist, _) = calls
+    assert (own.experiment, own.task.data, own.task.partition) == ("own_data", "own", "own")
+    assert (mnist.experiment, mnist.task.data) == ("quickstart", "mnist")
+
+
+@pytest.mark.parametrize("stream", ["cp1252", "ascii", "utf-8"])
+def test_a_line_is_printed_whatever_the_encoding_lacks(stream):
+    """Of a process that joblib starts, or a notebook, nobody has said what to do with other characters."""
+    written = io.BytesIO()
+    text = io.TextIOWrapper(written, stream)
+    say("ARI ≥ 0.9: Größe \udce9", text)
+    wanted = {"cp1252": "ARI ? 0.9: Größe ?", "ascii": "ARI ? 0.9: Gr??e ?", "utf-8": "ARI ≥ 0.9: Größe ?"}
+    assert written.getvalue().decode(stream) == f"{wanted[stream]}\n"
+
+
+def test_the_command_prints_whatever_the_encoding_lacks(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    monkeypatch.setattr(sys, "argv", ["florets", "--cfg", "results_dir=Größe"])
+    assert command() == 0
+    sys.stdout.flush()
+    assert b"Gr" in written.getvalue()
 
 
 def test_engine_flwr_goes_through_flower(monkeypatch):
@@ -174,7 +218,9 @@ def test_a_wrong_configuration_ends_with_code_2_and_no_traceback(calls, capsys, 
         (KeyboardInterrupt(), 130, "florets: interrupted; no round was saved yet: start it again\n"),
     ],
 )
-def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, error, code, message):
+def test_a_run_that_fails_ends_with_its_code_and_a_message(monkeypatch, capsys, caplog, error, code, message):
+    caplog.set_level(logging.INFO, "florets")  # --debug changes it; after the test it is what it was
+
     def run(*_: object) -> RunSummary:
         raise error
 

@@ -1,13 +1,15 @@
 """Order of the layers, independence of the surroundings, and every wrong key told in our words."""
 
 import os
+import pickle
+import sys
 
 import pytest
 
 from florets.conf.compose import compose
 from florets.conf.overrides import parse_overrides_string
 from florets.conf.problems import ConfigError
-from florets.conf.schema import Chosen, Config
+from florets.conf.schema import Chosen, Config, as_plain
 from florets.strategies.clove.strategy import CLoVESettings
 
 
@@ -74,8 +76,38 @@ def test_a_presets_open_k_is_the_true_number_for_strategies_that_need_a_number()
 
 def test_values_may_refer_to_environment_and_to_other_keys(monkeypatch):
     monkeypatch.setenv("FLORETS_TEST_FOLDER", "/somewhere/else")
-    config = compose(["data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
+    config = compose(["task.data=mnist", "data_dir=${oc.env:FLORETS_TEST_FOLDER}", "k=${task.num_clusters}"])
     assert (config.data_dir, config.k) == ("/somewhere/else", 4)
+
+
+def test_a_configuration_reaches_other_processes_although_its_strategy_is_not_imported(monkeypatch):
+    monkeypatch.delitem(sys.modules, "florets.strategies.pacfl.strategy", raising=False)
+    config = compose(["strategy=pacfl"])
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("task.table.id", "rec", ["rec"]),
+        ("task.table.missing", "-999", ["-999"]),
+        ("task.head_layers", "fc", ["fc"]),
+        ("strategy.shared_layers", "conv", ["conv"]),
+        ("tracker", "mlflow", "mlflow"),
+        ("task.data_options.classes", "good", ["good"]),
+        ("task.partition_options.input_shape", "4", [4]),
+    ],
+)
+def test_one_value_is_a_list_of_one(key, value, wanted, conf_copy):
+    nested = value
+    for name in reversed(key.split(".")):
+        nested = f"{{{name}: {nested}}}"
+    (conf_copy / "experiment" / "mine.yaml").write_text(f"defaults: own_data\n{nested[1:-1]}\n")
+    for overrides in (["experiment=own_data", f"{key}={value}"], ["experiment=mine"]):
+        found = as_plain(compose(overrides))
+        for name in key.split("."):
+            found = found[name]
+        assert found == wanted
 
 
 WRONG = {
@@ -99,7 +131,8 @@ WRONG = {
     ("seed=1.5",): "seed=1.5: must be an integer, for example seed=0.",
     ("stop_at_ari=high",): "stop_at_ari=high: must be a number or null, for example stop_at_ari=0.5.",
     ("eval_clients=x",): "eval_clients=x: must be one of all, participants, for example eval_clients=all.",
-    ("strategy.shared_layers=conv",): "must be a list of strings, for example strategy.shared_layers=[first,second].",
+    ("strategy.shared_layers=",): "must be a list of strings, for example strategy.shared_layers=[first,second].",
+    ("task.drift.rounds=fast",): "must be a list of integers, for example task.drift.rounds=[10,20].",
     ("seed=1,2",): "seed=1,2: several values make a sweep: add -m. For one list, write seed=[1,2].",
     ("k={1",): "k={1: cannot be read",
 }

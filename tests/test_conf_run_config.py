@@ -85,8 +85,8 @@ def test_a_configuration_survives_json_and_is_checked_anew():
     [
         ([], "quickstart/clove/seed-0"),
         (["seed=3", "strategy=ifca", "start_timeout=9", "results_dir=/b"], "quickstart/ifca/seed-3"),
-        (["data_dir=/a/raw"], "quickstart/clove/data_dir-c1d2dbeb/seed-0"),
-        (["k=3", "data_dir=/a/../a/raw"], "quickstart/clove/data_dir-c1d2dbeb__k-3/seed-0"),
+        (["data_dir=/a/raw"], "own_data/clove/data_dir-c1d2dbeb/seed-0"),
+        (["k=3", "data_dir=/a/../a/raw"], "own_data/clove/data_dir-c1d2dbeb__k-3/seed-0"),
         (["train.learning_rate=0.1", "k=5"], "quickstart/clove/k-5__train.learning_rate-0.1/seed-0"),
         (["experiment=clove/linear"], "clove/linear/clove/seed-0"),
         (["strategy.memory=true"], "quickstart/clove/strategy.memory-true/seed-0"),

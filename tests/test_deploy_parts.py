@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +23,7 @@ from florets.engines import flower_processes
 from florets.reports.summary import read_lines, round_line
 from tests.results_examples import MIXED, TRUTH, evaluations, report
 
+HERE = "127.0.0.1,localhost,::1"
 LINES = [
     round_line(report(1, assignment=MIXED, evaluations={}, seconds={"total": 4.0}), TRUTH),
     round_line(
@@ -129,3 +132,40 @@ def test_what_a_killed_process_had_started_ends_too(tmp_path: Path) -> None:
         while child.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "lower", "upper", "grpc"),
+    [
+        ({}, HERE, HERE, HERE),
+        ({"NO_PROXY": "intranet, 10.0.0.0/8"}, *[f"intranet,10.0.0.0/8,{HERE}"] * 3),
+        (
+            {"no_proxy": "a,localhost", "NO_PROXY": "b"},
+            "a,localhost,127.0.0.1,::1",
+            f"b,{HERE}",
+            "a,localhost,127.0.0.1,::1",
+        ),
+        # gRPC heeds this alone where it is set, and takes a star for a name.
+        ({"no_proxy": "a", "no_grpc_proxy": "c"}, f"a,{HERE}", f"a,{HERE}", f"c,{HERE}"),
+        ({"no_proxy": "*"}, "*", "*", f"*,{HERE}"),
+    ],
+)
+def test_processes_reach_this_machine_past_any_proxy(
+    given: dict[str, str], lower: str, upper: str, grpc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**given, "HTTPS_PROXY": "http://proxy:3128"}.items():
+        monkeypatch.setenv(name, value)
+    found = flower_processes.environment(None)
+    assert [found[name] for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy")] == [lower, upper, grpc]
+    # Other hosts are reached as before.
+    assert found["HTTPS_PROXY"] == "http://proxy:3128"
+
+
+def test_a_superlink_is_awaited_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        alive: Any = SimpleNamespace(poll=lambda: None)
+        assert flower_processes.wait_for_port(alive, server.server_port, 1, http=True)

@@ -152,7 +152,7 @@ def test_a_task_refuses_what_a_description_must_not_say() -> None:
     spec = {**vars(TaskSpec("digits", "rotation", "mlp", "cross_entropy", 8, 4, 0, ""))}
     for drift, text in (
         ({"rounds": [5], "speed": 1}, "no such key as speed"),
-        ({"rounds": 5}, "must be a list"),
+        ({"rounds": "5"}, "must be a list"),
         ({"rounds": [5, 6], "kind": "gradual", "span": 3}, "must not begin before"),
         ({"rounds": [5], "fraction": 0.1}, "no two of different groups would move"),
     ):

@@ -19,10 +19,10 @@ from florets.conf.compose import compose
 from florets.conf.overrides import quote
 from florets.conf.presets import choices, read_file
 from florets.conf.problems import ConfigError
-from florets.deploy import demo_data
 from florets.reports import frames
 from florets.reports.summary import RunSummary
 from florets.strategies import STRATEGIES
+from florets.task.data import demo_data
 from tests.public_files import write_csv, write_stand_ins
 
 pytestmark = [pytest.mark.slow, pytest.mark.pictures]

@@ -268,6 +268,6 @@ SMALL = ("num_clients=10", "k=2", "task.num_clusters=2", "num_rounds=4", "task.m
     "fault", ["exception", "huge losses (1e30)", "huge weights (1e30)", "n = 1e9", "reply of an older round"]
 )
 def test_a_fifth_of_faulty_clients_does_not_keep_clove_from_the_groups(fault: str) -> None:
-    outcome = play("clove", fault, seed=0, more=SMALL)
+    outcome = play("clove", [fault], seed=0, more=SMALL)
     assert (outcome.rounds, outcome.ari, outcome.sound, outcome.error) == (4, 1.0, True, "")
     assert outcome.refused > 0

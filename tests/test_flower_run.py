@@ -34,46 +34,20 @@ def florets(*arguments: str) -> "subprocess.CompletedProcess[str]":
     [
         "clove num_rounds=4",
         "clove num_rounds=11 strategy.stability_rounds=2 strategy.watch=4 task.drift.rounds=[9]",
-        "ifca num_rounds=4",
         # Three of Flower's nodes, the last of which hosts four clients.
         "ifca num_rounds=4 clients_per_node=8 wire=int8 eval=before",
         "fedavg num_rounds=4 fine_tune_epochs=1 task.validation_fraction=0.2",
-        "local num_rounds=4",
         f"cfl_gp {SMALL} num_rounds=3",
-        f"two_phase {SHORT} strategy.inner_steps=2",
         f"two_phase {SHORT} strategy.subspace=direct strategy.labels=soft train=sgd",
-        f"oracle {SMALL} num_rounds=2",
-        f"centralised {SMALL} num_rounds=2",
-        f"one_shot {SMALL} num_rounds=2 strategy.estimate_epochs=2",
-        f"k_fed {SMALL} num_rounds=2",
-        f"cfl_s {SMALL} num_rounds=3 strategy.mean_threshold=1 strategy.fraction_train=0.7",
-        f"fesem {SMALL} num_rounds=2",
-        f"flexcfl {SMALL} num_rounds=2 strategy.migration=0.2 strategy.cold_start_steps=5",
-        f"pacfl {SMALL} num_rounds=2",
-        f"stocfl {SMALL} num_rounds=2",
-        f"fedclust {SMALL} num_rounds=2",
         f"fedem {SMALL} num_rounds=2 fine_tune_epochs=0.5 task.validation_fraction=0.2",
-        f"fedrc {SMALL} num_rounds=3 fine_tune_epochs=0.5",
-        f"fedsoft {SMALL} num_rounds=3 strategy.clients_per_centre=4 fine_tune_epochs=0.5",
-        f"per_fedavg {SMALL} num_rounds=2 strategy.exact_hessian=true fine_tune_epochs=1",
-        f"fedala {SMALL} num_rounds=3 strategy.most_passes=20",
-        f"fedproto {SMALL} num_rounds=3",
-        f"fedpac {SMALL} num_rounds=3",
-        f"feddrift {SMALL} num_rounds=4 strategy.period=1 task.drift.rounds=[3]",
-        f"ditto {SMALL} num_rounds=3 strategy.fraction_train=0.7",
         f"clove {SMALL} num_rounds=6 personal=ditto",
-        f"ifca {SMALL} num_rounds=3 personal=fedala personal_options.most_passes=20",
-        f"oracle {SMALL} num_rounds=3 personal=fedproto",
-        f"flux {SMALL} num_rounds=2 strategy.cluster_round=1",
         # Four groups in 20 clients, of which nobody is told.
         "discovery num_rounds=2 k=auto",
-        f"sr_fca {SMALL} num_rounds=3 strategy.refine_every=1 strategy.solo_steps=20",
-        # Whatever the first comparisons say is taken for groups.
-        f"fedgwc {SMALL} num_rounds=4 strategy.fraction_train=0.5 strategy.rest_threshold=1000 strategy.most_index=9",
     ],
     ids=lambda settings: settings.split()[0],
 )
 def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path: Path, settings: str) -> None:
+    """Of each strategy the golden runs say so much: their messages and states go over Flower's wire."""
     folders = []
     for engine in ("local", "flwr"):
         hosts = "clients_per_node="
@@ -99,9 +73,7 @@ def test_flower_and_the_local_engine_give_equal_models_and_assignments(tmp_path:
     ("nodes", "settings", "expected"),
     [
         (3, "", "num-supernodes=20"),
-        (2, "overrides='k=40'", "num_clients"),
         (2, "overrides='no_such_key=1'", "no_such_key"),
-        (2, "fraction-train=0.0", "fraction_train"),
     ],
 )
 def test_a_run_that_cannot_work_ends_soon_and_says_why(
@@ -191,11 +163,8 @@ def run_in(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     )
 
 
-@pytest.mark.parametrize(
-    ("fault", "lost"),
-    [("_time.sleep(10**6)", 1), ("_os._exit(1)", 1), ("_time.sleep(2)", 0)],
-)
-def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str, lost: int) -> None:
+@pytest.mark.parametrize("fault", ["_time.sleep(10**6)", "_os._exit(1)"])
+def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, fault: str) -> None:
     project = copy_of_the_app(tmp_path / "project")
     with (project / "client_app" / "app.py").open("a") as file:
         file.write(BROKEN.replace("FAULT", fault))
@@ -215,6 +184,6 @@ def test_a_client_that_hangs_or_dies_costs_itself_the_round(tmp_path: Path, faul
     assert lines[0]["replies"] == {"ok": 12, "error": 0, "missing": 0, "invalid": 0}
     # What has not come by the deadline is missing, or an error where Flower notes first that the message expired.
     replies = lines[1]["replies"]
-    assert replies["error"] + replies["missing"] >= lost
+    assert replies["error"] + replies["missing"] >= 1
     # A dead actor can take any number of the other messages with it: of the six of training the quorum has answered.
-    assert replies["ok"] >= (3 if "exit" in fault else 12 - 2 * lost)
+    assert replies["ok"] >= (3 if "exit" in fault else 10)

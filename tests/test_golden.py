@@ -13,6 +13,7 @@ from florets.server_app.build import build_strategy
 from florets.strategies import STRATEGIES
 from florets.task.task import Task
 from florets.task.wire import kinds, leaving
+from tests.flower_tools import on_the_wire
 from tests.golden_runs import SETTINGS, TOLERANCE, Golden, differences, digest, environment, play, read, stored
 
 # At least one of each strategy, and of each way to compute something else; `make slow` has the others.
@@ -40,7 +41,10 @@ def test_a_run_gives_its_golden_results(name: str) -> None:
     declared: set[str] = set()
 
     def watched(message: Message, context: Context) -> Message:
+        # As Flower does it, so that what a message or a client's state loses on the way shows here.
+        message.content, context.state = on_the_wire(message.content), on_the_wire(context.state)
         reply, config = app(message, context), message.content[kinds.CONFIG]
+        reply.content = on_the_wire(reply.content)
         sent.update(
             leaving.left(leaving.message_name(message.metadata.message_type, message.content), config, reply.content)
         )

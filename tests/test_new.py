@@ -100,6 +100,7 @@ def test_a_skeletons_own_test_and_the_commands_of_its_readme_pass(kind: str, tmp
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        assert program != "python" or "warning" not in done.stdout
 
 
 def test_an_app_needs_a_folder_that_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

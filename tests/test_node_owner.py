@@ -1,6 +1,5 @@
 """Real SuperNodes whose owners have a say: an unapproved app, a policy, and the log of what left."""
 
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ from PIL import Image
 
 from florets.deploy.federation import Federation
 from florets.task.node_log import Logged, NodeLog
-from florets.task.wire.leaving import NAMES, asked_for
+from florets.task.wire.leaving import NAMES
 from tests.test_flower_run import copy_of_the_app
 
 NODES = {"a": {}, "b": {"never-send": ", ".join(NAMES)}, "c": {"never-send": "evaluations"}}
@@ -23,48 +22,6 @@ CLOVE = (
     "strategy=clove k=2 num_rounds=1 start_timeout=120 task.data_options.classes=[cat,dog] task.model=linear "
     "task.partition_options.input_shape=[3,2,2] task.partition_options.num_outputs=2"
 )
-
-# A server that asks every node for everything, whatever it said at hello, and notes the answers.
-HOSTILE = """
-import json
-from pathlib import Path
-
-from flwr.app import ConfigRecord, RecordDict
-from flwr.serverapp import ServerApp
-from florets.task.spec import TaskSpec
-from florets.task.wire import kinds, parcels
-from florets.task.wire.leaving import LEAVING
-from florets.task.wire.records import new_message
-
-app = ServerApp()
-
-
-@app.main()
-def main(grid, context):
-    spec = TaskSpec("own", "own", "linear", "cross_entropy", 1, 0, 0, "")
-    asked, items = [], []
-    for name in LEAVING:
-        config = {kinds.TASK: spec.to_json(), kinds.SERVER_ROUND: 1}
-        kind = name
-        if "." in name and name.partition(".")[0] not in ("query", "evaluate", "train"):
-            kind, (own, function) = "query.custom", name.split(".")
-            config[kinds.HANDLER] = f"florets.strategies.{own}.client:{function}"
-        if name == "train.masked":
-            continue
-        items.append(parcels.Item(kind, "", RecordDict({kinds.CONFIG: ConfigRecord(config)})))
-        asked.append(name)
-    told = {}
-    packed = parcels.pack(items, parcels.Hosting(2))
-    messages = [new_message(packed, node, kinds.PARCEL, 600.0, "1") for node in grid.get_node_ids()]
-    for reply in grid.send_and_receive(messages, timeout=600):
-        if reply.has_error():
-            continue  # of the node that has approved another app
-        found = parcels.read_replies(reply.content, len(items))
-        told[str(reply.metadata.src_node_id)] = [
-            one.reason if isinstance(one, parcels.Failure) else "answered" for one in found
-        ]
-    Path(context.run_config["results-dir"]).write_text(json.dumps([asked, told]))
-"""
 
 pytestmark = pytest.mark.slow
 
@@ -143,26 +100,3 @@ def test_an_unapproved_app_is_refused_and_an_approved_one_does_what_policies_all
     shown = node(federation, "a", "log", "last=5")
     assert re.search(r"train +answered +\d+\.\d  models 24 \(\d+ B\), facts", shown)
     assert re.search(r"run \d+: \d+ messages, 0 refused; ", shown)
-
-
-def test_a_node_refuses_each_kind_that_it_never_sends_whatever_the_server_asks(
-    federation: Federation, tmp_path: Path
-) -> None:
-    project = copy_of_the_app(tmp_path / "project")
-    (project / "hostile.py").write_text(HOSTILE)
-    pyproject = (project / "pyproject.toml").read_text(encoding="utf-8")
-    (project / "pyproject.toml").write_text(pyproject.replace('"florets:apps.server"', '"hostile:app"'))
-    status, said = ended(federation, project, tmp_path / "told.json")
-    assert status == "finished:completed", said[-3000:]
-    asked, told = json.loads((tmp_path / "told.json").read_text())
-    (reasons,) = (found for found in told.values() if sum("does not let it send" in one for one in found) > 20)
-    for name, reason in zip(asked, reasons, strict=True):
-        if forbidden := asked_for(name, {}):
-            assert f"does not let it send {', '.join(sorted(forbidden))};" in reason, name
-    assert {what for name in asked for what in asked_for(name, {})} >= {*NAMES} - {
-        "masked-models",
-        "own",
-        "class-shares",
-    }
-    refused = {line.kind for line in logged(federation, "b") if line.answer == "refused"}
-    assert refused >= {name for name in asked if asked_for(name, {})}

@@ -24,7 +24,7 @@ from florets.task import node_log
 from florets.task.node_log import Logged, NodeLog
 from florets.task.wire import flower, kinds
 from florets.task.wire.codec import form_of
-from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left
+from florets.task.wire.leaving import FACTS, LEAVING, NAMES, OWN, Left, asked_for
 from florets.task.wire.records import reply_message
 from tests.fakes import message_to
 from tests.test_caps import sent
@@ -88,6 +88,18 @@ def test_what_is_never_sent_is_refused_before_it_is_computed(what: str, node: di
     (tmp_path / "data.npz").unlink()  # whoever computed would miss it
     with pytest.raises(ValueError, match=rf"does not let it send {what}; .* change never-send in the node config"):
         sent({**node, "never-send": f"labels, {what}"}, kind, settings)
+
+
+def test_whatever_a_server_asks_is_refused_where_all_that_it_holds_is_never_sent(node: dict[str, Any]) -> None:
+    for name in LEAVING:
+        forbidden, (own, _, function) = asked_for(name, {}), name.partition(".")
+        kind: str = name
+        settings: dict[str, Any] = {}
+        if own not in ("query", "evaluate", "train") and function:
+            kind, settings = "query.custom", {kinds.HANDLER: f"florets.strategies.{own}.client:{function}"}
+        if forbidden:
+            with pytest.raises(ValueError, match=f"does not let it send {', '.join(sorted(forbidden))};"):
+                sent({**node, "never-send": ",".join(NAMES)}, kind, settings)
 
 
 def test_what_is_sent_has_its_own_name_whatever_else_the_message_holds(node: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def test_a_check_says_which_column_is_in_another_unit_than_declared(tmp_path: Pa
     declared.write_text(json.dumps({**DECLARED, "numeric": other}))
     keys = {"data_dir": sites(tmp_path / "data"), "results_dir": tmp_path}
     found = florets.check(task={"table": {"preprocessing": str(declared)}}, **keys)
-    assert "'age' has mean 57.6 and spread 7.94 at the median site" in found.text
+    assert "'age' has mean 58.4 and spread 10.3 at the median site" in found.text
     assert "'dose' has mean" not in found.text
 
 

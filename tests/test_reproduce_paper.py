@@ -11,9 +11,8 @@ import yaml
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
-from florets.papers.cells import places
 from florets.papers.items import Item, find_item, item_names, read_item
-from florets.papers.measures import MEASURES, read_measure, values_of
+from florets.papers.measures import MEASURES, values_of
 from florets.papers.references import UNDECIDED, Reference
 from florets.papers.request import read_request
 from florets.papers.table import Entry
@@ -331,16 +330,3 @@ def test_a_method_that_starts_from_one_model_and_finds_groups_has_an_ari() -> No
     assert {name for name, has in fits.items() if not has} == {
         *("centralised", "fedavg", "fedprox", "local", "ditto", "per_fedavg", "fedala", "fedproto", "fedpac"),
     }
-
-
-@pytest.mark.parametrize("name", [name for name in item_names() if name != "discovery/recovery"])
-@pytest.mark.slow
-def test_each_published_value_belongs_to_a_place_and_a_measure_that_the_table_shows(name: str) -> None:
-    item = find_item(name)
-    shown = {
-        (place.row.name, place.column.name, measure)
-        for place in places(item, {}, Path("/"))
-        for measure in item.measures
-        if place.config is not None and read_measure(measure)[0].fits(place.config)
-    }
-    assert {(entry.row, entry.column, entry.measure) for entry in item.references} <= shown

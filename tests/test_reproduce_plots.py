@@ -92,7 +92,7 @@ def test_mean_ranks_are_drawn_with_the_critical_difference(item: Path) -> None:
     [
         ("{kind: rows, measures: [ari, accuracy - fedavg]}", ""),
         ("{kind: rows, measure: ari}", "plot: measure: there is no such key. Did you mean measures?"),
-        ("{kind: rows, measures: ari}", "plot.measures: ari: must be a list of names"),
+        ("{kind: rows, measures: {ari: 1}}", "plot.measures: {'ari': 1}: must be a list of names"),
         ("{kind: rows, measures: [arj]}", "plot.measures: arj: there is no such measure"),
         ("{kind: rows}", "plot: measures is missing"),
         ("{kind: curves, measures: [ari]}", "measures: there is no such key"),

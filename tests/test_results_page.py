@@ -96,7 +96,7 @@ def test_rounds_are_stored_where_the_data_change(tmp_path: Path) -> None:
 def test_cells_of_other_settings_do_not_count(tmp_path: Path) -> None:
     store = Store(tmp_path / "cells.csv")
     store.put(PLACE, 0, DONE)
-    elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there", "task.data=digits"]))
+    elsewhere = replace(PLACE, config=compose(["strategy=clove", "data_dir=/there", "experiment=own_data"]))
     assert store.get(elsewhere, 0).state == "finished"
     # Be it typed or in a preset that has changed.
     changed = replace(PLACE, config=compose(["strategy=clove", "data_dir=/here", "k=3"]))

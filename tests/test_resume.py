@@ -155,19 +155,48 @@ def results(folder: Path) -> dict[str, Any]:
     }
 
 
+TWICE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("cfl_s", ("strategy.mean_threshold=1", "strategy.client_threshold=0", "strategy.first_split=2")),
+    ("local", ()),
+    ("ditto", ("strategy.proximal_lambda=0.5",)),
+    ("per_fedavg", ("train=sgd", "strategy.alpha=0.1", "strategy.exact_hessian=true")),
+    ("fedproto", ("strategy.prototype_lambda=0.5",)),
+    ("fedala", ("strategy.most_passes=20",)),
+    ("fedpac", ("strategy.head_epochs=0.5",)),
+    ("fedem", ()),
+    ("fedrc", ()),
+    ("fedsoft", ("strategy.proximal_lambda=1",)),
+    ("feddrift", ("strategy.period=1", "task.drift.rounds=[3]")),
+    ("fedgwc", ()),
+    ("stocfl", ("strategy.anchor_epochs=2", "strategy.tau=0.3")),
+    ("fesem", ("strategy.clustering=kmeans", "strategy.period=2")),
+    ("flexcfl", ("strategy.cold_start_steps=3", "strategy.cold_start_scale=2", "strategy.migration=0.2")),
+    ("pacfl", ("strategy.vectors=1",)),
+    ("fedclust", ("strategy.estimate_epochs=2",)),
+    ("sr_fca", ("strategy.solo_steps=3", "strategy.refine_every=1")),
+    ("clove", ("personal=ditto",)),
+    ("clove", ("personal=intercept", "eval_clients=participants")),
+    ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
+    ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
+)
+"""Strategies that are killed twice with few participants, each with settings that make it keep more than usual."""
+
 BRIEFLY = ("clove", "cfl_gp", "two_phase", "discovery", "local", "flexcfl", "flux")
-"""Strategies whose killed run goes on in the default suite; those of all are slow tests."""
+"""Strategies whose killed run goes on in the default suite; those of the others are slow tests, if not `TWICE`."""
 
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(name, marks=[] if name in BRIEFLY else pytest.mark.slow) for name in STRATEGIES],
+    [
+        *BRIEFLY,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES if name not in {*BRIEFLY, *dict(TWICE)}),
+    ],
 )
 def test_every_strategy_goes_on_as_if_it_had_never_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     """A field that a strategy forgets to save shows here, be its clustering frozen when it is killed or not."""
-    kept = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5), "fedgwc": (3,)}
+    kept = {"clove": (2, 5), "cfl_gp": (2, 5), "two_phase": (2, 4), "flux": (3, 5)}
     given = settings(strategy, *(() if strategy in kept else ("num_rounds=4",)))
     folder, copies = with_copies(monkeypatch, tmp_path, given, kept.get(strategy, (2,)))
     whole = results(folder)
@@ -193,36 +222,7 @@ def test_a_run_with_somebody_in_quarantine_goes_on(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "own"),
-    [
-        ("cfl_s", ("strategy.mean_threshold=1", "strategy.client_threshold=0", "strategy.first_split=2")),
-        *(
-            pytest.param(*given, marks=pytest.mark.slow)
-            for given in [
-                ("local", ()),
-                ("ditto", ("strategy.proximal_lambda=0.5",)),
-                ("per_fedavg", ("train=sgd", "strategy.alpha=0.1", "strategy.exact_hessian=true")),
-                ("fedproto", ("strategy.prototype_lambda=0.5",)),
-                ("fedala", ("strategy.most_passes=20",)),
-                ("fedpac", ("strategy.head_epochs=0.5",)),
-                ("fedem", ()),
-                ("fedrc", ()),
-                ("fedsoft", ("strategy.proximal_lambda=1",)),
-                ("feddrift", ("strategy.period=1", "task.drift.rounds=[3]")),
-                ("fedgwc", ()),
-                ("stocfl", ("strategy.anchor_epochs=2", "strategy.tau=0.3")),
-                ("fesem", ("strategy.clustering=kmeans", "strategy.period=2")),
-                ("flexcfl", ("strategy.cold_start_steps=3", "strategy.cold_start_scale=2", "strategy.migration=0.2")),
-                ("pacfl", ("strategy.vectors=1",)),
-                ("fedclust", ("strategy.estimate_epochs=2",)),
-                ("sr_fca", ("strategy.solo_steps=3", "strategy.refine_every=1")),
-                ("clove", ("personal=ditto",)),
-                ("clove", ("personal=intercept", "eval_clients=participants")),
-                ("ifca", ("personal=fedala", "personal_options.most_passes=20")),
-                ("cfl_gp", ("personal=fedproto", "strategy.cluster_rounds=2")),
-            ]
-        ),
-    ],
+    ("strategy", "own"), [TWICE[0], *(pytest.param(*given, marks=pytest.mark.slow) for given in TWICE[1:])]
 )
 def test_what_few_participants_and_their_groups_have_survives_two_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, own: tuple[str, ...]
@@ -551,7 +551,7 @@ def trial(folder: Path, moment: float, overrides: Sequence[str]) -> dict[str, An
     return results(run_folder(folder))
 
 
-@pytest.mark.parametrize("trials", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_with_sigkill_at_random_moments_a_run_ends_the_same(tmp_path: Path, trials: int) -> None:
     given = settings("clove")
     start = time.monotonic()

@@ -115,7 +115,9 @@ def test_what_is_wrong_is_found_before_any_training(change, message):
 
 def test_a_model_with_too_few_outputs_is_refused():
     few = changed(model=f"{HERE}:two_outputs")
-    with pytest.raises(ValueError, match=r"model .* does not fit data 'digits'.*for 10 classes .* but have \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"model .* does not fit data 'digits'.*for 10 classes .* returned one of shape \(n, 2\)"
+    ):
         Task(few).check()
 
 
@@ -169,11 +171,17 @@ def test_an_import_path_gives_a_users_own_function(monkeypatch):
         ({"share": "a half"}, "share='a half' does not fit .* it takes float"),
         ({"sizes": [1, "b"]}, r"sizes=\[1, 'b'\] does not fit"),
         ({"n": True}, "n=True does not fit"),
+        ({"sizes": "b"}, "sizes='b' does not fit"),
     ],
 )
 def test_a_wrong_option_is_named_before_work_starts(options, message):
     with pytest.raises(ValueError, match=message):
         check_options(takes_options, options, "partition", "mine")
+
+
+def test_where_an_option_takes_a_list_one_value_is_a_list_of_one():
+    options = check_options(takes_options, {"sizes": 3, "share": 1}, "partition", "mine")
+    assert options == {"sizes": [3], "share": 1}
 
 
 @pytest.mark.parametrize(

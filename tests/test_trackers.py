@@ -103,7 +103,7 @@ def test_in_python_a_tracker_is_an_object(tmp_path: Path) -> None:
     [
         ("tensorbord", "must be tensorboard, mlflow, wandb or an import path"),
         ("[mlflow,mlflow]", "tracker=mlflow: is named twice; keep one."),
-        ("3", "must be a string or a list of strings"),
+        ("null", "must be a string or a list of strings"),
     ],
 )
 def test_names_are_checked_before_anything_runs(value: str, said: str) -> None:

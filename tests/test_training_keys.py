@@ -141,12 +141,11 @@ QUICK = {"clove", "cfl_gp", "per_fedavg", "fedpac", "fedala", "discovery", "cent
 )
 def test_every_strategys_training_follows_the_keys(strategy: str, recorded: list[float]) -> None:
     keys = ("task.model=tests.own_functions:watched", f"strategy={strategy}", *EXTRA.get(strategy, ()), *FOLLOWING)
-    first = play(*keys)
+    play(*keys)
     assert set(recorded) == {0.5}
     assert own_functions.BATCHES
     assert own_functions.AUTOCAST
     assert all(own_functions.AUTOCAST)
-    assert play(*keys).final == first.final
 
 
 def test_training_batches_alone_are_changed(recorded: list[float]) -> None:

@@ -499,5 +499,5 @@ def test_a_client_of_huge_moments_is_refused_and_named_and_leaves_no_trace(
 @pytest.mark.slow
 def test_a_fifth_of_faulty_clients_does_not_keep_two_phase_from_the_groups(fault: str) -> None:
     small = ("num_rounds=2", "strategy.moment_rounds=2", "strategy.inner_steps=2", "task.model_options.hidden=[]")
-    outcome = play("two_phase", fault, seed=0, more=small)
+    outcome = play("two_phase", [fault], seed=0, more=small)
     assert (outcome.rounds, outcome.ari, outcome.sound, outcome.error) == (4, 1.0, True, "")

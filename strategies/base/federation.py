@@ -41,6 +41,14 @@ def client_key(node_id: int, claimed: str, registered_name: str, public_key: byt
     return hashlib.sha256(public_key or str(node_id).encode()).hexdigest()[:16] if key == kinds.NO_KEY else key
 
 
+def with_number(config: ConfigRecord, node_id: int, registered_name: str, public_key: bytes) -> ConfigRecord:
+    """Return a copy of a first message's settings with the number by which the node is to draw; see `client_key`."""
+    key = client_key(node_id, kinds.NO_KEY, registered_name, public_key)
+    return filled(
+        config.copy(), {kinds.CLIENT_NUMBER if registered_name else kinds.UNNAMED_NUMBER: client_number(key)}
+    )
+
+
 def client_of(node_id: int, hello: Introduction, registered_name: str, public_key: bytes) -> Client:
     """Return a client as it introduced itself; the name that its node is registered under is its key."""
     key = client_key(node_id, hello.key, registered_name, public_key)
@@ -345,7 +353,7 @@ class Federation:
         config = filled(config.copy(), self.subsets) if self.subsets else config
         names, keys = ({node: getattr(info, what) for node, info in infos.items()} for what in ("name", "public_key"))
         called = {_called(node, names.get(node, "")): node for node in new}
-        replies = self._ask_who(called, grid, config)
+        replies = self._ask_who(called, names, keys, grid, config)
         hellos = {called[name]: hello for name, hello in replies.ok}
         # All nodes of a simulation are told the same number, and a real one says 0. A single one that says another is
         # refused below.
@@ -409,7 +417,14 @@ class Federation:
         for problem in (*problems, *([far] if far else [])):
             log.warning("%s", problem)
 
-    def _ask_who(self, called: Mapping[str, int], grid: Grid, config: ConfigRecord) -> Replies[Introduction]:
+    def _ask_who(
+        self,
+        called: Mapping[str, int],
+        registered: Mapping[int, str],
+        keys: Mapping[int, bytes],
+        grid: Grid,
+        config: ConfigRecord,
+    ) -> Replies[Introduction]:
         """Let nodes introduce themselves; `called` has them by what they are called until then."""
         names, parts = list(called), []
         deadline = time.monotonic() + self.start_timeout
@@ -419,8 +434,10 @@ class Federation:
             left = max(deadline - time.monotonic(), self.start_timeout * len(some) / len(names))
             requests = []
             for name in some:
-                content = record_dict({kinds.CONFIG: config.copy()})
-                requests.append(Request(name, new_message(content, called[name], kinds.HELLO, left, "0")))
+                node = called[name]
+                own = with_number(config, node, registered.get(node, ""), keys.get(node, b""))
+                content = record_dict({kinds.CONFIG: own})
+                requests.append(Request(name, new_message(content, node, kinds.HELLO, left, "0")))
             parts.append(exchange(grid, requests, _introduction, Patience(left), warn=False))
         return joined(parts)
 

@@ -161,7 +161,6 @@ def run_sweep(overrides: Sequence[str], caller: Path, engine: Engine, keep: bool
         require("tune", "hydra/sweeper=optuna")
     texts = [text for text in overrides if text not in for_hydra]
     parsed = read_sweep(texts)
-    one_run.refuse_idle_folder(texts)
     total: int | None = None
     refused: dict[str, int] = {}
     if any("hydra/sweeper" in text for text in for_hydra):

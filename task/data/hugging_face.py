@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset, Inputs, IntArray, Pixels, TargetArray
+from florets.task.data.splits import split_rows
 from florets.task.randomness import Purpose, generator
 from florets.task.registry import register_data
 
@@ -78,9 +79,9 @@ def hugging_face(
     splits = _loaded(source, subset, data_dir)
     train_table = _split(splits, "train", train or ("train" if "train" in splits else ""))
     test_table = _split(splits, "test", test or "test") if test or "test" in splits else None
-    if test_table is None:
-        train_table, test_table = _divided(train_table, test_share, seed)
     target = _label_column(train_table, label)
+    if test_table is None:
+        train_table, test_table = _divided(train_table, target, test_share, seed)
     names = _input_columns(train_table, target, inputs)
     y_train, y_test, outputs = _targets(train_table, test_table, target)
     return HuggingFaceDataset(
@@ -148,17 +149,41 @@ def _split(splits: Mapping[str, Any], part: str, name: str) -> Any:
     return splits[name]
 
 
-def _divided(table: Any, test_share: float, seed: int) -> tuple[Any, Any]:
-    if not 0 < test_share < 1 or not 0 < (number := round(test_share * len(table))) < len(table):
+def _divided(table: Any, label: str, test_share: float, seed: int) -> tuple[Any, Any]:
+    if not 0 < test_share < 1 or len(table) < 2:
         raise ValueError(
             f"{_OPTIONS}.test_share={test_share}: of {len(table)} samples there must be some to train on and some to "
             "test on; use a fraction between 0 and 1, or name a split as task.data_options.test."
         )
-    rows = generator(seed, 0, Purpose.DATA).permutation(len(table))
-    return table.select(np.sort(rows[number:])), table.select(np.sort(rows[:number]))
+    is_regression = _holds_values(table.features[label])
+    values = _numbers(table, label) if is_regression else _classes_of(table, label)
+    train, test = split_rows(
+        values.astype(np.float64), None, test_share, generator(seed, 0, Purpose.DATA), is_regression
+    )
+    return table.select(train), table.select(test)
+
+
+def _classes_of(table: Any, label: str) -> NDArray[np.int64]:
+    """Return a number for the class of each sample, among them one for those without a class."""
+    cells = table.select_columns([label]).with_format(None)[:][label]
+    return np.unique(np.array(list(map(str, cells))), return_inverse=True)[1].astype(np.int64)
+
+
+def _holds_values(feature: Any) -> bool:
+    import datasets
+
+    return isinstance(feature, datasets.Value) and str(feature.dtype).startswith("float")
 
 
 def _label_column(table: Any, label: str) -> str:
+    """Return the column of the targets, which holds neither images nor arrays."""
+    found = _label_name(table, label)
+    if (kind := _kind(table.features[found])) in ("image", "array"):
+        raise ValueError(f"{_OPTIONS}.label={found}: holds {kind}s; name a column of classes or numbers.")
+    return found
+
+
+def _label_name(table: Any, label: str) -> str:
     import datasets
 
     names = list(table.features)
@@ -267,9 +292,7 @@ def _targets(train: Any, test: Any, label: str) -> tuple[TargetArray, TargetArra
     import datasets
 
     feature = train.features[label]
-    if _kind(feature) in ("image", "array"):
-        raise ValueError(f"{_OPTIONS}.label={label}: holds {_kind(feature)}s; name a column of classes or numbers.")
-    if isinstance(feature, datasets.Value) and feature.dtype.startswith("float"):
+    if _holds_values(feature):
         return _numbers(train, label), _numbers(test, label), 1
     parts = [table.select_columns([label]).with_format(None)[:][label] for table in (train, test)]
     # Of a column of classes, -1 means that it is not known.

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from florets.task.data.dataset import Dataset, FloatArray
+from florets.task.data.dataset import Dataset, FloatArray, TargetArray
 from florets.task.data.files import inside, links_inside
 from florets.task.data.image_files import ImageOptions, read_images
 from florets.task.data.samples import Samples, read_arrays, read_npz
+from florets.task.data.splits import split_rows
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import SUFFIXES, is_table
 from florets.task.data.tables.description import Description, Scale
@@ -86,6 +88,8 @@ def own(
     test_share: float = 0.2,
     owner: str | None = None,
     table: Mapping[str, Any] | None = None,
+    client: int = 0,
+    untrained: list[str | int] | None = None,
 ) -> Dataset:
     """Read the data set of one folder, or of one file that is a table.
 
@@ -118,12 +122,17 @@ def own(
         is none.
     table
         What the run declares of tables and, once the sites have agreed, how they are prepared: `task.table`.
+    client
+        Number of the client whose data these are, see `florets.task.randomness.client_number`: it draws the split of
+        an undivided set, with the seed.
+    untrained
+        Archives and images: classes that no site trains on, whose test samples are left out; None: there are none.
     """
     files = find_files(data_dir)
     if not 0 < test_share < 1:
         raise ValueError(f"task.data_options.test_share={test_share} must be between 0 and 1.")
     if files.is_table:
-        site = SiteTable.read(files.paths, table or {}, seed)
+        site = SiteTable.read(files.paths, table or {}, seed, client)
         preprocessing = site.preprocessing
         if preprocessing is None:
             # One table of all clients, in a simulation: it agrees with itself.
@@ -146,8 +155,14 @@ def own(
         return read_images(path, labels, images)
 
     parts = [read(path) for path in files.paths]
-    train, test = parts if len(parts) == 2 else _split(parts[0], test_share, generator(seed, 0, Purpose.DATA))
+    if len(parts) == 1:
+        rng = generator(seed, 0, Purpose.DATA, client)
+        rows = split_rows(parts[0].y.astype(np.float64), None, test_share, rng, regression)
+        parts = [parts[0].of(part) for part in rows]
+    train, test = parts
     num_outputs = 1 if regression else int(max(train.y.max(), test.y.max())) + 1
+    if untrained:
+        test = test.of(_seen(test.y, untrained, labels))
     # Values do not group samples, and a node's own data are not shared out by groups.
     groups = [np.zeros(len(part.y), dtype=np.int64) if regression else part.y for part in (train, test)]
     return Dataset(
@@ -164,12 +179,14 @@ def own(
     )
 
 
-def describe(data_dir: Path | None, options: Mapping[str, Any], table: Mapping[str, Any], seed: int) -> Description:
+def describe(
+    data_dir: Path | None, options: Mapping[str, Any], table: Mapping[str, Any], seed: int, client: int = 0
+) -> Description:
     """Return the description of one site's data, see `florets.task.data.tables.description`.
 
     Parameters
     ----------
-    data_dir, seed
+    data_dir, seed, client
         As `own` takes them.
     options
         The options of `own`.
@@ -178,25 +195,48 @@ def describe(data_dir: Path | None, options: Mapping[str, Any], table: Mapping[s
     """
     files = find_files(data_dir)
     if files.is_table:
-        return SiteTable.read(files.paths, table, seed).describe()
+        return SiteTable.read(files.paths, table, seed, client).describe()
     if files.is_archive:
-        return _describe_archive(files, options, seed)
-    names = sorted(path.name for path in files.paths[0].iterdir() if path.is_dir() and not path.name.startswith("."))
-    given = options.get("classes") or names
-    data = own(data_dir, seed, 0, **{**options, "classes": list(given)})
+        return _describe_archive(files, options, seed, client)
+    folders = [folder for path in files.paths for folder in path.iterdir()]
+    names = sorted({path.name for path in folders if path.is_dir() and not path.name.startswith(".")})
+    given = tuple(map(str, options.get("classes") or names))
+    data = own(data_dir, seed, 0, **{**options, "classes": list(given), "client": client, "untrained": None})
+    unseen = _unseen(data, options, given)
     n = len(data.x_train), len(data.x_test)
-    return Description("images", sum(n), n[0], shape=data.input_shape, classes=tuple(map(str, given)))
+    trained = tuple(given[label] for label in np.unique(data.y_train))
+    return Description("images", sum(n), n[0], unseen=unseen, shape=data.input_shape, classes=given, trained=trained)
 
 
-def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> Description:
+def _unseen(data: Dataset, options: Mapping[str, Any], labels: Sequence[str] | None) -> int:
+    """Return how many test samples are of a class that this site, or once they have agreed no site, trains on."""
+    if data.y_train.dtype != np.int64:
+        return 0
+    if (untrained := options.get("untrained")) is None:
+        return int((~np.isin(data.y_test, data.y_train)).sum())
+    return len(data.y_test) - len(_seen(data.y_test, untrained, labels))
+
+
+def _seen(y_test: TargetArray, untrained: Sequence[str | int], labels: Sequence[str] | None) -> NDArray[np.int64]:
+    """Return the rows of test samples without those of classes that no site trains on."""
+    kept = np.flatnonzero(~np.isin(y_test, [_label_of(name, labels) for name in untrained]))
+    if not len(kept):
+        raise ValueError(f"all {len(y_test)} test samples are of classes that no site trains on: give it others.")
+    return kept
+
+
+def _describe_archive(files: Files, options: Mapping[str, Any], seed: int, client: int) -> Description:
     """Describe an archive; its targets are values where the run says so, or they are no integers."""
     regression = bool(options.get("regression"))
     if not regression and options.get("classes") is None:
         _, y = read_arrays(files.paths[0], ("x", "y"))
         regression = y.dtype.kind == "f" and bool(np.any(y != np.floor(y)))
-    data = own(files.paths[0].parent, seed, 0, **{**options, "regression": regression})
+    given = {**options, "regression": regression, "client": client, "untrained": None}
+    data = own(files.paths[0].parent, seed, 0, **given)
     n = len(data.x_train), len(data.x_test)
-    classes = () if regression else tuple(map(str, range(data.num_outputs)))
+    named = options.get("classes") or range(data.num_outputs)
+    classes = () if regression else tuple(map(str, named))
+    trained = () if regression else tuple(classes[label] for label in np.unique(data.y_train))
     # Bytes have been divided by 255 already.
     scale: Scale = scale_of(data.x_train) if isinstance(data.x_train, np.ndarray) and not data.scaled else ""
     return Description(
@@ -204,7 +244,9 @@ def _describe_archive(files: Files, options: Mapping[str, Any], seed: int) -> De
         sum(n),
         n[0],
         shape=data.input_shape,
+        unseen=_unseen(data, options, _labels(options.get("classes"), regression)),
         classes=classes,
+        trained=trained,
         scale=scale,
         target_scale=scale_of(data.y_train[:, np.newaxis].astype(np.float32)) if regression else "",
     )
@@ -268,15 +310,8 @@ def holds_data(data: Path) -> bool:
     return True
 
 
-def _split(samples: Samples, test_share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
-    """Cut off a test set: `test_share` of the samples, rounded, and at least one on either side."""
-    n = len(samples.y)
-    if n < 2:
-        raise ValueError(
-            f"an undivided data set of {n} samples cannot be split into train and test: give at least 2."
-        )
-    order = rng.permutation(n)
-    num_test = min(max(round(test_share * n), 1), n - 1)
-    # In their old order, so that a split differs from another only in its samples.
-    test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
-    return samples.of(train), samples.of(test)
+def _label_of(name: str | int, labels: Sequence[str] | None) -> int:
+    """Return the label of a class; without names it is its name."""
+    if labels is None:
+        return int(name)
+    return labels.index(str(name)) if str(name) in labels else -1

@@ -24,6 +24,9 @@ LEAST_CLIP = 1e-6
 # Of float32, or of a GPU's shorter products.
 _ROUNDING = 1e-3
 
+Gradients = Callable[[Mapping[str, Tensor], Tensor, Tensor], dict[str, Tensor]]
+"""Takes parameters, and inputs and targets of records; see `record_gradients`."""
+
 
 def train(
     module: Module,
@@ -55,12 +58,8 @@ def train(
         optimizer = new_optimizer(objective.begin(module, len(x)), training)
         for _ in range(steps):
             values = {name: value.detach() for name, value in trained.items()}
-            total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in values.items()}
             places = torch.from_numpy(drawn(len(x), rate)).to(x.device)
-            for at in range(0, len(places), PART):
-                part = places[at : at + PART]
-                for name, value in clipped(gradients(values, samples(x, part), y[part]), clip).items():
-                    total[name] += value
+            total = clipped_sum(gradients, values, x, y, places, clip)
             own = np.split(noise.gaussian(sum(sizes), multiplier * clip), np.cumsum(sizes)[:-1])
             for (name, value), added in zip(trained.items(), own, strict=True):
                 noised = total[name] + torch.from_numpy(added).to(x.device).view(value.shape)
@@ -75,9 +74,7 @@ def drawn(count: int, rate: float) -> NDArray[np.int64]:
     return np.flatnonzero((words >> 11) * 2.0**-53 < rate)
 
 
-def record_gradients(
-    module: Module, loss: str
-) -> Callable[[Mapping[str, Tensor], Tensor, Tensor], dict[str, Tensor]]:
+def record_gradients(module: Module, loss: str) -> Gradients:
     """Return a function of parameters and records (b, ...) that gives each record's gradient, (b, ...) by name.
 
     Each is computed as in a batch of one: no layer sees two records.
@@ -90,16 +87,29 @@ def record_gradients(
     return vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
 
 
-def clipped(gradients: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
-    """Return the sum of records' gradients, each clipped to the norm `clip` over all parameters; 0 if not finite."""
-    rows = {name: gradient.flatten(1) for name, gradient in gradients.items()}
-    # In parts: of millions of entries a norm in float32 is wrong by a hundredth.
-    parts = [part for row in rows.values() for part in torch.split(row, 2**16, 1)]
-    norms = torch.stack([part.norm(dim=1) for part in parts]).norm(dim=0)
-    if not (finite := torch.isfinite(norms)).all():
-        norms, rows = norms[finite], {name: row[finite] for name, row in rows.items()}
-    factors = (clip * (1 - _ROUNDING) / norms).clamp(max=1.0)
-    return {name: (factors @ row).view(gradients[name].shape[1:]).double() for name, row in rows.items()}
+def clipped_sum(
+    gradients: Gradients, values: Mapping[str, Tensor], x: Tensor, y: Tensor, places: Tensor, clip: float
+) -> dict[str, Tensor]:
+    """Return the sum of the gradients of the records at `places`, each clipped to the norm `clip` in all.
+
+    A record whose gradient is not finite does not count: the sum is what it is without that record, to the bit.
+    """
+    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in values.items()}
+    finite = torch.ones(len(places), dtype=torch.bool, device=places.device)
+    for at in range(0, len(places), PART):
+        part = places[at : at + PART]
+        rows = {name: row.flatten(1) for name, row in gradients(values, samples(x, part), y[part]).items()}
+        # In parts: of millions of entries a norm in float32 is wrong by a hundredth.
+        pieces = [piece for row in rows.values() for piece in torch.split(row, 2**16, 1)]
+        norms = torch.stack([piece.norm(dim=1) for piece in pieces]).norm(dim=0)
+        finite[at : at + PART] = torch.isfinite(norms)
+        factors = (clip * (1 - _ROUNDING) / norms).clamp(max=1.0)
+        for name, row in rows.items():
+            total[name] += (factors @ row).view(values[name].shape)
+    if finite.all():
+        return total
+    # Anew without them: how the others' gradients are rounded depends on how many records are computed together.
+    return clipped_sum(gradients, values, x, y, places[finite], clip)
 
 
 def check(module: Module, input_shape: Sequence[int], loss: str) -> None:

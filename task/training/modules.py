@@ -92,6 +92,11 @@ def _draws_nothing(part: nn.Module) -> bool:
     return (own or type(part) in _DRAW_NOTHING) and not (part._backward_hooks or part._backward_pre_hooks)
 
 
+def is_built_in(part: nn.Module) -> bool:
+    """Say whether a layer's class is PyTorch's or the project's, whatever it draws; of its parts these are asked."""
+    return type(part).__module__.startswith(("torch.nn.modules.", "florets.task.models."))
+
+
 def is_known(part: nn.Module) -> bool:
     """Say whether a layer is one of PyTorch's that draws nothing; of layers with parts these are asked as well."""
     return type(part) in _DRAW_NOTHING

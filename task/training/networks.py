@@ -20,6 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from florets.task.models.cnn import ConvNet, pool_and_relu
 from florets.task.training.modules import is_known, set_mode, torch_random
+from florets.task.training.unsaved import Unsaved
 
 _FUNCTIONS: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     nn.ReLU: torch.relu,
@@ -240,9 +241,10 @@ def _mapped(module: nn.Module, example: Tensor | None) -> Mapped | None:
 
 
 def _treats_samples_alone(module: nn.Module, x: Tensor) -> bool:
-    """Try whether a module's outputs for samples do not depend on one another, nor on a draw, and vmap takes it."""
+    """Try whether a module's outputs for a sample depend on it alone, and vmap takes it."""
     set_mode(module, True)
     stacks = {name: value.detach().unsqueeze(0) for name, value in module.state_dict().items()}
+    unsaved = Unsaved(module)
     with torch_random(np.random.default_rng(0)), torch.enable_grad():
         before = torch.get_rng_state()
         try:
@@ -251,4 +253,7 @@ def _treats_samples_alone(module: nn.Module, x: Tensor) -> bool:
         except Exception:  # it may be anybody's code: then it is computed as it is
             return False
         draws_nothing = torch.equal(before, torch.get_rng_state())
+    # What it remembers of one client would reach the others.
+    if unsaved.changed():
+        return False
     return draws_nothing and together.shape == alone.shape and torch.allclose(together, alone, 1e-4, 1e-5)

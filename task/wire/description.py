@@ -72,6 +72,7 @@ def _check(found: Description) -> None:
         found.records,
         found.train_records,
         found.untargeted,
+        found.unseen,
         found.duplicates,
         found.near_duplicates,
         found.groups,
@@ -102,6 +103,8 @@ def _check(found: Description) -> None:
         raise ValueError("encoding")
     if len(found.notes) > _MOST_NOTES or max(len(found.lacking), len(found.leaking)) > MOST_COLUMNS:
         raise ValueError("notes")
+    if not set(found.trained) <= set(found.classes):
+        raise ValueError("trained")
     for name in (*found.classes, *found.notes, *found.lacking, *found.leaking):
         _name(name)
 

@@ -21,7 +21,9 @@ def test_another_data_folder_is_another_run(item: Path, ran: list[tuple[str, int
 def test_a_data_folder_has_one_table_however_it_is_spelled(item: Path, ran: list[tuple[str, int, int]]) -> None:
     (item.parent / "here").mkdir()
     for spelled in ("here", "./here/", str(item.parent / "here")):
-        assert main(["reproduce", "item.yaml", "columns=clove", "rows=two", f"data_dir={spelled}"]) == 0
+        assert (
+            main(["reproduce", "item.yaml", "columns=clove", "rows=two", "task.data=own", f"data_dir={spelled}"]) == 0
+        )
     assert len(ran) == 1
     assert len(list((item.parent / "results" / "reproduce").rglob("table.md"))) == 1
 
@@ -40,7 +42,7 @@ def test_folders_may_hold_what_hydra_reads_as_its_own(
     odd = item.parent / "a (copy), [1]"
     odd.mkdir()
     monkeypatch.chdir(odd)
-    given = [str(item), "columns=clove", "rows=two", "results_dir='r (x)'"]
+    given = [str(item), "columns=clove", "rows=two", "task.data=own", "results_dir='r (x)'"]
     assert main(["reproduce", *given, f"data_dir='{odd}'"]) == 0
     assert len(ran) == 1
     assert (odd / "r (x)" / "reproduce").is_dir()

@@ -13,9 +13,11 @@ from florets.conf.compose import compose
 from florets.server_app import data_agreement
 from florets.server_app.data_agreement import agree_here
 from florets.task.client_data import ClientData, hold_out, with_validation
+from florets.task.data.splits import split_rows
 from florets.task.data.tables.agreement import agree
 from florets.task.data.tables.declaration import Declaration
-from florets.task.data.tables.site_table import SiteTable, split_rows
+from florets.task.data.tables.site_table import SiteTable
+from florets.task.randomness import client_number
 from florets.task.spec import DECLARED, PREPARED
 from florets.task.training.folds import disjoint_folds
 
@@ -24,11 +26,11 @@ SUBJECTS = np.repeat(np.arange(20), [1, 2, 3, 4, 5] * 4)
 
 def test_classes_and_quantiles_have_the_same_share_on_both_sides() -> None:
     classes = np.repeat([0.0, 1.0, 2.0], [70, 20, 10])
-    train, test = split_rows(classes, None, 0.2, 1, False)
+    train, test = split_rows(classes, None, 0.2, np.random.default_rng(1), False)
     assert np.bincount(classes[test].astype(int)).tolist() == [14, 4, 2]
     assert sorted([*train, *test]) == list(range(100))
     values = np.random.default_rng(0).exponential(size=200)
-    _, test = split_rows(values, None, 0.2, 1, True)
+    _, test = split_rows(values, None, 0.2, np.random.default_rng(1), True)
     edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
     assert np.bincount(np.searchsorted(edges, values[test])).tolist() == [4] * 10
 
@@ -36,14 +38,14 @@ def test_classes_and_quantiles_have_the_same_share_on_both_sides() -> None:
 def test_without_strata_the_split_is_scikit_learns_own() -> None:
     for n, share in ((303, 0.34), (50, 0.2), (3, 0.9)):
         expected = train_test_split(np.arange(n), test_size=min(share, (n - 1) / n), random_state=43)
-        found = split_rows(np.zeros(n), None, share, 43, False, stratify=False)
+        found = split_rows(np.zeros(n), None, share, np.random.default_rng(0), False, False, 43)
         assert [sorted(part) for part in expected] == [part.tolist() for part in found]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_subject_is_on_one_side_of_every_split(seed: int) -> None:
     y = np.arange(len(SUBJECTS)) % 2
-    train, test = split_rows(y.astype(float), SUBJECTS, 0.2, seed, False)
+    train, test = split_rows(y.astype(float), SUBJECTS, 0.2, np.random.default_rng(seed), False)
     assert not set(SUBJECTS[train]) & set(SUBJECTS[test])
     assert len(train) + len(test) == len(SUBJECTS)
     assert 5 <= len(test) <= 20
@@ -73,7 +75,7 @@ def test_whole_subjects_meet_the_share_that_was_asked_for_and_stay_stratified(sh
     whose = np.repeat(np.arange(100), np.random.default_rng(1).integers(1, 6, size=100))
     y = (whose % 4 == 0).astype(float)
     for groups, labels in ((np.arange(100), (np.arange(100) % 4 == 0).astype(float)), (whose, y)):
-        train, test = split_rows(labels, groups, share, 3, False)
+        train, test = split_rows(labels, groups, share, np.random.default_rng(3), False)
         assert sorted([*train, *test]) == list(range(len(groups)))
         assert not set(groups[train]) & set(groups[test])
         assert len(test) / len(groups) == pytest.approx(share, abs=0.06)
@@ -134,7 +136,9 @@ def test_statistics_are_of_the_final_training_records(
     nodes = [{"client-id": key, "data-dir": str(data / key)} for key in paths]
     found = agree_here(config, nodes)
     assert len(calls) == asked
-    finals = {key: SiteTable.read((path,), found.table, config.seed) for key, path in paths.items()}
+    finals = {
+        key: SiteTable.read((path,), found.table, config.seed, client_number(key)) for key, path in paths.items()
+    }
     joined = pd.concat([site.table.frame.iloc[site.train] for site in finals.values()])
     pooled = {one["name"]: one for one in found.table[PREPARED]["numeric"]}
     for name in ("age", "dose"):

@@ -220,6 +220,8 @@ class Agreed:
         Whether the targets are values.
     classes
         Class names in the order of their labels; empty where labels are numbers, or there are none.
+    untrained
+        Classes of archives and images that no site trains on, where a site has test samples of one.
     preprocessing
         Of tables; None where no site has one.
     group
@@ -239,6 +241,7 @@ class Agreed:
     num_outputs: int
     is_regression: bool
     classes: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     group: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -296,6 +299,11 @@ def agree(
     return replace(found, input_shape=tuple(input_shape) or found.input_shape)
 
 
+def last_column(target: str) -> str:
+    """Return the line that says which column is the target where none is named."""
+    return f"the target is the last column, {target!r}, since none is named; for another, target=<column>"
+
+
 def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Sequence[str] | None) -> Agreed:
     notes: list[str] = []
     warnings: list[str] = []
@@ -306,7 +314,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
             raise ValueError(f"task.table.{key} names {listed(wrong)}, and no site has such a column; correct it.")
     target = _target_name(sites, left_out)
     if not declared.target:
-        notes.append(f"the target is the last column, {target!r}, since none is named; for another, target=<column>")
+        notes.append(last_column(target))
     sites = {key: site for key, site in sites.items() if key not in left_out}
     columns, group, ids = _columns(declared, sites, left_out, notes, warnings)
     sites = {key: site for key, site in sites.items() if key not in left_out}
@@ -629,7 +637,12 @@ def _arrays(
     regression = all(not site.classes for site in here)
     outputs = num_outputs or len(names) or max((len(site.classes) for site in here), default=0)
     values = regression and not names
-    return Agreed(shape, 1 if values else outputs, values, names, left_out=left_out, notes=tuple(notes))
+    untrained: tuple[str, ...] = ()
+    if any(site.unseen for site in here):
+        trained = {name for site in here for name in site.trained}
+        every = {name for site in here for name in site.classes}
+        untrained = tuple(sorted(every - trained, key=natural_order))
+    return Agreed(shape, 1 if values else outputs, values, names, untrained, left_out=left_out, notes=tuple(notes))
 
 
 _TARGETS = {"names": "folders of classes", "labels": "numbers of classes", "values": "values"}

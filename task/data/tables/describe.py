@@ -118,6 +118,7 @@ def describe_table(
     """
     frame = table.frame
     target = target_name(declared, frame.columns)
+    _check_declared(target, frame[target], declared)
     part = frame.iloc[train]
     names = declared.inputs_of(tuple(frame.columns))
     inputs = part[[name for name in names if name != target]]
@@ -304,7 +305,7 @@ def _target(
     whole = numeric and bool((numbers == np.floor(numbers)).all())
     counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
     distinct = len(counts) or len(np.unique(numbers))
-    _check_classes(name, counts, numeric, declared)
+    _check_kind(name, counts, numeric, declared)
     if whole and not declared.classes and _is_id(name, len(np.unique(numbers)), len(numbers)):
         raise ValueError(_NO_TARGET.format(name=name, holds="ids"))
     if declared.classes:
@@ -338,7 +339,17 @@ def _target(
     )
 
 
-def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:
+def _check_declared(name: str, column: "pd.Series[Any]", declared: Declaration) -> None:
+    """Refuse records of none of the declared classes, of which any split could make a test record."""
+    wanted = {class_name(raw) for raws in declared.classes.values() for raw in raws}
+    if declared.classes and (wrong := int((~column.map(class_name).isin(wanted)).sum())):
+        raise ValueError(
+            f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
+            "correct it, or declare task.table.classes."
+        )
+
+
+def _check_kind(name: str, counts: Mapping[str, int], numeric: bool, declared: Declaration) -> None:
     """Refuse a target whose cells are no classes: the server has their names, and chose the column."""
     known, words = sum(counts.values()), list(counts)
     are_words = not numeric and not declared.classes
@@ -350,13 +361,6 @@ def _check_classes(name: str, counts: Mapping[str, int], numeric: bool, declared
         )
     if bad := sum(not is_sendable(text) for text in counts):
         raise ValueError(f"the target {name!r}: {bad} of its classes have names that are too long or not printable.")
-    if declared.classes:
-        wanted = {class_name(raw) for raws in declared.classes.values() for raw in raws}
-        if wrong := sum(count for text, count in counts.items() if text not in wanted):
-            raise ValueError(
-                f"the target {name!r} of {wrong} records is none of the classes {listed(list(declared.classes))}: "
-                "correct it, or declare task.table.classes."
-            )
     if are_words and (role := _role_of_words(name, words, known, may_be_marked=False)) != "input":
         holds = {"id": "ids", "date": "dates"}.get(role, "too many different values for classes")
         raise ValueError(_NO_TARGET.format(name=name, holds=holds))

@@ -117,6 +117,9 @@ class Description:
         Records without a target, which are left out.
     train_records
         Of these those that the site trains on; everything below is of them.
+    unseen
+        Test records of a class that the site trains on nowhere; once the sites have agreed, that no site does: they
+        are left out.
     columns
         Of a table, in the file's order, without target, group, ids and what was dropped.
     target
@@ -125,6 +128,8 @@ class Description:
         Of one input, of archives and images.
     classes
         Class names of images; of archives as many numbers as there are labels. Empty: a regression, or a table.
+    trained
+        Those of `classes` of which the site has training samples.
     scale, target_scale
         Of an archive's inputs, and of the values that are its targets, coarsely: no figure of them is sent.
     duplicates, near_duplicates
@@ -148,10 +153,12 @@ class Description:
     records: int
     train_records: int
     untargeted: int = 0
+    unseen: int = 0
     columns: tuple[ColumnSummary, ...] = ()
     target: TargetSummary | None = None
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
+    trained: tuple[str, ...] = ()
     scale: Scale = ""
     target_scale: Scale = ""
     duplicates: int = 0
@@ -177,7 +184,7 @@ class Description:
             for column in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=())
+        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=(), unseen=0)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -189,7 +196,7 @@ class Description:
             ColumnSummary(**{**_read(column), "marks": tuple(column.get("marks", ()))}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "notes", "lacking", "leaking"):
+        for name in ("shape", "classes", "trained", "notes", "lacking", "leaking"):
             read[name] = tuple(read[name])
         return cls(**read)
 

@@ -253,16 +253,20 @@ class Preprocessing:
                     f"name task.table.classes, or the mark of a missing value in missing."
                 )
             return ((numbers - self.target_mean) / self.target_std).astype(np.float32)
-        label_of = {text: label for label, raws in enumerate(self.classes.values()) for text in map(class_name, raws)}
-        label_of |= {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
-        texts = [str(text) for text in column]
-        labels = [label_of.get(text, label_of.get(class_name(text), -1)) for text in texts]
-        if (wrong := labels.count(-1)) > 0:
+        labels = self.labels(frame)
+        if wrong := int((labels < 0).sum()):
             raise ValueError(
                 f"the target {self.target!r} of {wrong} records is none of the classes {listed(list(self.classes))}: "
                 "correct it, or declare task.table.classes."
             )
-        return np.array(labels, dtype=np.int64)
+        return labels
+
+    def labels(self, frame: "pd.DataFrame") -> NDArray[np.int64]:
+        """Return the class label of each record, int64 (n,); -1 where its target is none of the classes."""
+        label_of = {text: label for label, raws in enumerate(self.classes.values()) for text in map(class_name, raws)}
+        label_of |= {raw: label for label, raws in enumerate(self.classes.values()) for raw in raws}
+        texts = [str(text) for text in frame[self.target]]
+        return np.array([label_of.get(text, label_of.get(class_name(text), -1)) for text in texts], dtype=np.int64)
 
     def in_unit(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Return standardised values (n,) of a regression in the unit that the target came in."""

@@ -1,10 +1,7 @@
 """`SiteTable`: the records of one site, and their split into training and test set, subject by subject."""
 
-import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,113 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florets.task.data.dataset import Dataset
+from florets.task.data.splits import split_rows
 from florets.task.data.tables.declaration import Declaration, Site, site_of
 from florets.task.data.tables.describe import describe_table, repeating_group, target_name
 from florets.task.data.tables.description import MOST_GUESSED, Description
-from florets.task.data.tables.names import as_numbers
+from florets.task.data.tables.names import as_numbers, class_name
 from florets.task.data.tables.preprocessing import Preprocessing, Scale
 from florets.task.data.tables.read import Table, check_target, read_table
+from florets.task.randomness import Purpose, generator
 from florets.task.spec import DECLARED, PREPARED, ROWS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_MOST_STRATA = 10
-"""Quantiles of a regression's target by which records are stratified."""
-_MOST_FOLDS = 20
-"""Folds into which subjects are divided, some of which are the test set: with more its share is met more nearly, and
-each has fewer of a class."""
-
-
-def split_rows(
-    target: NDArray[Any],
-    groups: NDArray[Any] | None,
-    test_share: float,
-    seed: int,
-    is_regression: bool,
-    stratify: bool = True,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows (sorted) of the training and of the test set.
-
-    Parameters
-    ----------
-    target
-        (n,): class names, or values.
-    groups
-        (n,): whose each record is; all of one subject's records come into one set. None: each stands for itself.
-    test_share
-        Fraction of the test set, rounded up; at least one record is on either side. Of subjects it is met as nearly
-        as twentieths and their sizes allow.
-    seed
-        Of the draw: without groups that of scikit-learn's `train_test_split`, so that published splits can be
-        reproduced.
-    is_regression
-        Stratify by quantiles of the target in place of classes.
-    stratify
-        Draw the same fraction of each class, or quantile.
-    """
-    from sklearn.model_selection import StratifiedGroupKFold, train_test_split
-
-    n = len(target)
-    if n < 2:
-        raise ValueError(f"a table of {n} record cannot be split into training and test records: give at least 2.")
-    strata = _strata(target, is_regression, test_share) if stratify else None
-    if groups is not None:
-        subjects = len(np.unique(groups))
-        if subjects < 2:
-            raise ValueError(
-                "all records belong to one subject (task.table.group), and cannot be split; give several."
-            )
-        num_test, folds = _folds(test_share, min(_MOST_FOLDS, subjects))
-        if strata is None or np.bincount(strata).max() < folds:
-            strata = np.zeros(n, dtype=np.int64)
-        cut = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed)
-        with warnings.catch_warnings():
-            # Of few subjects a class may have fewer records than there are folds.
-            warnings.simplefilter("ignore", UserWarning)
-            tests = [test for _, test in cut.split(groups, strata, groups)]
-        is_test = np.zeros(n, dtype=bool)
-        is_test[np.concatenate(tests[:num_test])] = True
-        return np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    train, test = train_test_split(
-        np.arange(n),
-        test_size=min(math.ceil(test_share * n), n - 1),
-        random_state=seed,
-        shuffle=True,
-        stratify=strata,
-    )
-    return np.sort(train).astype(np.int64), np.sort(test).astype(np.int64)
-
-
-def _folds(test_share: float, most: int) -> tuple[int, int]:
-    """Return how many of how many folds, at most so many, are the test set.
-
-    In lowest terms: of a class that is rarer than the folds are many, four of twenty may have none, one of five has.
-    """
-    nearest = Fraction(test_share).limit_denominator(most)
-    nearest = min(max(nearest, Fraction(1, most)), Fraction(most - 1, most))
-    return nearest.numerator, nearest.denominator
-
-
-def _strata(target: NDArray[Any], is_regression: bool, test_share: float) -> NDArray[np.int64] | None:
-    """Return the stratum of each record; None where there are too few records for any."""
-    n = len(target)
-    if is_regression:
-        values = target.astype(np.float64)
-        num_test = int(np.ceil(test_share * n))
-        count = min(_MOST_STRATA, num_test, n - num_test, n // 2)
-        if count < 2:
-            return None
-        edges = np.quantile(values, np.linspace(0, 1, count + 1)[1:-1])
-        found = np.searchsorted(edges, values, side="right")
-    else:
-        found = np.unique(target, return_inverse=True)[1]
-    counts = np.bincount(found)
-    # A class of one record cannot be on both sides: it goes with the most frequent one.
-    found = np.where(counts[found] < 2, counts.argmax(), found)
-    kinds = len(np.unique(found))
-    num_test = int(np.ceil(test_share * n))
-    return found.astype(np.int64) if 1 < kinds <= min(num_test, n - num_test) else None
 
 
 @dataclass(frozen=True)
@@ -155,7 +57,7 @@ class SiteTable:
     preprocessing: Preprocessing | None = None
 
     @classmethod
-    def read(cls, paths: Sequence[Path], values: Mapping[str, Any], seed: int) -> "SiteTable":
+    def read(cls, paths: Sequence[Path], values: Mapping[str, Any], seed: int, client: int = 0) -> "SiteTable":
         """Read a site's files: an undivided one, which is split, or a training and a test set.
 
         Parameters
@@ -164,8 +66,9 @@ class SiteTable:
             One file, or two.
         values
             The task's `table`.
-        seed
-            Of the split, where the run declares no `split_seed`.
+        seed, client
+            Of the run, and the site's number (`florets.task.randomness.client_number`): they draw the split where the
+            run declares no `split_seed`.
         """
         import pandas as pd
 
@@ -217,7 +120,7 @@ class SiteTable:
                 notes = (*notes, f"{len(both)} subjects of the group's column have records in both files")
         else:
             regression = prepared.is_regression if prepared else _is_regression(frame[target], declared)
-            train, test = _split(frame, declared, target, group, regression, seed)
+            train, test = _split(frame, declared, target, group, regression, generator(seed, 0, Purpose.DATA, client))
         guessed = any(part.guessed for part in parts)
         table = Table(frame, notes, guessed=guessed)
         return cls(declared, table, train, test, untargeted, group, regression, prepared)
@@ -225,7 +128,43 @@ class SiteTable:
     def describe(self) -> Description:
         """Return what the site says of its data before training."""
         found = describe_table(self.table, self.declared, self.train, subjects_of(self.table.frame, self.group))
-        return replace(found, untargeted=self.untargeted, group=self.group, regression=self.regression)
+        return replace(
+            found,
+            untargeted=self.untargeted,
+            group=self.group,
+            regression=self.regression,
+            unseen=self._unseen(found.target.name if found.target else ""),
+        )
+
+    def _unseen(self, target: str) -> int:
+        """Return how many test records are of a class that no site trains on; before the agreement, not this site."""
+        if self.preprocessing is not None:
+            return len(self.test) - len(self.dataset(self.preprocessing).y_test)
+        column = self.table.frame[target]
+        trained = column.iloc[self.train]
+        if self.declared.classes or (self.regression or _is_regression(trained, self.declared)):
+            return 0
+        names = set(trained.map(class_name))
+        return int((~column.iloc[self.test].map(class_name).isin(names)).sum())
+
+    def _tested(self, preprocessing: Preprocessing) -> NDArray[np.int64]:
+        """Return the rows of the test set, without those of classes that no site trains on.
+
+        Of declared classes every record must be of one, as in training.
+        """
+        if preprocessing.is_regression or self.declared.classes:
+            return self.test
+        is_known = preprocessing.labels(self.table.frame) >= 0
+        if not is_known[self.train].all():
+            # The site cannot take part, and is to say so of all of its records.
+            return self.test
+        known = is_known[self.test]
+        if not known.any():
+            raise ValueError(
+                f"all {len(known)} test records have classes of the target {preprocessing.target!r} that no site "
+                "trains on: give it others."
+            )
+        return self.test[known]
 
     def scale(self, preprocessing: Preprocessing) -> Scale | None:
         """Return the scale that this site's inputs are standardised by; None: the pooled one."""
@@ -238,19 +177,21 @@ class SiteTable:
         frame = self.table.frame
         preprocessing.check(frame)
         scale = self.scale(preprocessing)
-        x, y = preprocessing.inputs(frame, scale).x, preprocessing.targets(frame)
-        classes = np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y
+        train, test = self.train, self._tested(preprocessing)
+        x = preprocessing.inputs(frame, scale).x
+        y_train, y_test = np.split(preprocessing.targets(frame.iloc[np.concatenate([train, test])]), [len(train)])
+        # Values do not group records.
+        classes = [np.zeros(len(y), dtype=np.int64) if preprocessing.is_regression else y for y in (y_train, y_test)]
         owner, subjects = self.declared.owner, subjects_of(frame, self.group)
         owners = frame[owner].astype(str).to_numpy(dtype=np.str_) if owner in frame.columns else None
-        train, test = self.train, self.test
         return Dataset(
             x[train],
-            y[train],
+            y_train,
             x[test],
-            y[test],
+            y_test,
             max(len(preprocessing.classes), 1),
-            classes[train],
-            classes[test],
+            classes[0],
+            classes[1],
             owners_train=None if owners is None else owners[train],
             owners_test=None if owners is None else owners[test],
             subjects_train=None if subjects is None else subjects[train],
@@ -277,7 +218,12 @@ def _is_regression(targets: "pd.Series[Any]", declared: Declaration) -> bool:
 
 
 def _split(
-    frame: "pd.DataFrame", declared: Declaration, target: str, group: str, is_regression: bool, seed: int
+    frame: "pd.DataFrame",
+    declared: Declaration,
+    target: str,
+    group: str,
+    is_regression: bool,
+    rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     groups = subjects_of(frame, group)
     values = frame[target].astype(object)
@@ -286,8 +232,8 @@ def _split(
         raws = {raw: name for name, raws in declared.classes.items() for raw in raws}
         known = values.map(lambda text: raws.get(str(text), str(text))).to_numpy(dtype=np.str_)
         numbers = np.unique(known, return_inverse=True)[1].astype(np.float64)
-    split_seed = seed if declared.split_seed is None else declared.split_seed
-    return split_rows(numbers, groups, declared.test_share, split_seed % 2**32, is_regression, declared.stratify)
+    published = None if declared.split_seed is None else declared.split_seed % 2**32
+    return split_rows(numbers, groups, declared.test_share, rng, is_regression, declared.stratify, published)
 
 
 def subjects_of(frame: "pd.DataFrame", group: str) -> NDArray[np.int64] | None:

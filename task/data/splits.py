@@ -1,0 +1,171 @@
+"""Splits of one client's records into two sets, drawn for this client: by class, along values, by subject."""
+
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+_MOST_STRATA = 10
+"""Quantiles of a regression's target by which scikit-learn's split, and one by subject, is stratified."""
+_MOST_FOLDS = 20
+"""Folds into which subjects are divided, some of which are the test set: with more its share is met more nearly, and
+each has fewer of a class."""
+
+
+def split_rows(
+    target: NDArray[np.float64],
+    groups: Rows | None,
+    test_share: float,
+    rng: np.random.Generator,
+    is_regression: bool,
+    stratify: bool = True,
+    published: int | None = None,
+) -> tuple[Rows, Rows]:
+    """Return the rows (sorted) of the training and of the test set.
+
+    Parameters
+    ----------
+    target
+        (n,): numbers of classes, or values.
+    groups
+        (n,): whose each record is; all of one subject's records come into one set. None: each stands for itself.
+    test_share
+        Fraction of the test set, rounded up; at least one record is on either side. Of subjects it is met as nearly
+        as twentieths and their sizes allow.
+    rng
+        Of the draw; another one for each client, or clients of one order of records would test the same ones.
+    is_regression
+        Stratify by the target's order in place of classes.
+    stratify
+        Draw the same fraction of each class, or along the target's values; of each class at least one record is left
+        to train on, as far as the size of the test set allows.
+    published
+        Without groups draw as scikit-learn's `train_test_split` does with this seed, so that published splits can be
+        reproduced, where it can stratify.
+    """
+    n = len(target)
+    if n < 2:
+        raise ValueError(f"{n} record cannot be split into training and test records: give at least 2.")
+    if groups is not None:
+        is_test = _of_subjects(target, groups, test_share, rng, is_regression, stratify, published)
+    else:
+        wanted = min(math.ceil(test_share * n), n - 1)
+        strata = _strata(target, is_regression, test_share) if stratify and published is not None else None
+        if published is not None and (strata is not None or not stratify):
+            is_test = _as_published(n, wanted, strata, published)
+            is_test = _kept_in_training(is_test, target, rng) if stratify and not is_regression else is_test
+        else:
+            is_test = drawn(target, is_regression, wanted, rng, stratify)
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
+def drawn(
+    target: NDArray[np.float64], is_regression: bool, wanted: int, rng: np.random.Generator, stratify: bool = True
+) -> NDArray[np.bool_]:
+    """Draw so many records, bool (n,); see `split_rows`.
+
+    Of records in the order of their classes, or values, every n / wanted-th is drawn, from a random place on: of each
+    class its share, rounded up or down, however many classes there are.
+    """
+    n, order = len(target), rng.permutation(len(target))
+    if stratify:
+        classes = np.unique(target, return_inverse=True)[1]
+        # The order of the classes is random too: which of many small ones are drawn depends on it.
+        keys = classes if is_regression else rng.permutation(classes.max() + 1)[classes]
+        order = order[np.argsort(keys[order], kind="stable")]
+        places = np.floor((rng.random() + np.arange(wanted)) * n / max(wanted, 1)).astype(np.int64)
+    else:
+        places = np.arange(wanted)
+    is_drawn = np.zeros(n, dtype=bool)
+    is_drawn[order[places]] = True
+    return _kept_in_training(is_drawn, target, rng) if stratify and not is_regression else is_drawn
+
+
+def _kept_in_training(
+    is_drawn: NDArray[np.bool_], target: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Leave one record of each class that was drawn whole, and draw one of the most frequent class in its place."""
+    classes = np.unique(target, return_inverse=True)[1]
+    left = np.bincount(classes[~is_drawn], minlength=classes.max() + 1)
+    is_drawn = is_drawn.copy()
+    for lacking in np.flatnonzero(left == 0):
+        most = int(left.argmax())
+        if left[most] < 2:
+            break
+        is_drawn[rng.choice(np.flatnonzero(is_drawn & (classes == lacking)))] = False
+        is_drawn[rng.choice(np.flatnonzero(~is_drawn & (classes == most)))] = True
+        left[lacking], left[most] = 1, left[most] - 1
+    return is_drawn
+
+
+def _as_published(n: int, wanted: int, strata: Rows | None, seed: int) -> NDArray[np.bool_]:
+    from sklearn.model_selection import train_test_split
+
+    is_test = np.zeros(n, dtype=bool)
+    is_test[train_test_split(np.arange(n), test_size=wanted, random_state=seed, shuffle=True, stratify=strata)[1]] = (
+        True
+    )
+    return is_test
+
+
+def _of_subjects(
+    target: NDArray[np.float64],
+    groups: Rows,
+    test_share: float,
+    rng: np.random.Generator,
+    is_regression: bool,
+    stratify: bool,
+    published: int | None,
+) -> NDArray[np.bool_]:
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    subjects = len(np.unique(groups))
+    if subjects < 2:
+        raise ValueError("all records belong to one subject (task.table.group), and cannot be split; give several.")
+    num_test, folds = _folds(test_share, min(_MOST_FOLDS, subjects))
+    strata = _strata(target, is_regression, test_share) if stratify else None
+    if strata is None or np.bincount(strata).max() < folds:
+        strata = np.zeros(len(target), dtype=np.int64)
+    seed = int(rng.integers(2**32)) if published is None else published
+    cut = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        # Of few subjects a class may have fewer records than there are folds.
+        warnings.simplefilter("ignore", UserWarning)
+        tests = [test for _, test in cut.split(groups, strata, groups)]
+    is_test = np.zeros(len(target), dtype=bool)
+    is_test[np.concatenate(tests[:num_test])] = True
+    return is_test
+
+
+def _folds(test_share: float, most: int) -> tuple[int, int]:
+    """Return how many of how many folds, at most so many, are the test set.
+
+    In lowest terms: of a class that is rarer than the folds are many, four of twenty may have none, one of five has.
+    """
+    nearest = Fraction(test_share).limit_denominator(most)
+    nearest = min(max(nearest, Fraction(1, most)), Fraction(most - 1, most))
+    return nearest.numerator, nearest.denominator
+
+
+def _strata(target: NDArray[np.float64], is_regression: bool, test_share: float) -> Rows | None:
+    """Return the stratum of each record; None where there are too few records for any."""
+    n = len(target)
+    if is_regression:
+        num_test = int(np.ceil(test_share * n))
+        count = min(_MOST_STRATA, num_test, n - num_test, n // 2)
+        if count < 2:
+            return None
+        edges = np.quantile(target, np.linspace(0, 1, count + 1)[1:-1])
+        found = np.searchsorted(edges, target, side="right")
+    else:
+        found = np.unique(target, return_inverse=True)[1]
+    counts = np.bincount(found)
+    # A class of one record cannot be on both sides: it goes with the most frequent one.
+    found = np.where(counts[found] < 2, counts.argmax(), found)
+    kinds = len(np.unique(found))
+    num_test = int(np.ceil(test_share * n))
+    return found.astype(np.int64) if 1 < kinds <= min(num_test, n - num_test) else None

@@ -1,0 +1,135 @@
+"""Checks of a model before any training: its parameters, what its forward returns, and one step of training."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from florets.task.training.losses import per_sample_losses, targets_of
+from florets.task.training.modules import torch_random
+from florets.task.training.unsaved import Unsaved, keeps_something
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+def check_model(
+    build: Callable[[], Module], x: Tensor, y: Tensor, loss: str, num_outputs: int, seed: int
+) -> list[str]:
+    """Train a model by one step on some samples; return what it changes outside its state dict, by name.
+
+    Parameters
+    ----------
+    build
+        Builds the model.
+    x, y
+        At least two samples: a batch that can be normalised.
+    loss, num_outputs
+        Of the task.
+    seed
+        Of what the model draws.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be trained, or what it keeps cannot be put back between two clients; the text says why.
+    """
+    module, other = build(), build()
+    _check_parameters(module)
+    targets = targets_of(x, y, loss)
+    size = num_outputs if loss == "cross_entropy" else targets[0].numel()
+    what = f"{size} classes" if loss == "cross_entropy" else f"loss {loss}"
+    wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
+    mine = Unsaved(module)
+    others = Unsaved(other, shared=True)
+    for training in (False, True):
+        module.train(training)
+        with torch_random(np.random.default_rng(seed)), torch.set_grad_enabled(training):
+            outputs = _called(module, x, wanted)
+            if not _fits(outputs, x, (len(x), size), loss == "cross_entropy"):
+                raise ValueError(f"{wanted}, n samples, but returned {_described(outputs, len(x))}")
+            losses = per_sample_losses(outputs, targets, loss)
+            if training:
+                _check_step(module, losses)
+    if shared := others.changed():
+        raise ValueError(
+            f"one pass through it changes what all models share ({', '.join(shared)}), so that clients would not be "
+            "apart; keep such state in the module, by register_buffer"
+        )
+    return mine.changed() if keeps_something(module) else []
+
+
+def _check_parameters(module: Module) -> None:
+    entries = {**module.state_dict(), **dict(module.named_parameters())}
+    for name, value in entries.items():
+        if value.is_complex() or (value.is_floating_point() and value.dtype not in _FLOATS):
+            raise ValueError(
+                f"its {name} has the type {_plain(value.dtype)}, and parameters and buffers must have float32: build "
+                "it with .float(); train.precision=bfloat16 computes in bfloat16"
+            )
+        if value.device.type != "cpu":
+            raise ValueError(f"its {name} is on {value.device}: build it on the CPU; device=<name> moves it")
+    parameters = list(module.parameters())
+    if not parameters:
+        raise ValueError("it has no parameters: there is nothing to train; register layers as attributes of modules")
+    if not any(value.requires_grad for value in parameters):
+        raise ValueError("all of its parameters are frozen (requires_grad=False): let some be trained")
+
+
+def _called(module: Module, x: Tensor, wanted: str) -> Any:
+    try:
+        return module(x)
+    # It is anybody's code.
+    except Exception as error:
+        raise ValueError(
+            f"{wanted} for one tensor of inputs {_shape(x)}, but raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _fits(outputs: Any, x: Tensor, shape: tuple[int, int], is_classes: bool) -> bool:
+    if not isinstance(outputs, Tensor) or outputs.dtype not in _FLOATS or outputs.device != x.device:
+        return False
+    # Values and reconstructions are compared entry by entry, in whatever shape they come.
+    alike = outputs.shape[:1] == shape[:1] and outputs.numel() == math.prod(shape)
+    return tuple(outputs.shape) == shape or (alike and not is_classes)
+
+
+def _check_step(module: Module, losses: Tensor) -> None:
+    try:
+        losses.mean().backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+    # Its layers may have backward passes of their own.
+    except Exception as error:
+        hint = ""
+        if not losses.requires_grad:
+            hint = "; what it returns does not depend on a trained parameter (detach, no_grad, numpy)"
+        elif "inplace" in str(error):
+            hint = "; its forward changes in place what the gradient needs: x = x + 1 in place of x += 1"
+        raise ValueError(
+            f"the gradient of its loss cannot be computed ({type(error).__name__}: {error}){hint}"
+        ) from error
+
+
+def _described(value: Any, n: int = 0) -> str:
+    if isinstance(value, Tensor):
+        unusual = [] if value.dtype == torch.float32 else [_plain(value.dtype)]
+        unusual += [] if value.device.type == "cpu" else [f"on {value.device}"]
+        return f"one of shape {_shape(value, n)}{' ' * bool(unusual)}{', '.join(unusual)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with the keys {', '.join(map(str, value))}: return one of its tensors"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)} values: return one of them"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _shape(value: Tensor, n: int | None = None) -> str:
+    sizes = [str(size) for size in value.shape]
+    if sizes and (n is None or value.shape[0] == n):
+        sizes[0] = "n"
+    return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

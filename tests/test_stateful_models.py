@@ -1,0 +1,173 @@
+"""Models that keep something outside their state dict: it never goes from one client to the next."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import florets
+from florets.conf.problems import ConfigError
+from florets.task.training.networks import network_of
+from florets.task.training.unsaved import Unsaved, keeps_something
+
+
+class Model(nn.Module):
+    """A linear model."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(input_shape[0], num_outputs)
+        self.note: Any = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Set what it keeps."""
+
+    def keep(self, x: torch.Tensor) -> None:
+        """Keep something of a pass."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs."""
+        self.keep(x)
+        outputs: torch.Tensor = self.out(x)
+        return outputs
+
+
+class Counting(Model):
+    """It shifts its outputs by the number of passes, which only it knows."""
+
+    def begin(self) -> None:
+        """Count from 0."""
+        self.passes: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs."""
+        self.passes.append(1)
+        outputs: torch.Tensor = self.out(x - 0.05 * len(self.passes))
+        return outputs
+
+
+class Centred(Model):
+    """It takes off a running mean, which is in no state dict."""
+
+    def begin(self) -> None:
+        """Begin at 0."""
+        self.register_buffer("centre", torch.rand(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs."""
+        if self.training:
+            self.centre = 0.9 * self.centre + 0.1 * x.mean(0)
+        outputs: torch.Tensor = self.out(x - self.centre)
+        return outputs
+
+
+def clients() -> dict[str, Any]:
+    """Return three clients whose inputs lie apart."""
+    found = {}
+    for name, offset in (("a", 0), ("b", 8), ("c", -8)):
+        rng = np.random.default_rng(len(found))
+        y = np.arange(30) % 2
+        x = (rng.normal(size=(30, 3)) + 2 * y[:, None] - 1 + offset).astype("f4")
+        found[name] = {"train": (x[:20], y[:20]), "test": (x[20:], y[20:])}
+    return found
+
+
+@pytest.mark.parametrize("model", [Counting, Centred])
+def test_a_client_begins_anew_in_any_order_and_prediction_agrees(tmp_path: Path, model: type[Model]) -> None:
+    own = clients()
+    losses = []
+    for order in ("abc", "cba"):
+        run = florets.run(
+            clients={name: own[name] for name in order},
+            model=model, strategy="local", num_rounds=2, quiet=True, pictures=False, results_dir=tmp_path / order,
+        )  # fmt: skip
+        table = run.clients.set_index("client")
+        losses.append(table.loc[["a", "b", "c"], "test_loss"].tolist())
+        for name, parts in own.items():
+            labels = run.predict(parts["test"][0], client=name).labels
+            assert (labels == parts["test"][1]).mean() == pytest.approx(table.loc[name, "test_accuracy"])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_bits(tmp_path: Path) -> None:
+    given = {"model": Centred, "strategy": "local", "num_rounds": 2, "quiet": True, "pictures": False}
+    runs = [florets.run(clients=clients(), results_dir=tmp_path / str(n), workers=n, **given) for n in (1, 3)]
+    assert runs[0].clients["test_loss"].tolist() == runs[1].clients["test_loss"].tolist()
+
+
+KEPT: dict[str, Any] = {
+    "counter": lambda m, x: setattr(m, "note", (m.note or 0) + 1),
+    "new attribute": lambda m, x: setattr(m, "last", x.mean()),
+    "list": lambda m, x: m.things["list"].append(1),
+    "array": lambda m, x: m.things["array"].__iadd__(1),
+    "tensor": lambda m, x: m.things["tensors"][0].add_(1),
+    "object": lambda m, x: setattr(m.things["object"], "n", 1),
+    "generator of NumPy": lambda m, x: m.things["rng"].random(),
+    "generator of torch": lambda m, x: torch.rand(1, generator=m.things["torch"]),
+    "layer's setting": lambda m, x: setattr(m.drop, "p", 0.1),
+    "frozen": lambda m, x: m.out.bias.requires_grad_(False),
+    "part": lambda m, x: setattr(m, "drop", nn.Identity()),
+}
+
+
+class Holder:
+    """An object of an author's own."""
+
+    n = 0
+
+
+@pytest.mark.parametrize("kind", [None, *KEPT])
+def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
+    class Own(Model):
+        def begin(self) -> None:
+            self.drop = nn.Dropout(0.5)
+            self.things = {
+                "list": [[1]], "array": np.zeros(2), "tensors": [torch.zeros(2)], "object": Holder(),
+                "rng": np.random.default_rng(0), "torch": torch.Generator(),
+            }  # fmt: skip
+
+        def keep(self, x: torch.Tensor) -> None:
+            if kind:
+                KEPT[kind](self, x)
+
+    model = Own((3,), 2)
+    unsaved = Unsaved(model)
+    model.train()
+    nn.functional.cross_entropy(model(torch.ones(4, 3)), torch.zeros(4, dtype=torch.int64)).backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    model.eval()
+    model.load_state_dict(Own((3,), 2).state_dict())
+    assert bool(unsaved.changed()) == bool(kind)
+    assert keeps_something(model)
+    assert not keeps_something(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.LSTM(3, 3)))
+
+
+def test_a_hook_that_remembers_is_seen_and_a_model_that_counts_is_not_computed_side_by_side() -> None:
+    layer, seen = nn.Linear(3, 2), list[int]()
+    layer.register_forward_hook(lambda *_: seen.append(1))
+    unsaved = Unsaved(layer)
+    assert not unsaved.changed()
+    layer(torch.ones(1, 3))
+    assert unsaved.changed()
+    assert network_of(Model((3,), 2), torch.ones(3, 3)) is not None
+    assert network_of(Counting((3,), 2), torch.ones(3, 3)) is None
+
+
+class Shared(Model):
+    """Its passes are counted for all models of its class."""
+
+    passes = 0
+
+    def keep(self, x: torch.Tensor) -> None:
+        """Count."""
+        type(self).passes += 1
+
+
+def test_what_all_models_share_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"changes what all models share \(Shared.passes\)"):
+        florets.run(clients=clients(), model=Shared, num_rounds=1, results_dir=tmp_path, quiet=True)
