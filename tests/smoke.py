@@ -30,6 +30,7 @@ import numpy as np
 
 from florets.conf.extras import PROJECT
 from florets.engines import flower_processes
+from florets.reports.summary import read_lines
 from tests.flower_tools import build_fab_from_disk
 
 RUN = (
@@ -197,6 +198,11 @@ def killed_and_resumed(place: Place) -> str:
         (resumed,), (whole,) = folder.rglob(name), (place.folder / "results").rglob(name)
         if resumed.read_bytes() != whole.read_bytes():
             raise SmokeError(f"{name} of the resumed run is not that of the whole one")
+    # What the strategy remembers shows in when it freezes its groups, and in what it sends from then on.
+    (resumed,), (whole,) = folder.rglob("rounds.jsonl"), (place.folder / "results").rglob("rounds.jsonl")
+    for lines in zip(read_lines(resumed.parent), read_lines(whole.parent), strict=True):
+        if len({(line["phase"], line["stable"], line["train_loss"]) for line in lines}) > 1:
+            raise SmokeError(f"round {lines[0]['round']} of the resumed run is not that of the whole one")
     return said
 
 
