@@ -30,6 +30,7 @@ import numpy as np
 
 from florets.conf.extras import PROJECT
 from florets.engines import flower_processes
+from florets.reports.summary import read_lines
 from tests.flower_tools import build_fab_from_disk
 
 RUN = (
@@ -198,6 +199,11 @@ def killed_and_resumed(place: Place) -> str:
         (resumed,), (whole,) = folder.rglob(name), (place.folder / "results").rglob(name)
         if resumed.read_bytes() != whole.read_bytes():
             raise SmokeError(f"{name} of the resumed run is not that of the whole one")
+    # What the strategy remembers shows in when it freezes its groups, and in what it sends from then on.
+    (resumed,), (whole,) = folder.rglob("rounds.jsonl"), (place.folder / "results").rglob("rounds.jsonl")
+    for lines in zip(read_lines(resumed.parent), read_lines(whole.parent), strict=True):
+        if len({(line["phase"], line["stable"], line["train_loss"]) for line in lines}) > 1:
+            raise SmokeError(f"round {lines[0]['round']} of the resumed run is not that of the whole one")
     return said
 
 
@@ -364,8 +370,9 @@ def write_sites(folder: Path) -> None:
     for site, sign in (("north", 1), ("south", 1), ("west", -1)):
         age, dose = rng.normal(50, 10, 120), rng.normal(3, 1, 120)
         ill = np.where(sign * (age - 50) / 10 + dose - 3 > 0, "yes", "no")
-        rows = zip(age, dose, rng.choice(["f", "m"], 120), ill, strict=True)
-        lines = ["age,dose,sex,disease", *(f"{a:.1f},{d:.2f},{s},{y}" for a, d, s, y in rows)]
+        # The target is not the last column, which is what no target= would mean.
+        rows = zip(age, dose, ill, rng.choice(["f", "m"], 120), strict=True)
+        lines = ["age,dose,disease,sex", *(f"{a:.1f},{d:.2f},{y},{s}" for a, d, y, s in rows)]
         (folder / site).mkdir(parents=True)
         (folder / site / "data.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

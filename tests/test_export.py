@@ -100,13 +100,15 @@ def test_raw_records_are_predicted_without_florets_as_with_it(run: Path, exporte
         {"patient": "=n3", "age": "NA"},
     ]
     (tmp_path / "site.json").write_text(json.dumps(site))
-    calls = [("north|<b>", "new.csv"), ("north|<b>", "site.json"), ("model_0.pt2", "new.csv")]
-    targets = [tmp_path / f"{number}.out" for number in range(3)]
+    own = "north|<b>"
+    calls = [(own, "new.csv"), (own, "site.json"), ("model_0.pt2", "new.csv"), ("model_1.pt2", "new.csv")]
+    targets = [tmp_path / f"{number}.out" for number in range(4)]
     elsewhere(exported, *((which, tmp_path / data, to) for (which, data), to in zip(calls, targets, strict=True)))
     loaded = load_run(run)
     assert loaded.preprocessing is not None
     table = read_new_table(tmp_path / "new.csv", Declaration(), loaded.preprocessing, None, False)
-    for state, targets_of in ((loaded.own["north|<b>"], targets[:2]), (loaded.models[0], targets[2:])):
+    models = ((loaded.own[own], targets[:2]), (loaded.models[0], targets[2:3]), (loaded.models[1], targets[3:]))
+    for state, targets_of in models:
         expected = predict(loaded.task, state, table.prepared.x).probabilities
         for target in targets_of:
             found = rows_of(target)

@@ -1,5 +1,7 @@
 """A command that is given again: it replaces a finished run, and no run that could go on."""
 
+import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +58,24 @@ def test_flowers_processes_are_not_even_started(interrupted: Path, monkeypatch: 
     given = ["seed=3", "engine=flwr", f"results_dir={interrupted.parents[2]}"]
     with pytest.raises(ConfigError, match="saved after round 12"):
         flower_run.run_in(interrupted, compose(given))
+
+
+def test_a_run_that_flower_says_has_failed_is_not_taken_for_the_earlier_one_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {
+        "run": {"run-id": 7},
+        "ls": {"runs": [{"status": "finished:failed", "status-details": "no client is online"}]},
+    }
+
+    def flwr(_: object, command: str, *others: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
+        return subprocess.CompletedProcess([command], 0, json.dumps(answers.get(command, {})), "")
+
+    monkeypatch.setattr(flower_run.Connection, "flwr", flwr)
+    config = compose(["engine=flwr", "superlink=x"])
+    fake_cells.end(config, tmp_path)
+    with pytest.raises(flower_run.FlowerRunError, match="ended as finished:failed: no client is online"):
+        flower_run.run_in(tmp_path, config)
 
 
 def test_code_of_the_callers_is_not_submitted_to_somebody_elses_superlink(
