@@ -130,7 +130,7 @@ def run(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> R
             folder /= "digits" if task.table.target else "sites"
             keys += [] if task.table.target else ["target=y"]
         # A folder that no part of the task reads is refused.
-        keys += [f"data_dir={folder}"] if reads_files(task.data) else []
+        keys += [f"data_dir={folder}"] if reads_files(task.data) is not False else []
         typed = [*given, *keys, f"results_dir={tmp_path}", "-q"]
         code = main(typed)
         said = capsys.readouterr()
