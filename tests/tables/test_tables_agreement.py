@@ -236,6 +236,8 @@ def test_letters_that_a_guessed_encoding_has_alone_are_named_with_the_remedy() -
     # Two sites of one encoding have the same wrong letters.
     both = {key: told(garbled, "m", True) for key in "ad"}
     assert len(agree(TARGET, {**both, **right}).warnings) == 2
+    with pytest.raises(ValueError, match=r"no site can take part: a has a class .*; b has a class"):
+        agree(TARGET, {"a": told(garbled, "y", True), "b": told("süß", "y", True)})
 
 
 @pytest.mark.parametrize(
