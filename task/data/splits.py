@@ -44,10 +44,12 @@ def split_rows(
         Draw the same fraction of each class, or along the target's values; of each class at least one record is left
         to train on, as far as the size of the test set allows.
     published
-        Without groups draw as scikit-learn's `train_test_split` does with this seed, so that published splits can be
-        reproduced, where it can stratify.
+        Seed of the draw in place of `rng`. Without groups it is then that of scikit-learn's `train_test_split`, where
+        this can stratify, so that published splits can be reproduced.
     """
     n = len(target)
+    if published is not None:
+        rng = np.random.default_rng(published)
     if n < 2:
         raise ValueError(f"{n} record cannot be split into training and test records: give at least 2.")
     if groups is not None:
