@@ -141,6 +141,9 @@ def test_clients_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_clients(tmp_path) == rows
     assert rows[0].score("test", "auc") == 0.875
     assert (rows[0].score("tuned_test", "auc"), rows[1].score("test", "loss")) == (None, None)
+    (tmp_path / "clients.csv").write_text((tmp_path / "clients.csv").read_text().replace("cpu", "cpu,x"))
+    with pytest.raises(ValueError, match="line 2 has more cells than the header"):
+        read_clients(tmp_path)
 
 
 def test_columns_have_one_kind_each() -> None:
