@@ -189,14 +189,15 @@ class _Walk:
 
     def _inside(self, value: Any) -> Hashable:
         if isinstance(value, Tensor):
-            # Inference tensors have no version.
-            return (id(value), None if value.is_inference() else value._version)
+            return (id(value), _entries(value))
         if isinstance(value, np.ndarray):
             return (
                 value.dtype.str,
                 value.shape,
                 crc32(np.ascontiguousarray(value).data) if value.dtype != object else self._all(value.flat),
             )
+        if isinstance(value, bytearray):
+            return bytes(value)
         if isinstance(value, np.random.Generator):
             return repr(value.bit_generator.state)
         if isinstance(value, np.random.RandomState):
@@ -235,6 +236,14 @@ class _Walk:
 
     def _all(self, values: Iterable[Any]) -> Hashable:
         return tuple(map(self._token, values))
+
+
+def _entries(tensor: Tensor) -> int | None:
+    """Return what changes with a tensor's entries, also by `.data` or an array that shares its memory."""
+    if tensor.layout == torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return crc32(tensor.detach().cpu().resolve_conj().contiguous().flatten().view(torch.uint8).numpy())
+    # Inference tensors have no version.
+    return None if tensor.is_inference() else tensor._version
 
 
 def _slots(kind: type, value: Any) -> list[str]:
