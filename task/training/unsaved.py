@@ -241,7 +241,7 @@ class _Walk:
 def _entries(tensor: Tensor) -> int | None:
     """Return what changes with a tensor's entries, also by `.data` or an array that shares its memory."""
     if tensor.layout == torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return crc32(tensor.detach().cpu().resolve_conj().contiguous().flatten().view(torch.uint8).numpy())
+        return crc32(tensor.detach().cpu().resolve_conj().contiguous().flatten().view(torch.uint8).numpy().data)
     # Inference tensors have no version.
     return None if tensor.is_inference() else tensor._version
 

@@ -431,13 +431,13 @@ def _typed(
     return pd.concat([whole, rest], axis=1)[list(range(len(names)))].set_axis(names, axis=1)
 
 
-def _is_mixture(texts: Sequence[str | None], numbers: NDArray[np.float64], few: int = MOST_GUESSED) -> bool:
+def _is_mixture(texts: Sequence[str | None], numbers: NDArray[np.float64]) -> bool:
     """Return whether cells are many different numbers with words among them; few different ones are categories."""
     odd = [text for text, number in zip(texts, numbers, strict=True) if text is not None and np.isnan(number)]
     words, known = set(odd), len(texts) - texts.count(None)
     values = len(np.unique(numbers[np.isfinite(numbers)]))
     different = len(words) + values
-    if not odd or not values or (different <= few and (2 * different <= known or all(map(is_open, words)))):
+    if not odd or not values or (different <= MOST_GUESSED and (2 * different <= known or all(map(is_open, words)))):
         return False
     return 2 * len(odd) < known or 2 * len(words) < different
 
