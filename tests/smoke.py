@@ -1,7 +1,7 @@
 """`make smoke`: the main jobs by their real commands, with pictures, to their last line and their files.
 
 Each job is an entry of `CHAINS`. It fails on an exit code, a traceback, a missing or empty file, a figure beyond its
-bound. The jobs of a chain are done in order, in one folder; two chains are at work at a time. Command lines of a
+bound. The jobs of a chain run in order, in one folder; two chains run at a time. Command lines of a
 chain that is `in_one` share a process: to start one takes longer than most of these runs. Words on the command line
 choose chains by the names of their jobs.
 """

@@ -62,7 +62,7 @@ KINDS = {
 
 @pytest.mark.pictures
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_result_comes_to_its_report_with_pictures(tmp_path: Path, kind: str) -> None:
+def test_each_kind_of_result_ends_in_its_report_with_pictures(tmp_path: Path, kind: str) -> None:
     tests, distances, shown = KINDS[kind]
     with Recorder(tmp_path / "run", "k: 2\n", "tiny", "clove", 0, 2, quiet=True) as recorder:
         recorder.clients(CLIENTS)

@@ -85,7 +85,7 @@ def _check_parameters(module: Module) -> None:
 def _called(module: Module, x: Tensor, wanted: str) -> Any:
     try:
         return module(x)
-    # It is anybody's code.
+    # The model's code may raise anything.
     except Exception as error:
         raise ValueError(
             f"{wanted} for one tensor of inputs {_shape(x)}, but raised {type(error).__name__}: {error}"

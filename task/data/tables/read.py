@@ -112,7 +112,7 @@ def _titles(widths: Sequence[int], filled: Sequence[int]) -> int:
 
 
 def _refuse_title(path: Path, rows: Sequence[Record]) -> None:
-    """Refuse lines above the names: they name nothing, and what they say must not leave."""
+    """Refuse lines above the names: they name no columns, and their text must not leave the site."""
     if count := _titles([len(row.cells) for row in rows], [sum(map(bool, row.cells)) for row in rows]):
         lines = f"line {rows[0].line} seems" if count == 1 else f"lines {rows[0].line} to {rows[count - 1].line} seem"
         raise ValueError(
