@@ -39,11 +39,10 @@ RUN = (
 """Files that a run leaves."""
 HUB_TAKES = r"LICENSE|.*\.(py|toml|md|yaml|json)"
 """Names of files that Flower Hub takes."""
-ENVIRONMENT = {
-    key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-}
-ENVIRONMENT |= {**flower_processes._SETTINGS, "RAY_ADDRESS": "local"}
-OURS = {**ENVIRONMENT, "PYTHONPATH": str(PROJECT), "PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"}
+ENVIRONMENT = {**flower_processes.environment(None), "RAY_ADDRESS": "local"}
+for variable in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+    ENVIRONMENT.pop(variable, None)
+OURS = {**ENVIRONMENT, "PYTHONPATH": str(PROJECT)}
 
 
 class SmokeError(Exception):

@@ -93,7 +93,7 @@ def _draws_nothing(part: nn.Module) -> bool:
 
 
 def is_built_in(part: nn.Module) -> bool:
-    """Say whether a layer's class is PyTorch's or the project's, whatever it draws; of its parts these are asked."""
+    """Return whether a layer's own class is PyTorch's or the project's, whatever the classes of its parts."""
     return type(part).__module__.startswith(("torch.nn.modules.", "florets.task.models."))
 
 

@@ -1,4 +1,4 @@
-"""Changes of what a module keeps outside its state dict, such as counters, lists and non-persistent buffers.
+"""Detection of changes in what a module keeps outside its state dict: counters, lists, non-persistent buffers.
 
 No message carries it. On a real node each message is answered by a new process, which begins with what the module is
 built with; a process that serves many clients must do the same.
@@ -65,11 +65,11 @@ class Unsaved:
 
 @dataclass(frozen=True)
 class _Space:
-    """Values by their names, each as it was.
+    """Named values as they were when this was made.
 
-    `look` returns them, `size` of them with those that do not count. What stands in `tokens` may change inside, and
-    is looked into; what stands in `empty` were empty containers. Of the others it is enough that they are the same
-    objects.
+    `look` returns the present ones; there were `size`, with those that do not count. Those in `tokens` may change
+    inside, and are compared by their tokens; those in `empty` were empty containers. Of the others it is enough that
+    they are the same objects.
     """
 
     prefix: str
@@ -125,7 +125,7 @@ def _passing_buffers(part: nn.Module) -> dict[str, Tensor | None]:
 
 
 def keeps_something(module: nn.Module) -> bool:
-    """Say whether a module may keep something outside its state dict: built-in layers without hooks do not."""
+    """Return whether a module may keep something outside its state dict: built-in layers without hooks do not."""
     return any(
         not is_built_in(part)
         or part._non_persistent_buffers_set
