@@ -117,7 +117,8 @@ def _spaces(prefix: str, part: nn.Module, walk: "_Walk") -> Iterator[_Space]:
     if part._non_persistent_buffers_set:
         yield _Space.of(prefix, partial(_passing_buffers, part), walk)
     if part._modules:
-        yield _Space.of(prefix, partial(getattr, part, "_modules"), walk, deep=False)
+        # TorchScript's is no mapping.
+        yield _Space.of(prefix, lambda: dict(part._modules.items()), walk, deep=False)
 
 
 def _passing_buffers(part: nn.Module) -> dict[str, Tensor | None]:
