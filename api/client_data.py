@@ -287,10 +287,12 @@ def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
 
 def declares_classes(column: "pd.Series[Any]") -> bool:
     """Return whether a frame's column is of categories or strings that look like numbers: they are names."""
-    known = column.dropna()
+    if column.dtype.kind in "iufb":
+        return False
+    known = column.dropna().unique()
     if column.dtype.name == "category":
-        return any(is_number(str(one)) for one in known.unique())
-    return len(known) > 0 and all(isinstance(one, str) and is_number(one) for one in known.unique())
+        return any(is_number(str(one)) for one in known)
+    return len(known) > 0 and all(isinstance(one, str) and is_number(one) for one in known)
 
 
 def declares_codes(column: "pd.Series[Any]") -> bool:
@@ -299,8 +301,10 @@ def declares_codes(column: "pd.Series[Any]") -> bool:
     Strings that are many different numbers, without a 0 in front, are no codes: often all of a file was read as
     strings. Neither are ids, which are found as such.
     """
-    if column.dtype.name == "category" or not declares_classes(column):
-        return declares_classes(column)
+    if not declares_classes(column):
+        return False
+    if column.dtype.name == "category":
+        return True
     words = [str(one).strip() for one in column.dropna().unique()]
     has_zeros = any(len(word) > 1 and word[0] == "0" and word.isdigit() for word in words)
     few = len(words) <= MOST_CATEGORIES and 2 * len(words) <= column.notna().sum()

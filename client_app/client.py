@@ -66,7 +66,7 @@ class Session:
     """Tasks, modules and unpacked models of one process, which may serve many clients in turn."""
 
     _description: str = ""
-    _tasks: dict[str, Task] = field(default_factory=dict)
+    _tasks: dict[tuple[object, ...], Task] = field(default_factory=dict)
     _modules: dict[str, tuple[Module, Unsaved | None]] = field(default_factory=dict)
     _moved: dict[tuple[str, int, str], tuple[ClientData, ClientData]] = field(default_factory=dict)
     _unpacked: tuple[ArrayRecord, list[State]] | None = None
@@ -98,7 +98,7 @@ class Session:
             self._description = text
         rows_of = context.node_config.get(kinds.ROWS_OF)
         number = 0 if folder is None else number_of(config, context)
-        key = "" if folder is None else "\0".join(map(str, (folder, number, *([] if rows_of is None else [rows_of]))))
+        key = () if folder is None else (folder, number, rows_of)
         if key not in self._tasks:
             spec = TaskSpec.from_json(text)
             if folder is not None:
@@ -117,7 +117,7 @@ class Session:
         """Serve simulated clients from a task that was handed over, where it is theirs; None: forget it."""
         self._forget()
         self._description = "" if task is None else task.spec.to_json()
-        self._tasks = {} if task is None else {"": task}
+        self._tasks = {} if task is None else {(): task}
 
     def _forget(self) -> None:
         self._tasks, self._modules, self._moved = {}, {}, {}
@@ -150,7 +150,7 @@ class Session:
         return self._modules[device][0]
 
     def put_back(self) -> None:
-        """Let go of a module that keeps, outside its state dict, something of a client before: it is built anew."""
+        """Drop modules that keep something of an earlier client outside their state dict: they are built anew."""
         for device, (_, unsaved) in list(self._modules.items()):
             if unsaved is not None and unsaved.changed():
                 del self._modules[device]
@@ -350,15 +350,17 @@ def client_key(context: Context) -> str:
 def number_of(config: Config, context: Context) -> int:
     """Return the number that stands for this client in its draws, see `florets.task.randomness.client_number`."""
     # The server knows the client's registered name, the node may not; other strategies than ours send no number.
-    key = client_key(context)
-    number = config.get(kinds.CLIENT_NUMBER)
-    if number is None and key == kinds.NO_KEY:
-        number = config.get(kinds.UNNAMED_NUMBER)
-    if number is None:
-        return client_number(key)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise ValueError(f"the message's config has {kinds.CLIENT_NUMBER}={number!r}, not a number")
-    return int(number)
+    key, name = client_key(context), kinds.CLIENT_NUMBER
+    if key == kinds.NO_KEY and name not in config:
+        name = kinds.UNNAMED_NUMBER
+    return int(_number(config, name)) if name in config else client_number(key)
+
+
+def _number(config: Config, key: str, default: float | None = None) -> float:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"the message's config has {key}={value!r}, not a number")
+    return value
 
 
 def device_of(config: Config, context: Context) -> torch.device:
@@ -531,10 +533,7 @@ class Client:
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a number among the message's settings; raise ValueError where there is none and no default."""
-        value = self.config.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"the message's config has {key}={value!r}, not a number")
-        return value
+        return _number(self.config, key, default)
 
     def names(self, key: str) -> list[str]:
         """Return a list of names among the message's settings, empty where there is none."""

@@ -103,6 +103,8 @@ def read_clients(folder: Path) -> list[ClientRow]:
 
 def _read(rows: "csv.DictReader[str]") -> Iterator[ClientRow]:
     for row in rows:
+        if None in row:
+            raise ValueError(f"line {rows.line_num} has more cells than the header")
         shares = [text for name, text in row.items() if name.startswith("share_")]
         tests = {name: text for name, text in row.items() if name.startswith(get_args(Part))}
         yield ClientRow(

@@ -75,8 +75,8 @@ def replace_unknown_letters() -> None:
 
 
 def _writable(text: str, stream: TextIO) -> str:
-    """Return a text with `?` for what the encoding of a stream, which may be anybody's, lacks."""
-    # One of somebody's own may have neither.
+    """Return a text with `?` for each character that a stream's encoding lacks."""
+    # A stream of the caller's may have neither attribute.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         text.encode(encoding, getattr(stream, "errors", None) or "strict")

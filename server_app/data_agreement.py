@@ -298,15 +298,15 @@ def completed(config: Config, sites: Mapping[str, Description], found: Agreed) -
     if problems := find_problems(config):
         raise ConfigError(problems)
     prepared = found.preprocessing
-    said = () if prepared is None or config.task.table.target else (last_column(prepared.target),)
-    return OwnData(config, table_of(config, prepared), sites, said, asked=asked)
+    guessed = () if prepared is None or config.task.table.target else (last_column(prepared.target),)
+    return OwnData(config, table_of(config, prepared), sites, guessed, asked=asked)
 
 
 def agreed_spec(config: Config, sites: Mapping[str, Description], found: Agreed) -> TaskSpec:
     """Return the task as the sites get it once they have agreed, of which they may describe their data again."""
     config = _with_found(config, sites, found)
     spec = TaskSpec(**task_spec(config))
-    # No class at all is said as well: before they agree, sites go by the classes that they train on themselves.
+    # An empty list counts as well: until they agree, sites go by the classes that they train on themselves.
     untrained = {"untrained": list(found.untrained)} if any(site.trained for site in sites.values()) else {}
     options = {**spec.data_options, **untrained}
     return replace(spec, data_options=options, table=table_of(config, found.preprocessing))

@@ -88,7 +88,7 @@ def convert(value: Any, kind: Any) -> Any:
                     return word
         raise Mismatch
     if get_origin(kind) is list:
-        if value == "":
+        if isinstance(value, str) and not value:
             raise Mismatch
         items = value if isinstance(value, list | tuple) else [value]
         # Names may be numbers, as those of the layers of a Sequential are, and Hydra reads them as such.

@@ -174,7 +174,11 @@ def check_options(function: Function, options: Mapping[str, Any], kind: Kind, na
     for option, value in options.items():
         if option not in hints or _fits(value, hints[option]):
             continue
-        if value == "" or isinstance(value, list | tuple) or not _fits([value], hints[option]):
+        if (
+            isinstance(value, list | tuple)
+            or (isinstance(value, str) and not value)
+            or not _fits([value], hints[option])
+        ):
             raise ValueError(
                 f"{key}.{option}={value!r} does not fit {kind} {name!r}: it takes {_readable(hints[option])}."
             )

@@ -263,7 +263,7 @@ class Task:
         return module
 
     def module_to_load(self) -> Module:
-        """Build a module whose parameters are to be loaded; what it draws besides them is the same everywhere."""
+        """Build a module whose parameters are to be loaded; what else it draws is the same everywhere."""
         with torch_random(generator(self.spec.seed, 0, Purpose.INITIAL_MODEL)):
             return self.build_model()
 
@@ -303,7 +303,7 @@ class Task:
         self._check_fit(client.x_train[:2], client.y_train[:2])
 
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
-        """Send two samples through model and loss, and back; say what the model keeps outside its state dict."""
+        """Check the model on two samples, forward and backward; warn of what it keeps outside its state dict."""
         spec = self.spec
         self._check_targets(y)
         if spec.head_layers:
@@ -341,7 +341,7 @@ def _materialise(module: Module, input_shape: tuple[int, ...], name: str) -> Non
     try:
         with torch.no_grad():
             module.eval()(torch.zeros(2, *input_shape))
-    # It is anybody's code.
+    # The model's code may raise anything.
     except Exception as error:
         raise ValueError(
             f"model {name!r} has lazy layers, and its forward raised {type(error).__name__} for a tensor of shape "

@@ -1,7 +1,7 @@
 """`make smoke`: the main jobs by their real commands, with pictures, to their last line and their files.
 
 Each job is an entry of `CHAINS`. It fails on an exit code, a traceback, a missing or empty file, a figure beyond its
-bound. The jobs of a chain are done in order, in one folder; two chains are at work at a time. Command lines of a
+bound. The jobs of a chain run in order, in one folder; two chains run at a time. Command lines of a
 chain that is `in_one` share a process: to start one takes longer than most of these runs. Words on the command line
 choose chains by the names of their jobs.
 """
@@ -40,11 +40,10 @@ RUN = (
 """Files that a run leaves."""
 HUB_TAKES = r"LICENSE|.*\.(py|toml|md|yaml|json)"
 """Names of files that Flower Hub takes."""
-ENVIRONMENT = {
-    key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-}
-ENVIRONMENT |= {**flower_processes._SETTINGS, "RAY_ADDRESS": "local"}
-OURS = {**ENVIRONMENT, "PYTHONPATH": str(PROJECT), "PATH": f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"}
+ENVIRONMENT = {**flower_processes.environment(None), "RAY_ADDRESS": "local"}
+for variable in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+    ENVIRONMENT.pop(variable, None)
+OURS = {**ENVIRONMENT, "PYTHONPATH": str(PROJECT)}
 
 
 class SmokeError(Exception):

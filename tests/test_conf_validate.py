@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from florets.conf.compose import compose
 from florets.conf.problems import ConfigError
 from florets.conf.schema import Config
-from florets.task.keys import range_problems
+from florets.task.keys import Mismatch, convert, range_problems
 from florets.task.training.settings import Training
 
 WRONG = {
@@ -109,3 +110,8 @@ def test_a_range_holds_finite_numbers_only(value: float) -> None:
         "train.momentum=nan: must be at least 0 and less than 1, and a finite number."
     ]
     assert range_problems(Config(seed=10**400)) == []
+
+
+def test_an_array_is_neither_a_list_nor_one_value():
+    with pytest.raises(Mismatch):
+        convert(np.array(["first", "second"]), list[str])

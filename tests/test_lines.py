@@ -62,7 +62,7 @@ KINDS = {
 
 @pytest.mark.pictures
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_result_comes_to_its_report_with_pictures(tmp_path: Path, kind: str) -> None:
+def test_each_kind_of_result_ends_in_its_report_with_pictures(tmp_path: Path, kind: str) -> None:
     tests, distances, shown = KINDS[kind]
     with Recorder(tmp_path / "run", "k: 2\n", "tiny", "clove", 0, 2, quiet=True) as recorder:
         recorder.clients(CLIENTS)
@@ -141,6 +141,9 @@ def test_clients_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_clients(tmp_path) == rows
     assert rows[0].score("test", "auc") == 0.875
     assert (rows[0].score("tuned_test", "auc"), rows[1].score("test", "loss")) == (None, None)
+    (tmp_path / "clients.csv").write_text((tmp_path / "clients.csv").read_text().replace("cpu", "cpu,x"))
+    with pytest.raises(ValueError, match="line 2 has more cells than the header"):
+        read_clients(tmp_path)
 
 
 def test_columns_have_one_kind_each() -> None:

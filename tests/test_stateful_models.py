@@ -106,6 +106,9 @@ KEPT: dict[str, Any] = {
     "list": lambda m, x: m.things["list"].append(1),
     "array": lambda m, x: m.things["array"].__iadd__(1),
     "tensor": lambda m, x: m.things["tensors"][0].add_(1),
+    "tensor's data": lambda m, x: m.things["tensors"][0].data.add_(1),
+    "tensor's array": lambda m, x: m.things["tensors"][0].numpy().__iadd__(1),
+    "bytes": lambda m, x: m.things["bytes"].append(1),
     "object": lambda m, x: setattr(m.things["object"], "n", 1),
     "generator of NumPy": lambda m, x: m.things["rng"].random(),
     "generator of torch": lambda m, x: torch.rand(1, generator=m.things["torch"]),
@@ -128,7 +131,7 @@ def test_what_changes_outside_the_state_dict_is_seen(kind: str | None) -> None:
             self.drop = nn.Dropout(0.5)
             self.things = {
                 "list": [[1]], "array": np.zeros(2), "tensors": [torch.zeros(2)], "object": Holder(),
-                "rng": np.random.default_rng(0), "torch": torch.Generator(),
+                "bytes": bytearray(b"a"), "rng": np.random.default_rng(0), "torch": torch.Generator(),
             }  # fmt: skip
 
         def keep(self, x: torch.Tensor) -> None:
@@ -156,6 +159,17 @@ def test_a_hook_that_remembers_is_seen_and_a_model_that_counts_is_not_computed_s
     assert unsaved.changed()
     assert network_of(Model((3,), 2), torch.ones(3, 3)) is not None
     assert network_of(Counting((3,), 2), torch.ones(3, 3)) is None
+
+
+@pytest.mark.parametrize("form", ["traced", "compiled"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_traced_or_compiled_model_keeps_nothing_by_itself(form: str) -> None:
+    plain, x = nn.Sequential(Model((3,), 3), nn.Linear(3, 2)), torch.ones(2, 3)
+    model: Any = torch.jit.trace(plain, x) if form == "traced" else torch.compile(plain, backend="eager")
+    unsaved = Unsaved(model)
+    model(x)
+    assert unsaved.changed() == []
+    network_of(model, torch.ones(3, 3))
 
 
 class Shared(Model):

@@ -44,22 +44,24 @@ def split_rows(
         Draw the same fraction of each class, or along the target's values; of each class at least one record is left
         to train on, as far as the size of the test set allows.
     published
-        Without groups draw as scikit-learn's `train_test_split` does with this seed, so that published splits can be
-        reproduced, where it can stratify.
+        Seed of the draw in place of `rng`. Without groups it is then that of scikit-learn's `train_test_split`, where
+        this can stratify, so that published splits can be reproduced.
     """
     n = len(target)
+    if published is not None:
+        rng = np.random.default_rng(published)
     if n < 2:
         raise ValueError(f"{n} record cannot be split into training and test records: give at least 2.")
     if groups is not None:
         is_test = _of_subjects(target, groups, test_share, rng, is_regression, stratify, published)
     else:
         wanted = min(math.ceil(test_share * n), n - 1)
-        strata = _strata(target, is_regression, test_share) if stratify and published is not None else None
-        if published is not None and (strata is not None or not stratify):
+        strata = _strata(target, is_regression, test_share) if stratify else None
+        if published is None or (stratify and strata is None):
+            is_test = drawn(target, is_regression, wanted, rng, stratify)
+        else:
             is_test = _as_published(n, wanted, strata, published)
             is_test = _kept_in_training(is_test, target, rng) if stratify and not is_regression else is_test
-        else:
-            is_test = drawn(target, is_regression, wanted, rng, stratify)
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
@@ -105,11 +107,8 @@ def _kept_in_training(
 def _as_published(n: int, wanted: int, strata: Rows | None, seed: int) -> NDArray[np.bool_]:
     from sklearn.model_selection import train_test_split
 
-    is_test = np.zeros(n, dtype=bool)
-    is_test[train_test_split(np.arange(n), test_size=wanted, random_state=seed, shuffle=True, stratify=strata)[1]] = (
-        True
-    )
-    return is_test
+    _, test = train_test_split(np.arange(n), test_size=wanted, random_state=seed, stratify=strata)
+    return np.isin(np.arange(n), test)
 
 
 def _of_subjects(
@@ -136,9 +135,7 @@ def _of_subjects(
         # Of few subjects a class may have fewer records than there are folds.
         warnings.simplefilter("ignore", UserWarning)
         tests = [test for _, test in cut.split(groups, strata, groups)]
-    is_test = np.zeros(len(target), dtype=bool)
-    is_test[np.concatenate(tests[:num_test])] = True
-    return is_test
+    return np.isin(np.arange(len(target)), np.concatenate(tests[:num_test]))
 
 
 def _folds(test_share: float, most: int) -> tuple[int, int]:
@@ -154,8 +151,8 @@ def _folds(test_share: float, most: int) -> tuple[int, int]:
 def _strata(target: NDArray[np.float64], is_regression: bool, test_share: float) -> Rows | None:
     """Return the stratum of each record; None where there are too few records for any."""
     n = len(target)
+    num_test = math.ceil(test_share * n)
     if is_regression:
-        num_test = int(np.ceil(test_share * n))
         count = min(_MOST_STRATA, num_test, n - num_test, n // 2)
         if count < 2:
             return None
@@ -166,6 +163,4 @@ def _strata(target: NDArray[np.float64], is_regression: bool, test_share: float)
     counts = np.bincount(found)
     # A class of one record cannot be on both sides: it goes with the most frequent one.
     found = np.where(counts[found] < 2, counts.argmax(), found)
-    kinds = len(np.unique(found))
-    num_test = int(np.ceil(test_share * n))
-    return found.astype(np.int64) if 1 < kinds <= min(num_test, n - num_test) else None
+    return found.astype(np.int64) if 1 < len(np.unique(found)) <= min(num_test, n - num_test) else None

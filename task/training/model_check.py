@@ -1,4 +1,4 @@
-"""Checks of a model before any training: its parameters, what its forward returns, and one step of training."""
+"""Checks of a model before any training: its parameters, what its forward returns, and one gradient."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _FLOATS = (torch.float32, torch.float64)
 def check_model(
     build: Callable[[], Module], x: Tensor, y: Tensor, loss: str, num_outputs: int, seed: int
 ) -> list[str]:
-    """Train a model by one step on some samples; return what it changes outside its state dict, by name.
+    """Compute loss and gradient on some samples; return what the model changes outside its state dict, by name.
 
     Parameters
     ----------
@@ -28,23 +28,23 @@ def check_model(
     x, y
         At least two samples: a batch that can be normalised.
     loss, num_outputs
-        Of the task.
+        The task's loss and number of outputs.
     seed
-        Of what the model draws.
+        Seed of the model's random draws.
 
     Raises
     ------
     ValueError
         If it cannot be trained, or what it keeps cannot be put back between two clients; the text says why.
     """
-    module, other = build(), build()
+    module = build()
     _check_parameters(module)
     targets = targets_of(x, y, loss)
     size = num_outputs if loss == "cross_entropy" else targets[0].numel()
     what = f"{size} classes" if loss == "cross_entropy" else f"loss {loss}"
     wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
-    mine = Unsaved(module)
-    others = Unsaved(other, shared=True)
+    # A second one, never called, changes by what the two share alone.
+    watched = (Unsaved(module), Unsaved(build(), shared=True)) if keeps_something(module) else ()
     for training in (False, True):
         module.train(training)
         with torch_random(np.random.default_rng(seed)), torch.set_grad_enabled(training):
@@ -54,12 +54,15 @@ def check_model(
             losses = per_sample_losses(outputs, targets, loss)
             if training:
                 _check_step(module, losses)
+    if not watched:
+        return []
+    mine, others = watched
     if shared := others.changed():
         raise ValueError(
             f"one pass through it changes what all models share ({', '.join(shared)}), so that clients would not be "
             "apart; keep such state in the module, by register_buffer"
         )
-    return mine.changed() if keeps_something(module) else []
+    return mine.changed()
 
 
 def _check_parameters(module: Module) -> None:
@@ -82,7 +85,7 @@ def _check_parameters(module: Module) -> None:
 def _called(module: Module, x: Tensor, wanted: str) -> Any:
     try:
         return module(x)
-    # It is anybody's code.
+    # The model's code may raise anything.
     except Exception as error:
         raise ValueError(
             f"{wanted} for one tensor of inputs {_shape(x)}, but raised {type(error).__name__}: {error}"

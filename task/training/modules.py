@@ -59,8 +59,8 @@ def _read(module: nn.Module) -> _Parts:
         for tensors in own:
             entries += [
                 (start + name, tensors, name)
-                for name in tensors
-                if tensors[name] is not None and name not in part._non_persistent_buffers_set
+                for name, value in tensors.items()
+                if value is not None and name not in part._non_persistent_buffers_set
             ]
     modules = tuple(module.modules())
     plain_state = all(
@@ -93,8 +93,10 @@ def _draws_nothing(part: nn.Module) -> bool:
 
 
 def is_built_in(part: nn.Module) -> bool:
-    """Say whether a layer's class is PyTorch's or the project's, whatever it draws; of its parts these are asked."""
-    return type(part).__module__.startswith(("torch.nn.modules.", "florets.task.models."))
+    """Return whether a layer's own class is PyTorch's or the project's, whatever the classes of its parts."""
+    return type(part).__module__.startswith(
+        ("torch.nn.modules.", "torch.jit.", "torch._dynamo.", "florets.task.models.")
+    )
 
 
 def is_known(part: nn.Module) -> bool:

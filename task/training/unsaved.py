@@ -1,4 +1,4 @@
-"""Changes of what a module keeps outside its state dict, such as counters, lists and non-persistent buffers.
+"""Detection of changes in what a module keeps outside its state dict: counters, lists, non-persistent buffers.
 
 No message carries it. On a real node each message is answered by a new process, which begins with what the module is
 built with; a process that serves many clients must do the same.
@@ -65,11 +65,11 @@ class Unsaved:
 
 @dataclass(frozen=True)
 class _Space:
-    """Values by their names, each as it was.
+    """Named values as they were when this was made.
 
-    `look` returns them, `size` of them with those that do not count. What stands in `tokens` may change inside, and
-    is looked into; what stands in `empty` were empty containers. Of the others it is enough that they are the same
-    objects.
+    `look` returns the present ones; there were `size`, with those that do not count. Those in `tokens` may change
+    inside, and are compared by their tokens; those in `empty` were empty containers. Of the others it is enough that
+    they are the same objects.
     """
 
     prefix: str
@@ -117,7 +117,8 @@ def _spaces(prefix: str, part: nn.Module, walk: "_Walk") -> Iterator[_Space]:
     if part._non_persistent_buffers_set:
         yield _Space.of(prefix, partial(_passing_buffers, part), walk)
     if part._modules:
-        yield _Space.of(prefix, partial(getattr, part, "_modules"), walk, deep=False)
+        # TorchScript's is no mapping.
+        yield _Space.of(prefix, lambda: dict(part._modules.items()), walk, deep=False)
 
 
 def _passing_buffers(part: nn.Module) -> dict[str, Tensor | None]:
@@ -125,7 +126,7 @@ def _passing_buffers(part: nn.Module) -> dict[str, Tensor | None]:
 
 
 def keeps_something(module: nn.Module) -> bool:
-    """Say whether a module may keep something outside its state dict: built-in layers without hooks do not."""
+    """Return whether a module may keep something outside its state dict: built-in layers without hooks do not."""
     return any(
         not is_built_in(part)
         or part._non_persistent_buffers_set
@@ -189,14 +190,15 @@ class _Walk:
 
     def _inside(self, value: Any) -> Hashable:
         if isinstance(value, Tensor):
-            # Inference tensors have no version.
-            return (id(value), None if value.is_inference() else value._version)
+            return (id(value), _entries(value))
         if isinstance(value, np.ndarray):
             return (
                 value.dtype.str,
                 value.shape,
                 crc32(np.ascontiguousarray(value).data) if value.dtype != object else self._all(value.flat),
             )
+        if isinstance(value, bytearray):
+            return bytes(value)
         if isinstance(value, np.random.Generator):
             return repr(value.bit_generator.state)
         if isinstance(value, np.random.RandomState):
@@ -235,6 +237,14 @@ class _Walk:
 
     def _all(self, values: Iterable[Any]) -> Hashable:
         return tuple(map(self._token, values))
+
+
+def _entries(tensor: Tensor) -> int | None:
+    """Return what changes with a tensor's entries, also by `.data` or an array that shares its memory."""
+    if tensor.layout == torch.strided and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return crc32(tensor.detach().cpu().resolve_conj().contiguous().flatten().view(torch.uint8).numpy().data)
+    # Inference tensors have no version.
+    return None if tensor.is_inference() else tensor._version
 
 
 def _slots(kind: type, value: Any) -> list[str]:

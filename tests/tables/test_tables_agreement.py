@@ -217,25 +217,27 @@ def test_a_word_among_classes_that_are_numbers_has_a_warning() -> None:
 def test_letters_that_a_guessed_encoding_has_alone_are_named_with_the_remedy() -> None:
     garbled = "żółty".encode("cp1250").decode("cp1252")
 
-    def told(word: str, column: str, guessed: bool) -> Description:
+    def with_word(word: str, column: str, guessed: bool) -> Description:
         return replace(site(frame(40, m=["x", "z"] * 20).assign(**{column: [word, "red"] * 20})), guessed=guessed)
 
-    right = {key: told("żółty", "y", False) for key in "bc"}
-    found = agree(TARGET, {"a": told(garbled, "y", True), **right})
+    right = {key: with_word("żółty", "y", False) for key in "bc"}
+    found = agree(TARGET, {"a": with_word(garbled, "y", True), **right})
     assert found.classes == ("red", "żółty")
     assert found.left_out["a"].startswith(
         f"has a class of the target with letters that no other site has ('{garbled}')"
     )
     assert 'encoding = "cp1250"' in found.left_out["a"]
     # A file whose encoding is declared, and words that others have as well, are right.
-    assert agree(TARGET, {"a": told(garbled, "y", False), **right}).left_out == {}
-    assert agree(TARGET, {"a": told("żółty", "y", True), **right}).left_out == {}
-    right = {key: told("żółty", "m", False) for key in "bc"}
-    (warning,) = agree(TARGET, {"a": told(garbled, "m", True), **right}).warnings
+    assert agree(TARGET, {"a": with_word(garbled, "y", False), **right}).left_out == {}
+    assert agree(TARGET, {"a": with_word("żółty", "y", True), **right}).left_out == {}
+    right = {key: with_word("żółty", "m", False) for key in "bc"}
+    (warning,) = agree(TARGET, {"a": with_word(garbled, "m", True), **right}).warnings
     assert warning.startswith(f"a: 'm' has letters that no other site has ('{garbled}')")
     # Two sites of one encoding have the same wrong letters.
-    both = {key: told(garbled, "m", True) for key in "ad"}
+    both = {key: with_word(garbled, "m", True) for key in "ad"}
     assert len(agree(TARGET, {**both, **right}).warnings) == 2
+    with pytest.raises(ValueError, match=r"no site can take part: a has a class .*; b has a class"):
+        agree(TARGET, {"a": with_word(garbled, "y", True), "b": with_word("süß", "y", True)})
 
 
 @pytest.mark.parametrize(

@@ -318,10 +318,10 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     sites = {key: site for key, site in sites.items() if key not in left_out}
     columns, group, ids = _columns(declared, sites, left_out, notes, warnings)
     sites = {key: site for key, site in sites.items() if key not in left_out}
+    _refuse_garbled(declared, sites, left_out)
+    sites = {key: site for key, site in sites.items() if key not in left_out}
     if sites:
         targets = {key: _target_of(site) for key, site in sites.items()}
-        _refuse_garbled(declared, sites, left_out)
-        targets = {key: one for key, one in targets.items() if key not in left_out}
         values, mean, std = pooled_targets(declared, targets, classes, left_out, notes)
         sites = {key: site for key, site in sites.items() if key not in left_out}
     if not sites:
@@ -334,10 +334,8 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         else:
             categorical += categorical_input(name, list(known.values()), notes)
             warnings += _garbled_categories(name, known, sites)
-    found = [
-        _said_of_categories(one.name, one.categories) for one in categorical if one.name not in declared.categorical
-    ]
-    notes += filter(None, found)
+    guessed = [one for one in categorical if one.name not in declared.categorical]
+    notes += filter(None, (_note_on_categories(one.name, one.categories) for one in guessed))
     if not numeric and not categorical:
         reasons = "; ".join(notes[-3:]) or "the tables have no other columns than the target"
         raise ValueError(
@@ -396,8 +394,8 @@ def _odd_classes(declared: Declaration, classes: Classes) -> list[str]:
     ]
 
 
-def _said_of_categories(name: str, words: Sequence[str]) -> str:
-    """Return what is to be said of categories that look like numbers in part, or would with other marks."""
+def _note_on_categories(name: str, words: Sequence[str]) -> str:
+    """Return a note on categories some of which are numbers, or would be without a mark; empty where none are."""
     odd = [word for word in words if not is_plain(word)]
     if odd and len(odd) < len(words):
         rest = "" if all(map(is_open, odd)) else "; if a word marks missing values, name it in missing"

@@ -123,7 +123,7 @@ class Site:
     drop
         Columns that are not read.
     categorical
-        Columns whose numbers are codes of categories, besides those that the run names.
+        Columns whose numbers are codes of categories, in addition to those that the run names.
     separator, decimal, encoding
         Form of the file; empty: detected.
     header

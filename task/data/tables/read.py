@@ -112,7 +112,7 @@ def _titles(widths: Sequence[int], filled: Sequence[int]) -> int:
 
 
 def _refuse_title(path: Path, rows: Sequence[Record]) -> None:
-    """Refuse lines above the names: they name nothing, and what they say must not leave."""
+    """Refuse lines above the names: they name no columns, and their text must not leave the site."""
     if count := _titles([len(row.cells) for row in rows], [sum(map(bool, row.cells)) for row in rows]):
         lines = f"line {rows[0].line} seems" if count == 1 else f"lines {rows[0].line} to {rows[count - 1].line} seem"
         raise ValueError(
@@ -431,13 +431,13 @@ def _typed(
     return pd.concat([whole, rest], axis=1)[list(range(len(names)))].set_axis(names, axis=1)
 
 
-def _is_mixture(texts: Sequence[str | None], numbers: NDArray[np.float64], few: int = MOST_GUESSED) -> bool:
+def _is_mixture(texts: Sequence[str | None], numbers: NDArray[np.float64]) -> bool:
     """Return whether cells are many different numbers with words among them; few different ones are categories."""
     odd = [text for text, number in zip(texts, numbers, strict=True) if text is not None and np.isnan(number)]
     words, known = set(odd), len(texts) - texts.count(None)
     values = len(np.unique(numbers[np.isfinite(numbers)]))
     different = len(words) + values
-    if not odd or not values or (different <= few and (2 * different <= known or all(map(is_open, words)))):
+    if not odd or not values or (different <= MOST_GUESSED and (2 * different <= known or all(map(is_open, words)))):
         return False
     return 2 * len(odd) < known or 2 * len(words) < different
 

@@ -156,7 +156,7 @@ class SiteTable:
             return self.test
         is_known = preprocessing.labels(self.table.frame) >= 0
         if not is_known[self.train].all():
-            # The site cannot take part, and is to say so of all of its records.
+            # The site cannot take part; its error counts all of its records.
             return self.test
         known = is_known[self.test]
         if not known.any():
