@@ -137,6 +137,8 @@ def marked(cells: Sequence[str], n: int = 40) -> pd.DataFrame:
         ("({})", "brackets"),
         ("\u2212{}", "a minus sign"),
         ("<{}", "a sign such as"),
+        ('="{}"', "quotation marks;"),
+        ("'{}", "quotation marks;"),
     ],
 )
 def test_numbers_with_a_mark_are_no_ids_and_the_mark_is_named(cell: str, mark: str) -> None:
