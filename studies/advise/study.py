@@ -183,7 +183,7 @@ def _warnings_once() -> Iterator[None]:
 
 
 def _say_problems(folder: Path) -> None:
-    """Show what a run's check of the sites' data reports; of the notes those on all sites, such as a guessed target."""
+    """Show what a run's check of the data reports; of the notes those on all sites, such as a guessed target."""
     if (folder / CHECK).is_file():
         for one in json.loads((folder / CHECK).read_text(encoding="utf-8")):
             finding = CheckFinding(**one)
