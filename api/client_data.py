@@ -259,16 +259,18 @@ def inputs_of_torch(data: Any) -> NDArray[Any]:
 
 def table_of(frame: "pd.DataFrame", target: str | None) -> Table:
     """Return a data frame as a table, checked."""
-    if not target:
+    if target is None or target == "":
         raise WrongData("is a data frame; name the column of its targets, target=<column>.")
-    target, names = target.strip(), list(frame.columns)
+    names = list(frame.columns)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise WrongData(
             f"{len(wrong)} columns have no string as name; name them, such as "
             "frame.columns = [f'x{n}' for n in frame.columns]."
         )
+    if not isinstance(target, str):
+        raise WrongData(f"is a data frame, and target={target!r} is no string; give a column's name.")
     # As in files, where blanks around a name are easily overlooked.
-    names = [name.strip() for name in names]
+    target, names = target.strip(), [name.strip() for name in names]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise WrongData(f"has several columns {twice[0]!r}; give each its own name.")
     frame = frame.set_axis(names, axis=1)

@@ -508,6 +508,8 @@ def _by_owner(data: Any, owner: str) -> dict[str, Any]:
     """Return the records of a data frame or a Hugging Face data set by the column that says whose they are."""
     import pandas as pd
 
+    if not isinstance(owner, str):
+        raise ConfigError(f"owner={owner!r} is no string; give a column's name.")
     is_table = is_frame(data)
     given = list(data.columns if is_table else data.features)
     names = [str(name).strip() for name in given]

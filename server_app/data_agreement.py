@@ -409,10 +409,9 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
             for name in prepared.classes:
                 counts[name] += site.target.classes.get(name, 0) if site.target else 0
         total = max(sum(counts.values()), 1)
-        shares = ", ".join(
-            f"{name} ({100 * count / total:.1f} %)" for name, count in list(counts.items())[:_MOST_NAMED]
-        )
-        said.append(f"target: {prepared.target}, classes {shares}{why}")
+        # Sites do not count a class of few records by its name.
+        shares = [f"{name} ({100 * count / total:.1f} %)" if count else name for name, count in counts.items()]
+        said.append(f"target: {prepared.target}, classes {_first_of(shares)}{why}")
     return said
 
 

@@ -277,13 +277,19 @@ def _codes(
 
 
 def _far_and_repeated(values: NDArray[np.float64]) -> list[float]:
-    """Return up to three integers that repeat, further from all other values than these are from one another."""
+    """Return up to three integers that repeat, further from all other values than these are from one another.
+
+    Among few other values, such as classes, only a number of nines counts.
+    """
     different, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     for sign in (1, -1):
         ordered, number = sign * different[::sign], counts[::sign]
-        for cut in range(1, min(4, len(ordered) - _FEWEST_OTHERS + 1)):
+        for cut in range(1, min(4, len(ordered) - 1)):
             is_far = ordered[cut] - ordered[cut - 1] > ordered[-1] - ordered[cut]
             codes = sign * ordered[:cut]
+            are_nines = all(set(f"{abs(code):.0f}") == {"9"} for code in codes)
+            if not are_nines and len(ordered) - cut < _FEWEST_OTHERS:
+                continue
             if is_far and number[:cut].min() >= _REPEATS and (codes == np.floor(codes)).all():
                 return [float(code) for code in codes]
     return []

@@ -123,6 +123,21 @@ def test_codes_for_missing_values_are_named_with_their_sites_and_the_remedy_ends
     assert check(tmp_path) == (0, [])
 
 
+def test_nines_among_few_classes_may_mark_missing_values(tmp_path: Path) -> None:
+    marks = {"s0": 9, "s1": -99, "s2": 2}
+    for seed, (name, mark) in enumerate(marks.items()):
+
+        def change(table: dict[str, np.ndarray], mark: int = mark) -> dict[str, np.ndarray]:
+            return {**table, "sick": np.where(np.arange(200) % 20 == 0, mark, np.arange(200) % 2)}
+
+        write(tmp_path / "sites", name, seed, change=change)
+    texts = [one["text"] for one in check(tmp_path)[1]]
+    assert [text for text in texts if "far outside" in text] == [
+        "'sick' is \"9\" in 10 records of 's0', far outside its other values",
+        "'sick' is \"-99\" in 10 records of 's1', far outside its other values",
+    ]
+
+
 def test_equal_arrays_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     clients = [(np.random.default_rng(seed).normal(size=(40, 2)), np.arange(40) % 2) for seed in (0, 1, 0)]

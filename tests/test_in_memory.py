@@ -132,12 +132,14 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one class": ([(X, Y * 0)] * 2, {}, "clients: the targets of all clients are of one class"),
     "no column": ([FRAME], {"target": "il"}, "client 0 has no column 'il', the target; its columns are age, sex"),
     "unnamed": ([FRAME], {}, "client 0 is a data frame; name the column of its targets, target=<column>."),
+    "number": ([FRAME], {"target": 3}, "client 0 is a data frame, and target=3 is no string; give a column's name."),
     "whose": (
         FRAME,
         {"target": "ill"},
         "clients: one data frame or data set; name the column that says which client a record belongs to",
     ),
     "owner": (FRAME, {"target": "ill", "owner": "city"}, "owner=city: there is no such column; there are age, sex"),
+    "owner's number": (FRAME, {"target": "ill", "owner": 0}, "owner=0 is no string; give a column's name."),
     "name": ({"=1": (X, Y)}, {}, "clients: the name '=1' must not begin with one of"),
     "clusters": ([(X, Y), OTHER], {"clusters": [0]}, "clusters: there are 1, and 2 clients; give each client one"),
 }

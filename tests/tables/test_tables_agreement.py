@@ -137,6 +137,8 @@ def marked(cells: Sequence[str], n: int = 40) -> pd.DataFrame:
         ("({})", "brackets"),
         ("\u2212{}", "a minus sign"),
         ("<{}", "a sign such as"),
+        ('="{}"', "quotation marks;"),
+        ("'{}", "quotation marks;"),
     ],
 )
 def test_numbers_with_a_mark_are_no_ids_and_the_mark_is_named(cell: str, mark: str) -> None:
@@ -212,6 +214,34 @@ def test_what_the_target_was_taken_for_has_a_reason_and_the_key_for_the_other(y:
 def test_a_word_among_classes_that_are_numbers_has_a_warning() -> None:
     found = agreed(a=frame(30).assign(y=["1", "2", "x"] * 10))
     assert found.warnings[0].startswith("the target's classes are 2 numbers and 'x': if that marks missing values")
+
+
+def test_classes_that_may_be_one_or_are_as_many_as_amounts_have_a_warning() -> None:
+    (text,) = agreed(a=frame(40).assign(y=["no", "No", "yes", "yes"] * 10)).warnings
+    assert text.startswith("two classes of the target may be one ('No' and 'no' differ in case or blanks alone)")
+    declared = replace(TARGET, regression=False)
+    many = agree(declared, {"a": site_of([str(n // 2) for n in range(40)], 0, declared)}, [*map(str, range(30))])
+    assert many.warnings == (
+        "the target has 30 classes for 40 training records; if it is an amount, task.table.regression=true says so",
+    )
+
+
+def test_numbers_with_fractions_are_classes_where_that_is_declared() -> None:
+    declared = replace(TARGET, regression=False)
+    sites = {key: site_of([1.5, 2, 3.5, 3.5] * 10, seed, declared) for seed, key in enumerate("ab")}
+    found = agree(declared, sites)
+    assert found.classes == ("1.5", "2", "3.5")
+    assert lines(sites, found)[-1] == "target: y, classes 1.5 (25.0 %), 2 (25.0 %), 3.5 (50.0 %)"
+    # A class in too few records for its name.
+    assert lines({}, found)[-1] == "target: y, classes 1.5, 2, 3.5"
+
+
+def test_a_site_with_another_last_column_is_named_with_it() -> None:
+    other = frame(30)[["a", "b", "y", "c"]]
+    found = agreed(Declaration(), a=frame(30), b=frame(30), c=other)
+    assert found.left_out == {
+        "c": "has 'c' as its last column, the other sites 'y', and no target is named: give target=<column>"
+    }
 
 
 def test_letters_that_a_guessed_encoding_has_alone_are_named_with_the_remedy() -> None:

@@ -162,6 +162,15 @@ def test_infinite_and_huge_numbers_are_named_by_their_line(tmp_path: Path, cell:
         read(tmp_path, f"a,y\n1,0\n{cell},1\n3,0\n")
 
 
+@pytest.mark.parametrize("column", ["1.200 95 3.125", "1.205 950 3.125", "1.200 1250 950", "1.200 950 3.5"])
+def test_three_decimals_are_no_thousands_unless_the_column_can_be_read_in_no_other_way(
+    column: str, tmp_path: Path
+) -> None:
+    cells = column.split()
+    found = read(tmp_path, "a,b\n" + "".join(f"{cell},1.5\n" for cell in cells))
+    assert columns(found)["a"] == [float(cell) for cell in cells]
+
+
 def test_a_declared_target_keeps_its_text_and_takes_a_decimal_comma(tmp_path: Path) -> None:
     assert columns(read(tmp_path, "a,code\n1,01\n2,1e3\n", target="code"))["code"] == ["01", "1e3"]
     assert columns(read(tmp_path, "a;price\n1;2,5\n2;3,25\n", target="price"))["price"] == ["2.5", "3.25"]
@@ -175,6 +184,7 @@ def test_a_declared_target_keeps_its_text_and_takes_a_decimal_comma(tmp_path: Pa
         ("a;b,c,y\n1,2,0\n3,4\n5,6,1\n", r"data\.csv, line 3: it has 2 cells, but there are 3 columns"),
         ("a;y\n1,234;0\n2,345;1\n", "decimal mark is ambiguous"),
         ("a;b;y\n1,5;1.5;0\n2,5;2.5;1\n", "decimal mark is ambiguous"),
+        ("a,b,y\n1.5,950,0\n2.5,1.200,1\n", "points that may mark thousands.* decimal = "),
         ("y\n1\n0\n", "has only one column"),
         ("0.3,0.8,1\n0.9,0.4,0\n", "3 of the 3 names in its first line are numbers or dates, .*header=false"),
         ("F,typical,yes\nM,typical,no\nF,other,yes\n", "the names of most columns .* are also values of them"),

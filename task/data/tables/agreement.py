@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from florets.task.data.samples import fits_shape
@@ -324,6 +325,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         targets = {key: _target_of(site) for key, site in sites.items()}
         values, mean, std = pooled_targets(declared, targets, classes, left_out, notes)
         sites = {key: site for key, site in sites.items() if key not in left_out}
+        targets = {key: one for key, one in targets.items() if key in sites}
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
     numeric, categorical = [], []
@@ -363,8 +365,8 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         group=group,
         left_out=left_out,
         notes=tuple(notes),
-        warnings=(*warnings, *_odd_classes(declared, values)),
-        target_why=_target_why(declared, {key: _target_of(site) for key, site in sites.items()}, values),
+        warnings=(*warnings, *_odd_classes(declared, values), *_doubtful_classes(declared, targets, values)),
+        target_why=_target_why(declared, targets, values),
     )
 
 
@@ -392,6 +394,22 @@ def _odd_classes(declared: Declaration, classes: Classes) -> list[str]:
         f"the target's classes are {len(numbers)} numbers and {listed(words)}: if that marks missing values, name it "
         "in missing (task.table or the node's file); if it is a class, task.table.regression=false says so"
     ]
+
+
+def _doubtful_classes(declared: Declaration, sites: Mapping[str, TargetSummary], classes: Classes) -> Iterator[str]:
+    """Yield a warning of classes that may be one, and of as many as a column of amounts has."""
+    if declared.classes:
+        return
+    if alike := _alike(combinations(classes, 2)):
+        yield (
+            f"two classes of the target may be one{alike}: write them alike at all sites, or give the cells of each "
+            "class, task.table.classes"
+        )
+    if 2 * len(classes) > (records := sum(one.known for one in sites.values())):
+        yield (
+            f"the target has {len(classes)} classes for {records} training records; if it is an amount, "
+            "task.table.regression=true says so"
+        )
 
 
 def _note_on_categories(name: str, words: Sequence[str]) -> str:
@@ -466,7 +484,9 @@ def _target_name(sites: Mapping[str, Description], left_out: dict[str, str]) -> 
         raise ValueError(
             f"the sites' last columns differ ({listed(sorted(names))}), and no target is named: give target=<column>."
         )
-    left_out.update({key: f"has no target {name!r}" for key, site in sites.items() if _target_of(site).name != name})
+    others = {key: own for key, site in sites.items() if (own := _target_of(site).name) != name}
+    why = f"as its last column, the other sites {name!r}, and no target is named: give target=<column>"
+    left_out.update({key: f"has {own!r} {why}" for key, own in others.items()})
     return name
 
 

@@ -303,7 +303,8 @@ def _target(
     numbers = as_numbers(column)
     numeric = not np.isnan(numbers).any()
     whole = numeric and bool((numbers == np.floor(numbers)).all())
-    counts = Counter(class_name(text) for text in column) if not numeric or whole or declared.classes else Counter()
+    are_named = not numeric or whole or declared.classes or declared.regression is False
+    counts = Counter(class_name(text) for text in column) if are_named else Counter()
     distinct = len(counts) or len(np.unique(numbers))
     _check_kind(name, counts, numeric, declared)
     if whole and not declared.classes and _is_id(name, len(np.unique(numbers)), len(numbers)):
@@ -321,7 +322,7 @@ def _target(
     few = subjects < _QUANTILES * declared.min_count
     classes = dict(sorted(counts.items())) if _are_classes(distinct, len(numbers), numeric, declared) else {}
     named = classes
-    if not declared.classes and not (numeric and distinct <= description.MOST_GUESSED):
+    if not declared.classes and not (whole and distinct <= description.MOST_GUESSED):
         of = _counts(column.map(class_name), owners)
         named = {label: count for label, count in classes.items() if of[label] >= declared.min_count}
     m2 = float(((numbers - numbers.mean()) ** 2).sum()) if enough else math.nan

@@ -34,6 +34,7 @@ Mark = Literal[
     "a slash",
     "brackets",
     "a minus sign other than -",
+    "quotation marks",
     "a sign such as < or +",
     "letters (a unit)",
     "a decimal mark of another kind",

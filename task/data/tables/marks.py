@@ -12,9 +12,11 @@ _CURRENCY = rf"(?:[$€£¥₹₩₽₺₪]|R\$|(?:{_CODES})(?!\w)\.?)"
 _UNIT = r"(?P<unit>°?[^\W\d_]{1,12}[²³]?(?:[./·*^][^\W_]{1,8}[²³]?)?\.?)"
 # Codes begin with a 0, or have groups of other lengths: telephone numbers, account numbers.
 _WHOLE = rf"(?:[1-9]\d{{0,2}}(?P<mark>[ '\u2019_,.{_NO_BREAK}])\d{{3}}(?:(?P=mark)\d{{3}})*|0|[1-9]\d*)"
+# As spreadsheets write a number as text: '120, ="120".
+_TEXT = r"(?:=?\"|['\u2019])"
 _AMOUNT = rf"(?:{_WHOLE}(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?"
 _NUMBER = re.compile(
-    rf"[<>≤≥=~≈±(]*\s*[-+\u2212\u2013]?\s*(?:{_CURRENCY}\s*)?[-+\u2212\u2013]?{_AMOUNT}\s*(?:{_CURRENCY}|[%‰]|{_UNIT})?\s*[-+)]?"
+    rf"{_TEXT}?[<>≤≥=~≈±(]*\s*[-+\u2212\u2013]?\s*(?:{_CURRENCY}\s*)?[-+\u2212\u2013]?{_AMOUNT}\s*(?:{_CURRENCY}|[%‰]|{_UNIT})?\s*[-+)]?\"?"
 )
 _TIME = re.compile(r"[+-]?\d{1,3}:[0-5]\d(:[0-5]\d([.,]\d+)?)?( ?[AaPp]\.?[Mm]\.?)?", re.ASCII)
 _PAIR = re.compile(r"[1-9]\d{0,2} ?/ ?[1-9]\d{0,2}", re.ASCII)
@@ -41,7 +43,8 @@ _PATTERNS: dict[Mark, str] = {
     "a slash": r"\d ?/ ?\d",
     "brackets": r"[()]",
     "a minus sign other than -": r"[\u2212\u2013]",
-    "a sign such as < or +": r"[<>≤≥=~≈±]|[-+]$",
+    "quotation marks": r"\"|^['\u2019]",
+    "a sign such as < or +": r"[<>≤≥~≈±]|=(?!\")|[-+]$",
 }
 
 

@@ -158,6 +158,10 @@ def scan(
     """Return the line that each record begins in, and the decimal mark unless it is given."""
     lines = []
     commas = points = thousands = dotted = False
+    # Columns with 1.200, with 350, and with 1200 or 1.5, which no column has where points mark thousands.
+    rounded: set[int] = set()
+    hundreds: set[int] = set()
+    others: set[int] = set()
     for place, record in enumerate(records(path, text, separator)):
         cells = record.cells
         if len(cells) != width and not (len(cells) == width + 1 and not cells[-1].strip()):
@@ -167,8 +171,10 @@ def scan(
         if has_header and not place:
             continue
         lines.append(record.line)
-        for cell in map(str.strip, cells):
-            if "," in cell:
+        for column, cell in enumerate(map(str.strip, cells)):
+            if len(cell) > 2 and cell.isdigit():
+                (hundreds if len(cell) == 3 else others).add(column)
+            elif "," in cell:
                 if _THOUSANDS.fullmatch(cell):
                     thousands = True
                 elif DECIMAL_COMMA.fullmatch(cell):
@@ -178,7 +184,13 @@ def scan(
                 may_be_thousands = _THOUSANDS.fullmatch(cell) is not None
                 dotted = dotted or may_be_thousands
                 points = points or (not may_be_thousands and _DECIMAL_POINT.fullmatch(cell) is not None)
-    if dotted and not points and separator != "," and decimal != ".":
+                if not may_be_thousands:
+                    others.add(column)
+                elif cell[-1] == "0":
+                    rounded.add(column)
+    mark_thousands = dotted and not points and separator != ","
+    # As decimals 1.200 would be written 1.2 where 350 is not 350.000.
+    if decimal != "." and (mark_thousands or rounded & hundreds - others):
         raise ValueError(
             f"{path.name}: some numbers hold points that may mark thousands: write them without such marks, or say "
             'in the node\'s file that they are decimal points, decimal = ".".'
