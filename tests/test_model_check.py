@@ -1,8 +1,10 @@
 """Checks of a model before any training: what is wrong is refused with what its forward must return."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -57,6 +59,8 @@ MUST = r"for 3 classes its forward must return one tensor of shape \(n, 3\)"
         (lambda m, x: m.out(x).to("meta"), MUST + r".* but returned one of shape \(n, 3\) on meta"),
         (lambda m, x: (m.out(x), 1) if m.training else m.out(x), MUST + ".* but returned a tuple"),
         (lambda m, x: m.out(x).detach(), "does not depend on a trained parameter"),
+        (lambda m, x: m.out(x) * np.random.rand(), "global generator of NumPy"),  # noqa: NPY002 - it is refused
+        (lambda m, x: m.out(x) * random.random(), "global generator of NumPy or of random"),
         (in_place, "changes in place what the gradient needs"),
     ],
 )

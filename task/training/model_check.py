@@ -1,6 +1,7 @@
 """Checks of a model before any training: its parameters, what its forward returns, and one gradient."""
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,6 +46,7 @@ def check_model(
     wanted = f"for {what} its forward must return one tensor of shape (n, {size})"
     # A second one, never called, changes by what the two share alone.
     watched = (Unsaved(module), Unsaved(build(), shared=True)) if keeps_something(module) else ()
+    draws = _global_draws()
     for training in (False, True):
         module.train(training)
         with torch_random(np.random.default_rng(seed)), torch.set_grad_enabled(training):
@@ -54,6 +56,11 @@ def check_model(
             losses = per_sample_losses(outputs, targets, loss)
             if training:
                 _check_step(module, losses)
+    if _global_draws() != draws:
+        raise ValueError(
+            "it draws from the global generator of NumPy or of random, which no seed of a run reaches: draw by torch "
+            "(torch.rand, torch.randperm), or from a generator that the module keeps"
+        )
     if not watched:
         return []
     mine, others = watched
@@ -63,6 +70,12 @@ def check_model(
             "apart; keep such state in the module, by register_buffer"
         )
     return mine.changed()
+
+
+def _global_draws() -> tuple[object, ...]:
+    """Return the states of the generators that all clients share and no run seeds."""
+    # As text, which has the position and the ends of a long state: arrays do not compare to one truth value.
+    return random.getstate(), str(np.random.get_bit_generator().state)  # type: ignore[attr-defined]  # not in the stubs
 
 
 def _check_parameters(module: Module) -> None:
