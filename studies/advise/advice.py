@@ -1,7 +1,7 @@
 """`Advice`: the method to use, with the finding and the results that it follows from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import NormalDist
@@ -64,6 +64,8 @@ class Advice:
     own_is_low
         Of the clients that fit nobody, or that all differ, those on which every method does badly, their own model
         too.
+    unfit
+        Why methods enter no comparison, in words, by name.
     """
 
     finding: Finding
@@ -74,6 +76,7 @@ class Advice:
     evidence: Evidence = field(default_factory=Evidence)
     low: tuple[str, ...] = ()
     own_is_low: tuple[str, ...] = ()
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def outcome(self, name: str) -> Outcome | None:
         """Return a method's results; None where it was not run."""
@@ -83,7 +86,12 @@ class Advice:
     def best(self) -> Outcome:
         """Results of the method to use; of the best one where none is worth it."""
         chosen = None if self.chosen is None else self.outcome(self.chosen)
-        return chosen or best([self.judged(one) for one in self.outcomes], self.criterion)
+        return chosen or best([self.judged(one) for one in self.fit or self.outcomes], self.criterion)
+
+    @property
+    def fit(self) -> tuple[Outcome, ...]:
+        """Results of the methods that enter comparisons."""
+        return tuple(one for one in self.outcomes if one.name not in self.unfit)
 
     def judged(self, outcome: Outcome) -> Outcome:
         """Return results without those of clients whose records no model predicts: chance alone sets them apart."""
@@ -112,11 +120,26 @@ class Advice:
         return tuple(key for key, test in self.best.test.items() if test.n < FEW_RECORDS)
 
     def against(self, name: str) -> Difference | None:
-        """Return the gain of the chosen method over another on the test records; None where that was not run."""
+        """Return the gain of the chosen method over another on the test records.
+
+        None where that was not run, or enters no comparison.
+        """
         other = self.outcome(name)
-        if other is None:
+        if other is None or name in self.unfit:
             return None
         return self.criterion.difference(self.judged(self.best).test, self.judged(other).test)
+
+    @property
+    def over_common(self) -> Difference | None:
+        """Gain of the chosen method over one model for all on validation and test records; None without both."""
+        common = self.outcome("fedavg")
+        if common is None or "fedavg" in self.unfit:
+            return None
+        both = [
+            {f"{part} {key}": test for part in ("test", "validation") for key, test in getattr(one, part).items()}
+            for one in map(self.judged, (self.best, common))
+        ]
+        return self.criterion.difference(*both)
 
     @property
     def over_constant(self) -> Difference:
@@ -126,7 +149,7 @@ class Advice:
     @property
     def runner_up(self) -> tuple[Outcome, Difference] | None:
         """The best of the other methods on the validation records, and the chosen one's gain over it there."""
-        others = [self.judged(one) for one in self.outcomes if one.name != self.chosen]
+        others = [self.judged(one) for one in self.fit if one.name != self.chosen]
         if not others or self.chosen is None:
             return None
         second = best(others, self.criterion)
@@ -160,21 +183,23 @@ def advise(
     own_is_low = tuple(key for key in suspects if _is_unpredictable(key, outcomes, criterion, constant))
     # Without groups discovery's one model is FedAvg's.
     several = finding.kind in ("groups", "lone")
-    ordered = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
-    advice = Advice(finding, tuple(ordered.values()), criterion, constant, None, evidence, (), own_is_low)
+    shown = {name: outcomes[name] for name in METHODS if name in outcomes and (several or name not in _OF_GROUPS)}
+    unfit = _unfit([one.without(own_is_low) for one in shown.values()], criterion, constant)
+    advice = Advice(finding, tuple(shown.values()), criterion, constant, None, evidence, (), own_is_low, unfit)
+    ordered = {name: one for name, one in shown.items() if name not in unfit}
 
     def better(*names: str) -> str:
         """Return the best of some methods, of the clients that have a result by each."""
-        some = [outcomes[name] for name in names if name in outcomes]
+        some = [ordered[name] for name in names if name in ordered]
         common = set.intersection(*(set(one.validation) for one in some)).difference(own_is_low)
         return best([one.without({*one.test, *one.validation} - common) for one in some], criterion).name
 
     # What comes first of all: of several the last.
     preferred = []
-    if finding.kind == "groups" and {"fedavg", "discovery"} <= outcomes.keys():
+    if finding.kind == "groups" and {"fedavg", "discovery"} <= ordered.keys():
         preferred.append(better("fedavg", "intercept", "discovery"))
     preferred.append("standardised")
-    if not advice.is_scale and {"fedavg", "standardised"} <= outcomes.keys():
+    if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
         preferred.append(better("fedavg", "standardised"))
     if not advice.is_scale and any(reason.kind == "labels" for reason in evidence.reasons):
         # Where sites differ in how frequent the outcome is, each has a level of its own to begin with.
@@ -188,6 +213,29 @@ def advise(
         if chosen.over_constant.mean > 0 or not math.isfinite(constant.figure(criterion)):
             advice = chosen
     return replace(advice, low=tuple(low_sites(advice.best, criterion)))
+
+
+def _unfit(candidates: Sequence[Outcome], criterion: Criterion, constant: ConstantAnswer) -> dict[str, str]:
+    """Return why methods enter no comparison, by name: they have not converged.
+
+    One that was still improving is compared where it is the best nevertheless: more rounds make it better still.
+    """
+    reasons: dict[str, str] = {}
+    for one in candidates:
+        figures = [criterion.figure(tests) for tests in (one.validation, one.test) if tests]
+        if any(math.isinf(figure) for figure in figures):
+            reasons[one.name] = "its training diverged"
+        elif any(constant.is_far_better(getattr(one, part), criterion, part) for part in ("test", "validation")):
+            reasons[one.name] = "its error is more than twice that of the constant answer"
+    rest = [one for one in candidates if one.name not in reasons]
+    if rest:
+        leading = best(rest, criterion)
+        reasons |= {
+            one.name: "it was still improving in its last rounds"
+            for one in rest
+            if one.is_improving and one is not leading
+        }
+    return reasons
 
 
 def _is_unpredictable(

@@ -14,7 +14,7 @@ from florets.conf.schema import Config
 from florets.reports.console import counted
 from florets.strategies.base.federation import FederationError
 from florets.studies.advise.compare import Criterion
-from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, Name, for_stopping, is_better, named
+from florets.studies.advise.measures import NOT_SUMS, OF_CLASSES, OF_VALUES, Name, for_stopping, is_better, named
 from florets.studies.advise.outcomes import Finding, Outcome, read_outcome
 
 VALIDATION = 0.2
@@ -54,6 +54,10 @@ METHODS = {
     "intercept": Method(
         "one model with an intercept per {site} (FedAvg, personal=intercept)", "strategy=fedavg personal=intercept"
     ),
+    "slopes": Method(
+        "one model with coefficients of each {site}, shrunk towards the common ones (FedAvg, personal=slopes)",
+        "strategy=fedavg personal=slopes",
+    ),
     "discovery": Method("one model per group (strategy=discovery)", "strategy=discovery k=auto"),
     "group_intercept": Method(
         "one model per group, with an intercept per {site} (strategy=discovery, personal=intercept)",
@@ -67,7 +71,7 @@ METHODS = {
     "local": Method("each {site} alone, without federation (strategy=local)", "strategy=local"),
 }
 """The methods, the simplest first: what clients share costs nobody more than what they do alone."""
-OPTIONAL = ("intercept", "group_intercept")
+OPTIONAL = ("intercept", "slopes", "group_intercept")
 """Methods that not every model suits."""
 
 _PER_SITE = "task.table.standardise=site"
@@ -180,8 +184,12 @@ class Setup:
 
 
 def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
-    """Return the first setup: stopping by patience, and class weights where a class is rare."""
-    keys = [f"patience={PATIENCE}", *(["train.class_weights=balanced"] if is_rare else [])]
+    """Return the first setup: stopping by patience, and class weights where a class is rare.
+
+    Only for measures that look at classes and not at probabilities, which weights distort.
+    """
+    weighs = is_rare and measure in NOT_SUMS
+    keys = [f"patience={PATIENCE}", *(["train.class_weights=balanced"] if weighs else [])]
     return Setup(measure, question.rates, (f"measure={for_stopping(measure)}", *question.unless_given(*keys)))
 
 
@@ -194,7 +202,7 @@ def remedies(question: Question, setup: Setup, standardise: Sequence[str]) -> li
     if standardise:
         tried.append(("each site standardises its own inputs", replace(setup, keys=(*setup.keys, *standardise))))
     weights = "train.class_weights=balanced"
-    if question.base.task.loss == "cross_entropy" and weights not in setup.keys and question.unless_given(weights):
+    if setup.measure in NOT_SUMS and weights not in setup.keys and question.unless_given(weights):
         tried.append(("class weights", replace(setup, keys=(*setup.keys, weights))))
     if not question.gives("train.learning_rate"):
         smaller = [min(setup.rates) / factor for factor in _SMALLER]
@@ -248,6 +256,7 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     }
     if question.base.task.loss != "reconstruction":
         runs["intercept"] = ("strategy=fedavg", "personal=intercept")
+        runs["slopes"] = ("strategy=fedavg", "personal=slopes")
     runs["local"] = ("strategy=local",)
     if finding.kind in ("groups", "lone"):
         runs["discovery"] = (*_look(question), "loss_matrix=true")
@@ -315,11 +324,11 @@ def search(
         Keys of each, by name; those of `OPTIONAL` are left out where the model does not suit them. Fine-tuned copies
         are tested in the runs of FedAvg, at the rate that suits them best.
     criterion
-        Decides on the rates: for accuracies by the log loss, which says more of few validation records.
+        Decides on the rates: of classes by the log loss, which every validation record has a part in.
     every_rate
         Try all rates, whatever the others brought: where nothing is learned figures say nothing of the next rate.
     """
-    if criterion.measure == "accuracy":
+    if criterion.measure in ("accuracy", *NOT_SUMS):
         criterion = replace(criterion, measure="log_loss")
     kept: dict[str, Outcome] = {}
     trials: list[Trial] = []

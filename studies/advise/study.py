@@ -29,7 +29,7 @@ from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
 from florets.studies.advise.compare import ConstantAnswer, Criterion
-from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, suitable
+from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,
     Setup,
@@ -230,7 +230,8 @@ class _Study:
         usable = [own for key, own in counts.items() if key not in one_class]
         # Weights are for an outcome that is rare in all: at one site alone its level says something.
         setup = setup_of(question, measure, bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE)
-        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else ())
+        seconds = seconds_of(measure, usable)
+        criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
         sites = read_sites(place, first.train, measure in OF_VALUES)
         described = any(site.columns for site in sites.values())
         # Sites standardise tables alone.
@@ -245,7 +246,7 @@ class _Study:
         self._meter.plan(len(methods), question, setup, read_lines(place))
         outcomes, trials = search(question, setup, methods, criterion, self._run)
         tried: list[str] = []
-        constant = ConstantAnswer.of(measure, read_test_statistics(place))
+        constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
         if not _any_useful(outcomes, criterion, constant):
             setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
             trials += more
@@ -293,7 +294,7 @@ class _Study:
             has_classes = all("accuracy" in test.scores for test in first.test.values())
             return "accuracy" if has_classes and first.test else "loss"
         if given == "auto":
-            return suitable(is_regression, list(first.train.values()))
+            return suitable(is_regression)
         allowed = OF_VALUES if is_regression else OF_CLASSES
         for name in allowed:
             if name == given:
@@ -375,7 +376,7 @@ def _write(folder: Path, advice: Advice, question: Question, setup: Setup, trial
         "chosen": advice.chosen,
         "command": None if advice.chosen is None else words.command,
         "measure": criterion.measure,
-        "over_all_records": criterion.together,
+        "seconds": criterion.seconds,
         "finding": dataclasses.asdict(advice.finding),
         "evidence": dataclasses.asdict(advice.evidence),
         "methods": [_method(advice, one) for one in advice.outcomes],
@@ -401,7 +402,8 @@ def _method(advice: Advice, outcome: Outcome) -> dict[str, Any]:
         "figure": criterion.figure(judged.test),
         "validation_figure": criterion.figure(judged.validation),
         "mean_of_sites": criterion.mean_of_sites(judged.test),
-        "over_records": criterion.over_records(judged.test),
+        "unfit": advice.unfit.get(outcome.name),
+        **{name: dataclasses.replace(criterion, measure=name).figure(judged.test) for name in criterion.seconds},
         "advised_gains": None if gain is None else dataclasses.asdict(gain),
         **{part: {k: {"records": one.n, **one.scores} for k, one in tests.items()} for part, tests in parts.items()},
     }

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from florets.reports.console import counted, duration, size
@@ -10,7 +10,7 @@ from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import Advice
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
-from florets.studies.advise.measures import FORMS, OF_VALUES, amount, named, value
+from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, value
 from florets.studies.advise.methods import METHODS, Question, Setup, command
 from florets.studies.advise.outcomes import Kind, Outcome
 
@@ -99,9 +99,11 @@ class Words:
     def _row(self, key: str, outcomes: Sequence[Outcome]) -> SiteRow:
         advice, criterion = self.advice, self.advice.criterion
         groups = advice.finding.groups if len(advice.finding.groups) > 1 else ()
+        others = (
+            None if name in advice.unfit else advice.outcome(name) for name in (self.alternative, "local", "fedavg")
+        )
         chosen, other, alone, together = (
-            None if one is None else one.test.get(key)
-            for one in (advice.best, *map(advice.outcome, (self.alternative, "local", "fedavg")))
+            None if one is None else one.test.get(key) for one in (advice.best, *others)
         )
         gain = (math.nan, math.nan, math.nan)
         is_one_class = key in advice.evidence.one_class
@@ -157,9 +159,20 @@ class Words:
                 finding = f"{finding.partition(' that ')[0]}, no groups once each standardises its own inputs"
         if self.advice.chosen is None:
             return f"Nothing to advise yet: no method is better than the constant answer beyond chance. {finding}."
+        if apart := self._apart_by:
+            kind = self.advice.finding.kind
+            none = f", no groups ({self.p})" if kind == "none" else ""
+            finding = f"{self.sites(self.advice.finding.num_clients)} that differ {apart}{none}"
         units = self._with_other_units
         asked_again = f", until the unit at {self.named(units)} is declared: then ask again" if units else ""
         return f"{finding}: {self.method(self.advice.best.name)}{asked_again}."
+
+    @property
+    def _apart_by(self) -> str:
+        """By what clients differ where what is advised says so, and it is better than one model for all."""
+        ways = {"intercept": "by level", "slopes": "in their coefficients"}
+        gain = self.advice.over_common
+        return ways.get(self.advice.chosen or "", "") if gain is not None and gain.is_gain else ""
 
     @property
     def _with_other_units(self) -> list[str]:
@@ -194,7 +207,7 @@ class Words:
     def interval(self) -> str:
         """What the intervals are over, and which direction is better."""
         count, form = len(self.advice.judged(self.advice.best).test), FORMS[self.measure]
-        better = f"{capital(form.title)}: {'higher' if form.higher else 'lower'} is better."
+        better = f"{capital(form.title)} over all records; {'higher' if form.higher else 'lower'} is better."
         points = " Points are percentage points." if form.percent else ""
         over = f"over {self.site}s like these"
         if count < FEW_CLIENTS:
@@ -294,21 +307,29 @@ class Words:
     def _figures(self) -> Iterator[str]:
         """Yield what is expected, and how figures are taken."""
         advice, criterion = self.advice, self.advice.criterion
-        constant = advice.constant.figure(criterion)
-        versus = f"; the constant answer reaches {value(constant, self.measure)}" if math.isfinite(constant) else ""
-        over = "over all records together" if criterion.together else f"mean over {self.site}s"
-        figure = named(criterion.figure(advice.judged(advice.best).test), self.measure)
-        yield f"Expected on new records: {figure} ({over}){versus}."
+        own = criterion.figure(advice.judged(advice.best).test), advice.constant.figure(criterion)
+        figures = [self._against_constant(self.measure, *own)]
+        for name in criterion.seconds:
+            figure = replace(criterion, measure=name).figure(advice.judged(advice.best).test)
+            if math.isfinite(figure):
+                figures.append(self._against_constant(name, figure, advice.constant.seconds.get(name, math.nan)))
+        yield f"Expected on new records: {', '.join(figures)}."
         if advice.evidence.tried:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
-        if criterion.together:
+        if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
+            records = sum(test.n for test in advice.judged(advice.best).validation.values())
+            least = amount(second[1].half, math.inf, self.measure)
             yield (
-                f"Most {self.site}s have fewer than {FEW_RECORDS} test records, too few for "
-                f"{FORMS[self.measure].title} per {self.site}: it is taken over all records together."
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} in "
+                f"{FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
-            by_auc = ", and methods are compared by AUC" if self.measure == "auc" else ""
-            yield f"One class is rare: training weights the classes equally{by_auc}."
+            yield "One class is rare: training weights the classes equally."
+
+    @staticmethod
+    def _against_constant(measure: Name, figure: float, constant: float) -> str:
+        known = f" (constant answer: {value(constant, measure)})" if math.isfinite(constant) else ""
+        return f"{named(figure, measure)}{known}"
 
     def _groups(self) -> Iterator[str]:
         finding = self.advice.finding
@@ -324,8 +345,10 @@ class Words:
             yield f"The groups: {self.listed_groups}."
         if self.advice.chosen == "fedavg":
             yield "One model serves them as well as one per group does."
-        elif self.advice.chosen == "intercept":
-            yield f"An intercept per {self.site} explains more than the groups do."
+        elif self.advice.chosen in ("intercept", "slopes"):
+            what = "An intercept" if self.advice.chosen == "intercept" else "A set of coefficients"
+            groups = f"the {len(finding.groups)} groups that were detected ({self.p})"
+            yield f"{what} per {self.site} explains more than {groups}."
 
     @property
     def listed_groups(self) -> str:
@@ -414,7 +437,8 @@ class Words:
         if bad := advice.own_is_low:
             figures = ""
             if alone is not None:
-                others = value(advice.criterion.figure(advice.judged(alone).test), self.measure)
+                between = replace(advice.criterion, measure=advice.criterion.between_clients)
+                others = value(between.figure(advice.judged(alone).test), between.measure)
                 figures = f" ({self._figures_at(alone, bad)} alone, {others} elsewhere)"
             yield (
                 f"No model predicts the records of {self.named(bad)}, not even one trained there{figures}. Look for "
@@ -441,12 +465,13 @@ class Words:
             )
 
     def _figures_at(self, outcome: Outcome, keys: Sequence[str]) -> str:
-        tests = outcome.test
-        return ", ".join(value(self.advice.criterion.own(tests[key]), self.measure) for key in keys if key in tests)
+        tests, measure = outcome.test, self.advice.criterion.between_clients
+        own = replace(self.advice.criterion, measure=measure).own
+        return ", ".join(value(own(tests[key]), measure) for key in keys if key in tests)
 
     def _gains(self) -> Iterator[str]:
         """Yield how the most telling other methods compare."""
-        for name in ("fedavg", "discovery", "two_groups", "local", "standardised"):
+        for name in ("fedavg", "intercept", "slopes", "discovery", "two_groups", "local", "standardised"):
             gain = self.advice.against(name)
             if self.advice.chosen in (None, name) or gain is None or not math.isfinite(gain.mean):
                 continue
@@ -457,6 +482,9 @@ class Words:
                 better = amount(-gain.mean, gain.half, self.measure)
                 text = f"better by {better} on the test records, but not clearly on the validation ones, which decide"
             yield f"{self.title(name)}: {text}."
+        for reason in dict.fromkeys(self.advice.unfit.values()):
+            names = [self.method(name) for name, own in self.advice.unfit.items() if own == reason]
+            yield f"Not compared, because {reason}: {'; '.join(names)}."
 
     def _apart(self) -> Iterator[str]:
         """Yield the sites that enter no comparison, and those that the advised model serves badly."""
