@@ -320,8 +320,8 @@ class Words:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
             least = amount(second[1].half, math.inf, self.measure)
             yield (
-                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} in "
-                f"{FORMS[self.measure].title} cannot be seen here."
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
+                f"in {FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
             yield "One class is rare: training weights the classes equally."
