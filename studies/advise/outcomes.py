@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from florets.conf.saved import saved_config
 from florets.reports.clients import ClientRow, read_clients
 from florets.reports.pooled import PartStatistics, TestStatistics, read_test_statistics
 from florets.reports.scores import Part
@@ -147,6 +148,12 @@ def is_improving(figures: Sequence[float | None]) -> bool:
     progress, late = known[-1] - known[0], known[-1] - known[-1 - math.ceil(_LATE * (len(known) - 1))]
     is_last_best = known[-1] in (min(known), max(known)) and known[-1] != known[0]
     return is_last_best and late / progress > _STEEP
+
+
+def has_linear_models(folder: Path) -> bool:
+    """Return whether a run's models are linear: they are called so, or have no hidden layer."""
+    task = saved_config(folder, trust=True).task
+    return task.model == "linear" or (task.model == "mlp" and not task.model_options.get("hidden", True))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -43,9 +43,11 @@ dl.terms dd { margin: 0; color: var(--quiet); }
 
 {% call section("What was compared") %}
 <p>Each {{ words.site }}'s records were split in three: to train on, to choose by ({{ validation }}), and to test the
-choice. Every method was trained with learning rates of {{ rates }} for up to {{ rounds }}, and stopped once it no
-longer improved on the validation records, which also decided on the rate and on the method. All figures below are of
-the test records, which had no part in that.</p>
+choice. {% if by_newton %}All models are linear and were fitted by Newton's method in {{ rounds }}; the ridge
+({{ rates }}) was chosen on the validation records, as was the method.{% else %}Every method was trained with learning
+rates of {{ rates }} for up to {{ rounds }}, and stopped once it no longer improved on the validation records, which
+also decided on the rate and on the method.{% endif %} All figures below are of the test records, which had no part in
+that.</p>
 {% if chart %}
 <p>A dot is a {{ words.site }} (hollow: few test records, or one class), a bar the figure over all
 records, the dashed line the constant answer.</p>
@@ -124,6 +126,7 @@ def write_page(folder: Path, words: Words) -> Path:
         words=words,
         useful=advice.chosen is not None,
         figures=_tiles(words),
+        by_newton=words.question.by_newton,
         rounds=counted(words.question.rounds, "round"),
         rates=", ".join(f"{rate:g}" for rate in words.setup.rates),
         validation=f"{base.task.validation_fraction:.0%} of the training records",

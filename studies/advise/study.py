@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
-from florets.conf.schema import Config
+from florets.conf.schema import AUTO, Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole
 from florets.reports.pooled import TestStatistics, constant, pooled, read_test_statistics, with_sums
@@ -28,7 +28,7 @@ from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
 from florets.studies.advise.advice import Advice, Evidence, advise
 from florets.studies.advise.causes import Reason, differences, rule_of
-from florets.studies.advise.compare import ConstantAnswer, Criterion
+from florets.studies.advise.compare import ConstantAnswer, Criterion, best
 from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,
@@ -37,15 +37,18 @@ from florets.studies.advise.methods import (
     as_regression,
     candidates,
     first_run,
+    num_runs,
     remedies,
     search,
     setup_of,
     slower,
+    with_linear_models,
 )
 from florets.studies.advise.outcomes import (
     Finding,
     Outcome,
     finding_in,
+    has_linear_models,
     read_losses,
     read_names,
     read_outcome,
@@ -72,19 +75,25 @@ class Meter:
         self._name, self._since, self._said = "", 0.0, 0.0
 
     def plan(self, methods: int, question: Question, setup: Setup, lines: Sequence[RoundLine]) -> None:
-        """Show the most that is ahead from now on, by the rounds of a run that has been made."""
-        self._runs, self._rounds = methods * len(setup.rates), question.rounds
+        """Show what is ahead from now on, by the rounds of a run that has been made."""
+        self._runs, self._rounds = num_runs(methods, setup), question.rounds
         self._finished, self._since = 0, time.monotonic()
         # The first round has the start in it, and one that looks for groups costs more than others.
         each = sorted(map(round_seconds, lines[1:] or lines))
         tests = max(line["seconds"].get("evaluate", 0.0) for line in lines)
         rounds = self._runs * self._rounds
         messages = 2 * rounds * max(line["participants"] for line in lines)
-        longest = duration(rounds * (each[len(each) // 2] + tests))
-        self.note(
-            f"advise: at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} "
-            f"({messages:,} messages, {longest}); a run ends early once it no longer improves"
-        )
+        if question.by_newton:
+            about = duration(self._runs * (self._rounds * each[len(each) // 2] + tests))
+            runs = f"about {counted(self._runs, 'run')} of {counted(self._rounds, 'round')}"
+            limits = f"{runs} ({messages:,} messages, {about})"
+        else:
+            longest = duration(rounds * (each[len(each) // 2] + tests))
+            limits = (
+                f"at most {counted(self._runs, 'run')} of {counted(self._rounds, 'round')} ({messages:,} messages, "
+                f"{longest}); a run ends early once it no longer improves"
+            )
+        self.note(f"advise: {limits}")
         self._bar.update(self._task, total=rounds, visible=True)
         self._bar.start()
 
@@ -157,10 +166,11 @@ def answer(question: Question, play: Play, caller: Path | None = None) -> tuple[
     meter = Meter(question.base.quiet)
     try:
         with _warnings_once():
-            advice, setup, trials = _Study(question, play, folder, here, meter).advise()
+            study = _Study(question, play, folder, here, meter)
+            advice, setup, trials = study.advise()
     finally:
         meter.stop()
-    _write(folder, advice, question, setup, trials)
+    _write(folder, advice, study.question, setup, trials)
     return advice, folder
 
 
@@ -204,7 +214,8 @@ class _Study:
     """The runs of one answer, in their order."""
 
     def __init__(self, question: Question, play: Play, folder: Path, here: Path, meter: Meter) -> None:
-        self._question, self._play, self._folder, self._here, self._meter = question, play, folder, here, meter
+        self.question = question
+        self._play, self._folder, self._here, self._meter = play, folder, here, meter
         self._standardise: tuple[str, ...] = ()
 
     def advise(self) -> tuple[Advice, Setup, list[Trial]]:
@@ -213,11 +224,20 @@ class _Study:
         _say_problems(place)
         parts = [part for one in read_test_statistics(place).values() for part in one.parts.values()]
         regression = any(name in part.scores for part in parts for name in ("r2", "rmse"))
-        if regression and self._question.base.task.loss == "cross_entropy":
+        if regression and self.question.base.task.loss == "cross_entropy":
             # The sites' tables have values: groups show once a model has learned what all share.
-            self._question = as_regression(self._question)
+            self.question = as_regression(self.question)
             place = self._first()
-        question = self._question
+        network: Question | None = None
+        if self.question.by_newton and not has_linear_models(place):
+            network = dataclasses.replace(self.question, by_newton=False)
+            if network.base.task.model == AUTO and read_preprocessing(place) is not None:
+                # Linear models cost next to nothing. Whether a network is better is looked at afterwards.
+                self.question = with_linear_models(network)
+            else:
+                self.question, network = network, None
+            place = self._first()
+        question = self.question
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
         one_class = tuple(sorted(key for key, own in counts.items() if np.count_nonzero(own) < 2))
@@ -229,7 +249,8 @@ class _Study:
         measure = self._measure(place, first, regression)
         usable = [own for key, own in counts.items() if key not in one_class]
         # Weights are for an outcome that is rare in all: at one site alone its level says something.
-        setup = setup_of(question, measure, bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE)
+        is_rare = bool(usable) and rare_share([np.sum(usable, axis=0)]) < RARE
+        setup = setup_of(question, measure, is_rare)
         seconds = seconds_of(measure, usable)
         criterion = Criterion.of(measure, first.test, one_class if measure in OF_CLASSES else (), seconds)
         sites = read_sites(place, first.train, measure in OF_VALUES)
@@ -247,6 +268,9 @@ class _Study:
         outcomes, trials = search(question, setup, methods, criterion, self._run)
         tried: list[str] = []
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
+        if network is not None:
+            outcomes, setup, more = self._or_network(network, finding, setup, outcomes, criterion, is_rare)
+            trials += more
         if not _any_useful(outcomes, criterion, constant):
             setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
             trials += more
@@ -265,15 +289,15 @@ class _Study:
 
     def _first(self) -> Path:
         """Look for groups, with smaller learning rates where training diverges."""
-        for other in [*slower(self._question), None]:
+        for other in [*slower(self.question), None]:
             try:
-                place = self._run("discovery", first_run(self._question), _groups_of)
+                place = self._run("discovery", first_run(self.question), _groups_of)
                 if other is None or not _is_far_off(read_test_statistics(place)):
                     break
             except TrainingDiverged:
                 if other is None:
                     raise
-            self._question = other
+            self.question = other
             rate = other.base.train.learning_rate * other.slower
             self._meter.note(f"advise: training diverged; trying train.learning_rate={rate:.3g}")
         return place
@@ -289,7 +313,7 @@ class _Study:
 
     def _measure(self, place: Path, first: Outcome, is_regression: bool) -> Name:
         """Return the measure that was asked for, or the one that suits the data."""
-        given = self._question.measure
+        given = self.question.measure
         if not read_test_statistics(place):
             has_classes = all("accuracy" in test.scores for test in first.test.values())
             return "accuracy" if has_classes and first.test else "loss"
@@ -305,13 +329,47 @@ class _Study:
     def _methods(
         self, finding: Finding, reasons: Sequence[Reason], after: Finding | None
     ) -> dict[str, tuple[str, ...]]:
-        methods = candidates(self._question, finding)
+        methods = candidates(self.question, finding)
         keys = self._standardise
         # Of some out of many sites, other inputs are the usual variety.
         count = finding.num_clients
         moved = any(one.kind == "unit" or (one.kind == "inputs" and 4 * len(one.sites) >= count) for one in reasons)
         if keys and ((after is not None and after.kind == "none") or moved):
             methods["standardised"] = ("strategy=fedavg", *keys)
+        return methods
+
+    def _or_network(
+        self,
+        network: Question,
+        finding: Finding,
+        setup: Setup,
+        outcomes: dict[str, Outcome],
+        criterion: Criterion,
+        is_rare: bool,
+    ) -> tuple[dict[str, Outcome], Setup, list[Trial]]:
+        """Return the results of networks in place of those of linear models, where the common one is the better."""
+        other = setup_of(network, setup.measure, is_rare)
+        methods = self._methods_of(network, finding, set(outcomes))
+        found, trials = search(network, other, {"fedavg": methods["fedavg"]}, criterion, self._run, "network-")
+        if not {"fedavg"} <= found.keys() & outcomes.keys():
+            return outcomes, setup, trials
+        gain = criterion.difference(found["fedavg"].validation, outcomes["fedavg"].validation)
+        if not gain.is_gain:
+            return outcomes, setup, trials
+        self._meter.note("advise: a network is better than a linear model; trying all methods with it")
+        rest = {name: keys for name, keys in methods.items() if name != "fedavg"}
+        others, more = search(network, other, rest, criterion, self._run, "network-")
+        found |= others
+        leading = [best(list(one.values()), criterion) for one in (outcomes, found)]
+        if best(leading, criterion) is leading[0]:
+            return outcomes, setup, [*trials, *more]
+        self.question = network
+        return found, other, [*trials, *more]
+
+    def _methods_of(self, question: Question, finding: Finding, names: Collection[str]) -> dict[str, tuple[str, ...]]:
+        methods = candidates(question, finding)
+        if "standardised" in names:
+            methods["standardised"] = ("strategy=fedavg", *self._standardise)
         return methods
 
     def _rescued(
@@ -325,17 +383,17 @@ class _Study:
         """Try the obvious where nothing is better than a constant answer: with FedAvg, and if it helps with all."""
         tried: list[str] = []
         trials: list[Trial] = []
-        for number, (text, other) in enumerate(remedies(self._question, setup, self._standardise), start=1):
+        for number, (text, other) in enumerate(remedies(self.question, setup, self._standardise), start=1):
             tried.append(text)
             self._meter.note(f"advise: nothing is better than a constant answer; trying: {text}")
             prefix = f"remedy-{number}-"
             first = {"fedavg": methods["fedavg"]}
-            better, more = search(self._question, other, first, criterion, self._run, prefix, every_rate=True)
+            better, more = search(self.question, other, first, criterion, self._run, prefix, every_rate=True)
             trials += more
             if not _any_useful(better, criterion, constant):
                 continue
             rest = {name: keys for name, keys in methods.items() if name not in ("fedavg", "standardised")}
-            others, more = search(self._question, other, rest, criterion, self._run, prefix)
+            others, more = search(self.question, other, rest, criterion, self._run, prefix)
             return other, {**better, **others}, [*trials, *more], tried
         return setup, dict(outcomes), trials, tried
 

@@ -445,6 +445,9 @@ class Words:
                 "mistakes, such as labels that do not belong to their records. Figures are of the other "
                 f"{self.site}s."
             )
+        if self._apart_by:
+            # Each client has a level or coefficients that suit it.
+            return
         badly = [] if alone is None else low_sites(alone, advice.criterion)
         # What another unit does is no rule.
         lone = [key for key in advice.finding.lone if key not in (*bad, *self._with_other_units)]
@@ -498,8 +501,8 @@ class Words:
         if few and len(few) < len(self.rows):
             who = self.sites(len(few)) if len(few) > _MOST_LISTED else self.named(few)
             yield (
-                f"Fewer than {FEW_RECORDS} test records: {who}. Figures of so few are mostly noise and enter no "
-                "comparison."
+                f"Fewer than {FEW_RECORDS} test records: {who}. Their own figures are mostly noise; methods are "
+                "compared over all records together."
             )
         low = [key for key in advice.low if key not in (*advice.finding.lone, *advice.criterion.apart)]
         if low and advice.chosen is not None:
