@@ -12,10 +12,12 @@ from florets.studies.advise.causes import Reason
 from florets.studies.advise.compare import FEW_RECORDS, ConstantAnswer, Criterion, Difference, best, choose, low_sites
 from florets.studies.advise.measures import gain
 from florets.studies.advise.methods import METHODS
-from florets.studies.advise.outcomes import Finding, Outcome
+from florets.studies.advise.outcomes import Finding, Kind, Outcome
 
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
+_APART: tuple[Kind, ...] = ("groups", "lone", "all_differ")
+"""Findings by which clients are apart."""
 _OF_GROUPS = ("discovery", "group_intercept")
 
 
@@ -98,21 +100,11 @@ class Advice:
         return outcome.without(self.own_is_low)
 
     @property
-    def apart(self) -> tuple[str, ...]:
-        """Clients outside the largest group; all of them where there is one group only."""
-        groups = self.finding.groups
-        return tuple(sorted({*self.finding.lone, *chain(*(groups[1:] if len(groups) > 1 else groups))}))
-
-    @property
     def is_scale(self) -> bool:
-        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised.
-
-        Where the columns are known, those of most clients that are apart must be what differs.
-        """
+        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised."""
         after, described = self.evidence.standardised, self.evidence.described
-        goes = after is not None and after.kind == "none" and self.finding.kind in ("groups", "lone", "all_differ")
-        scaled = {key for one in self.evidence.reasons if one.kind in ("unit", "inputs") for key in one.sites}
-        return goes and (not described or 2 * len(scaled.intersection(self.apart)) > len(self.apart))
+        goes = after is not None and after.kind == "none" and self.finding.kind in _APART
+        return goes and (not described or may_be_scale(self.finding, self.evidence.reasons))
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -158,6 +150,21 @@ class Advice:
     def name(self, key: str) -> str:
         """Return a client's name."""
         return self.evidence.names.get(key, key)
+
+
+def may_be_scale(finding: Finding, reasons: Sequence[Reason]) -> bool:
+    """Return whether clients are apart, and the columns of most of them are what differs."""
+    if finding.kind not in _APART:
+        return False
+    apart = clients_apart(finding)
+    scaled = {key for one in reasons if one.kind in ("unit", "inputs") for key in one.sites}
+    return 2 * len(scaled.intersection(apart)) > len(apart)
+
+
+def clients_apart(finding: Finding) -> tuple[str, ...]:
+    """Return the clients outside the largest group; all of them where there is one group only."""
+    groups = finding.groups
+    return tuple(sorted({*finding.lone, *chain(*(groups[1:] if len(groups) > 1 else groups))}))
 
 
 def advise(

@@ -36,8 +36,9 @@ STEPS = (1 / 3, 1.0, 3.0)
 RATE, RIDGE = "train.learning_rate", "train.ridge"
 RIDGES = (0.1, 1.0, 10.0, 100.0)
 """Ridges that are tried where linear models train by Newton's steps, which have no learning rate."""
-_NEWTON = 10
-"""Rounds in which Newton's steps end at the minimum, also of groups that are found in the fourth round."""
+_NEWTON, _NEWTON_OF_VALUES = 6, 3
+"""Rounds in which Newton's steps, one in each, end at the minimum; for values in the first, but groups need more."""
+_EXACT = ("fedavg", "intercept", "local", "standardised")
 _LEAST = 1e-3
 """Gain in R2 or log loss, on validation records, for which another ridge is worth a further run."""
 _LOOK = 4
@@ -221,7 +222,7 @@ def setup_of(question: Question, measure: Name, is_rare: bool) -> Setup:
     """
     weighs = is_rare and measure in NOT_SUMS
     # Newton's steps end at the minimum, where one test is enough.
-    keys = [] if question.by_newton else [f"patience={PATIENCE}"]
+    keys = ["train.local_epochs=1"] if question.by_newton else [f"patience={PATIENCE}"]
     keys += ["train.class_weights=balanced"] if weighs else []
     shared = (f"measure={for_stopping(measure)}", *question.unless_given(*keys))
     return Setup(measure, question.rates, shared, question.tuned_key)
@@ -267,12 +268,6 @@ def slower(question: Question) -> list[Question]:
     return [replace(question, slower=factor) for factor in _SLOWER]
 
 
-def with_linear_models(question: Question) -> Question:
-    """Return the question for linear models, which train by Newton's steps."""
-    overrides = [text for text in question.overrides if _key(text) != "task.model"]
-    return Question.of([*overrides, "task.model=linear"])
-
-
 def first_run(question: Question, *keys: str) -> Config:
     """Return the run that looks for groups: a few rounds, or as many as it takes to have seen what it needs."""
     if question.slower != 1:
@@ -312,16 +307,25 @@ def candidates(question: Question, finding: Finding) -> dict[str, tuple[str, ...
     return runs if question.by_newton else {**runs, "clove": ("strategy=clove", f"k={num_groups(finding)}")}
 
 
-def candidate_run(question: Question, setup: Setup, keys: Sequence[str], rate: float) -> Config:
+def rounds_of(question: Question, method: str) -> int:
+    """Return the most rounds of a method's run."""
+    is_exact = question.by_newton and question.base.task.loss in _REGRESSIONS and method in _EXACT
+    return _NEWTON_OF_VALUES if is_exact and not question.gives("num_rounds") else question.rounds
+
+
+def candidate_run(question: Question, setup: Setup, method: str, keys: Sequence[str], rate: float) -> Config:
     """Return one run of a method, with one learning rate or ridge."""
-    every = question.unless_given(f"eval_every={question.rounds if question.by_newton else EVERY}")
+    rounds = rounds_of(question, method)
+    every = question.unless_given(f"num_rounds={rounds}", f"eval_every={rounds if question.by_newton else EVERY}")
+    # A setup may have other rounds than its question.
+    every = tuple(text for text in every if _key(text) not in map(_key, setup.keys))
     return question.config(f"{setup.key}={rate:g}", *every, "pictures=false", *setup.keys, *keys)
 
 
 def num_runs(methods: int, setup: Setup) -> int:
     """Return about how many runs a search takes: of ridges, methods but two take the common model's."""
-    several = 2 if setup.key == RIDGE else methods
-    return methods + several * (min(len(setup.rates), len(STEPS)) - 1)
+    tried = min(len(setup.rates), len(STEPS))
+    return methods + (tried if setup.key == RIDGE and tried > 1 else methods * (tried - 1))
 
 
 def num_groups(finding: Finding) -> int:
@@ -401,7 +405,7 @@ def search(
         kind = setup.key.rpartition(".")[2].removeprefix("learning_")
         name = f"{prefix}{method}" + (f"-{kind}-{rate:g}" if len(setup.rates) > 1 else "")
         try:
-            place = run(name, candidate_run(question, setup, methods[method], rate), result)
+            place = run(name, candidate_run(question, setup, method, methods[method], rate), result)
         except FederationError as error:
             trials.append(Trial(method, rate, 0, math.nan, str(error)))
             return math.nan
@@ -423,11 +427,18 @@ def search(
                 return number > 0
         return bool(rates)
 
+    def is_worth_intercepts(kept: Mapping[str, Outcome]) -> bool:
+        """Return whether groups explain more than levels do: otherwise both together are not looked at."""
+        figures = [criterion.figure(kept[name].validation) for name in ("discovery", "intercept") if name in kept]
+        return len(figures) < 2 or is_better(*figures, criterion.measure)
+
     rates = sorted(setup.rates)
     middle = rates[(len(rates) - 1) // 2]
     below, above = [rate for rate in rates if rate < middle][::-1], [rate for rate in rates if rate > middle]
     for method in methods:
         # What clients learn together has many records, and its ridge matters little: the common model's will do.
+        if method == "group_intercept" and setup.key == RIDGE and not is_worth_intercepts(kept):
+            continue
         as_common = setup.key == RIDGE and method not in ("fedavg", "local") and "fedavg" in kept
         try:
             first = attempt(method, kept["fedavg"].rate if as_common else middle)
@@ -444,7 +455,8 @@ def search(
             # Larger rates would diverge as well.
             smaller = [middle * factor for factor in _AFTER_DIVERGENCE] if len(rates) > 1 else []
             climb(method, [*below, *smaller], first)
-        # Figures have one peak over the rates: a better one above the middle spares those below it.
-        elif not climb(method, above, first):
+        # Figures have one peak over the rates: a better one above the middle spares those below it. Of the records of
+        # all clients together a smaller ridge than the usual one changes nothing.
+        elif not climb(method, above, first) and (setup.key != RIDGE or method == "local"):
             climb(method, below, first)
     return kept, trials

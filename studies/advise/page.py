@@ -95,7 +95,8 @@ records. No record.</p>
 {% call folded("Terms") %}
 <dl class="terms">
 {% for one in [form] + seconds %}<dt>{{ one.title }}</dt><dd>{{ one.meaning }}</dd>{% endfor %}
-<dt>constant answer</dt><dd>Always the most frequent class, or the mean of the target. A model must beat it.</dd>
+<dt>constant answer</dt><dd>The same for every record: the mean of the target, or the most frequent class (for the log
+loss the share of each class as its probability). A model must beat it.</dd>
 <dt>p</dt><dd>How often {{ words.site }}s without groups send updates as different as these. Groups are claimed
 at 0.005 or less: by mistake once in 200 times.</dd>
 <dt>FedAvg</dt><dd>All train one model; the server averages what they send back, round after round.</dd>
@@ -189,7 +190,10 @@ def _methods(words: Words) -> list[list[Cell]]:
     answer = advice.constant
     seconds = [answer.seconds.get(name, math.nan) for name in criterion.seconds]
     figures = [answer.figure(criterion), criterion.mean_of_sites(answer.tests.get("test", {})), *seconds]
-    title = f"Constant answer ({'mean' if words.is_regression else 'shares of the classes'})"
+    what = (
+        "mean" if words.is_regression else "shares of the classes" if measure == "log_loss" else "most frequent class"
+    )
+    title = f"Constant answer ({what})"
     add("", title, figures, advice.over_constant if advice.chosen else None, "-", "-", "-")
     for outcome in advice.outcomes:
         # What was not trained has no figures.
@@ -230,9 +234,14 @@ def _chart(words: Words, path: Path) -> dict[str, Any]:
         for row, one in enumerate(advice.outcomes):
             if one.name in advice.unfit and not one.is_improving:
                 continue
-            for key, test in one.test.items():
-                fill = "none" if key in criterion.apart else "full"
-                axes.plot(unit * criterion.own(test), row, "o", color=figures.colour_of(0), alpha=0.5, fillstyle=fill)
+            for is_apart in (True, False):
+                own = [
+                    unit * criterion.own(test)
+                    for key, test in one.test.items()
+                    if (key in criterion.apart) is is_apart
+                ]
+                fill = "none" if is_apart else "full"
+                axes.plot(own, [row] * len(own), "o", color=figures.colour_of(0), alpha=0.5, fillstyle=fill)
             axes.plot(unit * criterion.figure(advice.judged(one).test), row, "|", color=figures.INK, ms=16, mew=3)
         axes.axvline(unit * advice.constant.figure(criterion), color=figures.QUIET, linestyle="--")
         axes.set_yticks(range(len(names)), names)

@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from florets.conf.problems import ConfigError
 from florets.conf.saved import absolute, results_folder
-from florets.conf.schema import AUTO, Config
+from florets.conf.schema import Config
 from florets.reports.console import counted, duration, say
 from florets.reports.folder import write_whole
 from florets.reports.pooled import TestStatistics, constant, pooled, read_test_statistics, with_sums
@@ -26,9 +26,9 @@ from florets.server_app.data_agreement import CHECK, read_preprocessing
 from florets.server_app.data_findings import Finding as CheckFinding
 from florets.server_app.progress import listening
 from florets.strategies.base.federation import FederationError, TrainingDiverged
-from florets.studies.advise.advice import Advice, Evidence, advise
+from florets.studies.advise.advice import Advice, Evidence, advise, may_be_scale
 from florets.studies.advise.causes import Reason, differences, rule_of
-from florets.studies.advise.compare import ConstantAnswer, Criterion, best
+from florets.studies.advise.compare import ConstantAnswer, Criterion
 from florets.studies.advise.measures import OF_CLASSES, OF_VALUES, RARE, Name, rare_share, seconds_of, suitable
 from florets.studies.advise.methods import (
     Question,
@@ -42,7 +42,6 @@ from florets.studies.advise.methods import (
     search,
     setup_of,
     slower,
-    with_linear_models,
 )
 from florets.studies.advise.outcomes import (
     Finding,
@@ -228,15 +227,10 @@ class _Study:
             # The sites' tables have values: groups show once a model has learned what all share.
             self.question = as_regression(self.question)
             place = self._first()
-        network: Question | None = None
         if self.question.by_newton and not has_linear_models(place):
-            network = dataclasses.replace(self.question, by_newton=False)
-            if network.base.task.model == AUTO and read_preprocessing(place) is not None:
-                # Linear models cost next to nothing. Whether a network is better is looked at afterwards.
-                self.question = with_linear_models(network)
-            else:
-                self.question, network = network, None
-            place = self._first()
+            self.question = dataclasses.replace(self.question, by_newton=False)
+            if finding_in(place).kind in ("moving", "open"):
+                place = self._first()
         question = self.question
         first = read_outcome("discovery", place)
         counts = {} if regression else first.train
@@ -259,7 +253,7 @@ class _Study:
         self._standardise = question.standardise_keys if described else ()
         reasons = differences(sites, one_class)
         after = None
-        if finding.kind in ("groups", "lone", "all_differ") and self._standardise:
+        if self._standardise and may_be_scale(finding, reasons):
             # What goes once each client has standardised its inputs is a matter of scale.
             config = first_run(question, "pictures=false", *self._standardise)
             after = finding_in(self._run("standardised-discovery", config, _groups_of), one_class)
@@ -268,9 +262,6 @@ class _Study:
         outcomes, trials = search(question, setup, methods, criterion, self._run)
         tried: list[str] = []
         constant = ConstantAnswer.of(measure, read_test_statistics(place), seconds)
-        if network is not None:
-            outcomes, setup, more = self._or_network(network, finding, setup, outcomes, criterion, is_rare)
-            trials += more
         if not _any_useful(outcomes, criterion, constant):
             setup, outcomes, more, tried = self._rescued(setup, methods, outcomes, criterion, constant)
             trials += more
@@ -336,40 +327,6 @@ class _Study:
         moved = any(one.kind == "unit" or (one.kind == "inputs" and 4 * len(one.sites) >= count) for one in reasons)
         if keys and ((after is not None and after.kind == "none") or moved):
             methods["standardised"] = ("strategy=fedavg", *keys)
-        return methods
-
-    def _or_network(
-        self,
-        network: Question,
-        finding: Finding,
-        setup: Setup,
-        outcomes: dict[str, Outcome],
-        criterion: Criterion,
-        is_rare: bool,
-    ) -> tuple[dict[str, Outcome], Setup, list[Trial]]:
-        """Return the results of networks in place of those of linear models, where the common one is the better."""
-        other = setup_of(network, setup.measure, is_rare)
-        methods = self._methods_of(network, finding, set(outcomes))
-        found, trials = search(network, other, {"fedavg": methods["fedavg"]}, criterion, self._run, "network-")
-        if not {"fedavg"} <= found.keys() & outcomes.keys():
-            return outcomes, setup, trials
-        gain = criterion.difference(found["fedavg"].validation, outcomes["fedavg"].validation)
-        if not gain.is_gain:
-            return outcomes, setup, trials
-        self._meter.note("advise: a network is better than a linear model; trying all methods with it")
-        rest = {name: keys for name, keys in methods.items() if name != "fedavg"}
-        others, more = search(network, other, rest, criterion, self._run, "network-")
-        found |= others
-        leading = [best(list(one.values()), criterion) for one in (outcomes, found)]
-        if best(leading, criterion) is leading[0]:
-            return outcomes, setup, [*trials, *more]
-        self.question = network
-        return found, other, [*trials, *more]
-
-    def _methods_of(self, question: Question, finding: Finding, names: Collection[str]) -> dict[str, tuple[str, ...]]:
-        methods = candidates(question, finding)
-        if "standardised" in names:
-            methods["standardised"] = ("strategy=fedavg", *self._standardise)
         return methods
 
     def _rescued(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import Advice
+from florets.studies.advise.advice import Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, value
@@ -360,9 +360,9 @@ class Words:
         advice, after = self.advice, self.advice.evidence.standardised
         if advice.is_scale and after is not None:
             yield (
-                f"What sets {self.named(advice.apart)} apart is the scale of the inputs: once each {self.site} "
-                f"standardises its own inputs no difference is detected ({p_words(after.p_value)}). Look for other "
-                "units or instruments, and declare them (scale in node.toml)."
+                f"What sets {self.named(clients_apart(advice.finding))} apart is the scale of the inputs: once each "
+                f"{self.site} standardises its own inputs no difference is detected ({p_words(after.p_value)}). "
+                "Look for other units or instruments, and declare them (scale in node.toml)."
             )
         for reason in advice.evidence.reasons:
             yield self._reason(reason)
