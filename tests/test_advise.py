@@ -29,6 +29,7 @@ from florets.studies.advise.methods import (
     command,
     first_run,
     remedies,
+    rounds_of,
     search,
     setup_of,
     slower,
@@ -253,12 +254,9 @@ def test_linear_models_are_compared_by_ridges_in_few_rounds_and_without_what_can
     config = candidate_run(question, setup, "fedavg", candidates(question, NONE)["fedavg"], 10.0)
     assert (config.train.solver, config.train.ridge, config.num_rounds, config.eval_every) == ("newton", 10.0, 6, 6)
     values = Question.of([*OWN, "task.loss=squared_error", "task.table.regression=true"])
-    of_values = setup_of(values, "r2", is_rare=False)
-    rounds = [
-        candidate_run(values, of_values, name, keys, 1.0).num_rounds for name, keys in candidates(values, TWO).items()
-    ]
+    rounds = {name: rounds_of(values, name) for name in candidates(values, TWO)}
     # Of squared errors one step ends at the minimum; groups are found in the fourth round.
-    assert dict(zip(candidates(values, TWO), rounds, strict=True)) == {
+    assert rounds == {
         "fedavg": 3, "intercept": 3, "slopes": 6, "local": 3, "discovery": 6, "group_intercept": 6,
     }  # fmt: skip
     assert "train.ridge=10 train.local_epochs=1 num_rounds=3" in command(question, "local", NONE, setup, 10.0, 3)

@@ -16,6 +16,8 @@ from florets.studies.advise.outcomes import Finding, Kind, Outcome
 
 _LEVEL = 0.01
 """Of the tests whether a model is better than the constant answer at one client."""
+TRIFLE = 1e-3
+"""Difference in R2 or log loss, or in an accuracy, that is none."""
 _APART: tuple[Kind, ...] = ("groups", "lone", "all_differ")
 """Findings by which clients are apart."""
 _OF_GROUPS = ("discovery", "group_intercept")
@@ -101,10 +103,20 @@ class Advice:
 
     @property
     def is_scale(self) -> bool:
-        """Whether the scale of the inputs sets the clients apart: they differ, and no longer once standardised."""
+        """Whether the scale of the inputs sets the clients apart.
+
+        They differ, and no longer once standardised; and nothing predicts better than one model on such inputs:
+        otherwise standardising takes away what tells clients apart, and what predicts.
+        """
         after, described = self.evidence.standardised, self.evidence.described
-        goes = after is not None and after.kind == "none" and self.finding.kind in _APART
-        return goes and (not described or may_be_scale(self.finding, self.evidence.reasons))
+        if after is None or after.kind != "none" or self.finding.kind not in _APART:
+            return False
+        if described and not may_be_scale(self.finding, self.evidence.reasons):
+            return False
+        one = self.outcome("standardised")
+        others = [] if one is None else [self.judged(other) for other in self.fit if other is not one]
+        mine = None if one is None else self.judged(one).validation
+        return mine is None or not any(self.criterion.difference(o.validation, mine).is_gain for o in others)
 
     @property
     def few(self) -> tuple[str, ...]:
@@ -146,6 +158,21 @@ class Advice:
             return None
         second = best(others, self.criterion)
         return second, self.criterion.difference(self.judged(self.best).validation, second.validation)
+
+    @property
+    def least_seen(self) -> float:
+        """Difference that the validation records can show between the chosen method and those that seem as good.
+
+        0 where none does, or they are all but the same.
+        """
+        if self.chosen is None:
+            return 0.0
+        mine = self.judged(self.best).validation
+        others = [self.judged(one).validation for one in self.fit if one.name != self.chosen]
+        gains = [self.criterion.difference(mine, other) for other in others]
+        halves = [one.half for one in gains if math.isfinite(one.half) and not one.is_gain and not one.is_loss]
+        least = max(halves, default=0.0)
+        return least if least >= TRIFLE * abs(gain(1.0, 0.0, self.criterion.measure)) else 0.0
 
     def name(self, key: str) -> str:
         """Return a client's name."""
@@ -204,7 +231,7 @@ def advise(
     # What comes first of all: of several the last.
     preferred = []
     if finding.kind == "groups" and {"fedavg", "discovery"} <= ordered.keys():
-        preferred.append(better("fedavg", "intercept", "discovery"))
+        preferred.append(better("fedavg", "intercept", "slopes", "discovery"))
     preferred.append("standardised")
     if not advice.is_scale and {"fedavg", "standardised"} <= ordered.keys():
         preferred.append(better("fedavg", "standardised"))
@@ -262,7 +289,7 @@ def _is_unpredictable(
             if test is None or answer is None:
                 continue
             replicates = test.replicates.get(criterion.measure)
-            error = math.inf if replicates is None else points * float(np.nanstd(replicates))
+            error = math.inf if replicates is None else points * float(np.nanstd(replicates.astype(np.float64)))
             total += test.n
             means += test.n * gain(criterion.own(test), criterion.own(answer), criterion.measure)
             squares += (test.n * error) ** 2

@@ -7,10 +7,11 @@ from functools import cached_property
 
 from florets.reports.console import counted, duration, size
 from florets.reports.pooled import PartStatistics
-from florets.studies.advise.advice import Advice, clients_apart
+from florets.studies.advise.advice import TRIFLE, Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
 from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, value
+from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, Setup, command
 from florets.studies.advise.outcomes import Kind, Outcome
 
@@ -316,9 +317,9 @@ class Words:
         yield f"Expected on new records: {', '.join(figures)}."
         if advice.evidence.tried:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
-        if (second := advice.runner_up) is not None and math.isfinite(second[1].half):
+        if least := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
-            least = amount(second[1].half, math.inf, self.measure)
+            least = amount(least, math.inf, self.measure)
             yield (
                 f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
                 f"in {FORMS[self.measure].title} cannot be seen here."
@@ -479,7 +480,9 @@ class Words:
             if self.advice.chosen in (None, name) or gain is None or not math.isfinite(gain.mean):
                 continue
             text = f"no clear difference ({amount(-gain.mean, gain.half, self.measure, sign=True)})"
-            if gain.is_gain:
+            if abs(gain.mean) + gain.half < TRIFLE * abs(gain_in(1.0, 0.0, self.measure)):
+                text = "no difference"
+            elif gain.is_gain:
                 text = f"worse by {amount(gain.mean, gain.half, self.measure)}"
             elif gain.is_loss:
                 better = amount(-gain.mean, gain.half, self.measure)
