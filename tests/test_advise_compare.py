@@ -10,7 +10,7 @@ from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import advise
 from florets.studies.advise.causes import cross_losses, differences, rule_of
 from florets.studies.advise.compare import Criterion, choose, effective, is_below, low_sites
-from florets.studies.advise.measures import amount, gain, is_better, seconds_of, suitable, value
+from florets.studies.advise.measures import amount, gain, is_better, plain, seconds_of, suitable, value
 from florets.studies.advise.outcomes import Moments, Site
 
 ACCURACY = Criterion("accuracy")
@@ -33,7 +33,10 @@ def test_no_figure_is_written_that_says_no_more_than_that_it_is_bad() -> None:
     assert value(88.0, "log_loss") == "> 5"
     assert amount(254213050.4, 3.0, "r2", sign=True) == "+2 or more"
     assert amount(-181308.5, 304332.7, "r2", sign=True) == "-2 or more"
-    assert amount(0.3, 304332.7, "r2") == "0.300"
+    assert amount(0.3, 304332.7, "r2") == "0.300 ± 2 or more"
+    # Nor with an exponent.
+    assert (value(22863.4, "rmse"), value(0.75411, "rmse"), plain(57534.2)) == ("22,860", "0.7541", "57,500")
+    assert amount(-30671.0, 4211.0, "rmse", sign=True) == "-30,700 ± 4,210"
 
 
 def test_figures_are_written_with_their_direction_and_unit() -> None:

@@ -128,6 +128,12 @@ def gain(first: float, second: float, measure: Name) -> float:
     return (1 if form.higher else -1) * (100 if form.percent else 1) * (first - second)
 
 
+def plain(number: float, digits: int = 3) -> str:
+    """Return a number of any size with so many significant digits, without an exponent where it is large."""
+    rounded = float(f"{number:.{digits}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 10.0**digits else f"{rounded:.{digits}g}"
+
+
 def value(number: float, measure: Name) -> str:
     """Return a figure as it is written."""
     form = FORMS[measure]
@@ -135,6 +141,8 @@ def value(number: float, measure: Name) -> str:
         return "-"
     if math.isfinite(form.worst) and gain(number, form.worst, measure) < 0:
         return f"{'<' if form.higher else '>'} {form.worst:g}"
+    if form.digits.endswith("g"):
+        return plain(number, 4)
     # No minus in front of what is rounded to 0.
     number = float(f"{number:{form.digits if not form.percent else '.3f'}}") + 0.0
     return f"{100 * number:{form.digits}} %" if form.percent else f"{number:{form.digits}}"
@@ -148,11 +156,17 @@ def named(number: float, measure: Name) -> str:
 def amount(mean: float, half: float, measure: Name, sign: bool = False) -> str:
     """Return a difference with the half width of its interval, and its unit where it has one."""
     form = FORMS[measure]
-    digits = form.digits.replace("4g", "3g")
     most = _MOST * abs(form.worst)
-    if abs(mean) > most:
-        return f"{'+' if mean > 0 else '-'}{most:g} or more" if sign else f"{most:g} or more"
-    # No minus in front of what is rounded to 0.
-    mean = float(f"{mean:{digits}}") + 0.0
-    interval = f" ± {half:{digits}}" if math.isfinite(half) and half <= most else ""
-    return f"{mean:{'+' if sign else ''}{digits}}{interval}{' points' if form.percent else ''}"
+
+    def written(number: float) -> str:
+        if abs(number) > most:
+            return f"{'-' if number < 0 else ''}{most:g} or more"
+        if form.digits.endswith("g"):
+            return plain(number)
+        # No minus in front of what is rounded to 0.
+        return f"{float(f'{number:{form.digits}}') + 0.0:{form.digits}}"
+
+    shown = written(mean)
+    plus = "+" if sign and not shown.startswith("-") else ""
+    interval = f" ± {written(half)}" if math.isfinite(half) and abs(mean) <= most else ""
+    return f"{plus}{shown}{interval}{' points' if form.percent else ''}"

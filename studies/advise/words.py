@@ -1,7 +1,7 @@
 """Advice in plain words: the answer, why, and what would change it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from florets.reports.pooled import PartStatistics
 from florets.studies.advise.advice import TRIFLE, Advice, clients_apart
 from florets.studies.advise.causes import ColumnShift, Reason
 from florets.studies.advise.compare import FEW_CLIENTS, FEW_RECORDS, is_below, joined_accuracy, low_sites
-from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, value
+from florets.studies.advise.measures import FORMS, OF_VALUES, Name, amount, named, plain, value
 from florets.studies.advise.measures import gain as gain_in
 from florets.studies.advise.methods import METHODS, Question, Setup, command
 from florets.studies.advise.outcomes import Kind, Outcome
@@ -271,6 +271,8 @@ class Words:
         if math.isnan(row.low):
             return next(ends)
         mean, low, high = (text.removesuffix(" points") for text in ends)
+        if "or more" in mean:
+            return mean
         return f"{mean} ({low} to {high})"
 
     @property
@@ -398,13 +400,12 @@ class Words:
             return f"Inputs: the distributions at {who} differ {what}, most of all in {columns}."
         shares = sorted(reason.shares.values())
         if reason.kind == "labels" and self.is_regression:
-            return (
-                f"Target: its mean is {range_of(shares, '.3g')} at {who}, and {reason.elsewhere:.3g} at the others."
-            )
+            elsewhere = plain(reason.elsewhere)
+            return f"Target: its mean is {range_of(shares, plain)} at {who}, and {elsewhere} at the others."
         if reason.kind == "labels":
             classes = self.advice.evidence.classes
             name = classes[reason.label] if reason.label < len(classes) else str(reason.label)
-            there = range_of([100 * share for share in shares], ".0f")
+            there = range_of([100 * share for share in shares], "{:.0f}".format)
             text = f"Labels: class {name} is {there} % of the records of {who}, and {100 * reason.elsewhere:.0f} %"
             kinds = {one.kind for one in self.advice.evidence.reasons}
             explained = "" if kinds & {"inputs", "unit"} else " The inputs differ no more than these shares explain."
@@ -530,9 +531,9 @@ def shift_of(one: ColumnShift, kind: str) -> str:
     return f"{name} (mean {one.shift:+.1f} standard deviations)"
 
 
-def range_of(values: Sequence[float], form: str) -> str:
+def range_of(values: Sequence[float], write: Callable[[float], str]) -> str:
     """Return the ends of some sorted values, or the one value."""
-    return " to ".join(dict.fromkeys(format(one, form) for one in (values[0], values[-1])))
+    return " to ".join(dict.fromkeys(map(write, (values[0], values[-1]))))
 
 
 def listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
