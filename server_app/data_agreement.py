@@ -19,6 +19,7 @@ from florets.conf.validate import find_problems
 from florets.reports.console import counted
 from florets.reports.folder import write_whole
 from florets.server_app.data_findings import Finding, find
+from florets.server_app.units import conversion
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
@@ -269,7 +270,7 @@ def agreement(config: Config, declared: Declaration, sites: Mapping[str, Descrip
 
 
 def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> Iterator[str]:
-    """Yield which columns differ from their declared mean and spread as a column in another unit does."""
+    """Yield which columns lie far from their declared mean and spread, or have another unit than these."""
     if prepared is None or prepared.standardise != "pooled":
         return
     target = NumericInput(prepared.target, prepared.target_mean, prepared.target_std)
@@ -283,9 +284,11 @@ def _far(prepared: Preprocessing | None, sites: Mapping[str, Description]) -> It
             for values in zip(*((one.mean, math.sqrt(one.m2 / one.known)) for one in sent), strict=True)
         )
         if abs(mean - column.mean) > _FAR * column.std or max(std / column.std, column.std / std) > _OTHER_SPREAD:
+            found, given = ((m - s, m, m + s) for m, s in ((mean, std), (column.mean, column.std)))
             yield (
                 f"{column.name!r} has mean {mean:.3g} and spread {std:.3g} at the median site, and in "
-                f"task.table.preprocessing {column.mean:.3g} and {column.std:.3g}, as in another unit"
+                f"task.table.preprocessing {column.mean:.3g} and {column.std:.3g}"
+                + (", as in another unit" if conversion(found, given) else "; compare codes and units")
             )
 
 
