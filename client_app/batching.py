@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from florets.client_app.client import NOTHING, Client, Prepared, State, clients_at_hand, session
-from florets.client_app.training import reported, sends_gradient
+from florets.client_app.training import reported, sends_gradient, trains_by_newton
 from florets.task.client_data import Part
 from florets.task.randomness import Purpose
 from florets.task.training import vectorised
@@ -140,6 +140,8 @@ def _likeness(kind: str, client: Client) -> Hashable | None:
 
 def _trains_plainly(client: Client) -> bool:
     """Say whether local training is steps on the plain loss, of which nobody asks more than the model."""
+    if trains_by_newton(client):
+        return False
     training, asks_more = client.training, (kinds.STEP_LOSSES, kinds.EXACT_PROXIMAL)
     if any(map(client.config.get, asks_more)):
         return False

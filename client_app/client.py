@@ -43,6 +43,7 @@ from florets.task.registry import reads_files
 from florets.task.task import Task, TaskSpec
 from florets.task.training.linear import LinearModels, LinearNames, linear_names
 from florets.task.training.losses import PLAIN, Evaluated, Objective, Proximal
+from florets.task.training.newton import SecondOrder
 from florets.task.training.settings import KEYS, Training
 from florets.task.training.unsaved import Unsaved, keeps_something
 from florets.task.training.vectorised import Trained
@@ -406,6 +407,8 @@ class Client:
             Limits(context.node_config).check_message(message.content, self.config)
         # What was computed for this message together with others, before its handler begins.
         self.prepared: Prepared = NOTHING
+        # What Newton's steps of local training began with.
+        self.second_order: SecondOrder | None = None
 
     @property
     def key(self) -> str:

@@ -36,6 +36,7 @@ from florets.task.training.losses import (
     recorded,
 )
 from florets.task.training.modules import load, on_host, state_of
+from florets.task.training.newton import MOST_PARAMETERS, newton_update
 from florets.task.training.settings import Quantise, Training
 from florets.task.wire import is_stable, kinds, noise
 from florets.task.wire.codec import pack
@@ -222,7 +223,7 @@ def trained(
         return dict(done.arrays), done.mean
     wanted = as_asked(client, client.objective if objective is None else objective)
     problem = _Problem(state, training or client.training, wanted, purpose, fraction)
-    for solve in (_exactly, _by_full_steps):
+    for solve in (_exactly, _by_newton, _by_full_steps):
         if (solved := solve(client, problem)) is not None:
             return solved
     return _by_steps(client, problem.on_whole_loss())
@@ -265,6 +266,44 @@ def _exactly(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
     load(module, problem.state)
     mean = exact_proximal(module, data.x_train, data.y_train, client.loss, mu, problem.fraction)
     return None if mean is None else (values_of(module), mean)
+
+
+def trains_by_newton(client: Client) -> bool:
+    """Return whether local training is Newton's steps: as the server asks, on a linear model of flat inputs."""
+    if client.training.solver != "newton" or client.linear is None or client.training.augment is not None:
+        return False
+    x = client.data.x_train
+    return x.dim() == 2 and (x.shape[1] + 1) * client.task.num_outputs <= MOST_PARAMETERS
+
+
+def _by_newton(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
+    """Take damped Newton steps, and keep what they begin with for who sends it."""
+    linear = client.linear if trains_by_newton(client) else None
+    problem = problem.on_whole_loss() if linear is not None else problem
+    objective = problem.objective
+    mu = replace(objective, weights=None).proximal_mu
+    if linear is None or mu is None:
+        return None
+    state = {name: value.numpy() for name, value in problem.state.items()}
+    data, weights = flat(client.data.x_train, client.data.y_train), objective.weights
+    worth = None if weights is None else weights.numpy()
+    arrays, mean, terms = newton_update(linear, state, *data, client.loss, problem.training, mu, worth)
+    # A proximal term is no part of the loss that the group's model minimises, and needs no Hessian of the server's.
+    client.second_order = terms if problem.purpose == Purpose.LOCAL_TRAINING and not mu else None
+    return arrays, mean
+
+
+def second_order_of(client: Client) -> dict[str, Any]:
+    """Return gradient and Hessian of the training that was just done, as an `Update` has them, where asked for.
+
+    They are sums over records, as multi-centre statistics adds them up. A node may keep them to itself.
+    """
+    terms = client.second_order
+    if terms is None or not client.config.get(kinds.SECOND_ORDER) or not client.shares_statistics:
+        return {}
+    if kinds.PRIVACY in client.config:
+        raise ValueError("gradients and Hessians have no noise; this run is one with privacy.kind")
+    return {"gradient": terms.gradient, "hessian": terms.hessian}
 
 
 def _by_full_steps(client: Client, problem: _Problem) -> tuple[Arrays, float] | None:
@@ -387,12 +426,12 @@ def train(client: Client) -> RecordDict:
             raise ValueError("the losses of single steps have no noise; this run is one with privacy.kind=local")
         with recorded() as losses:
             own = update(client, state)
-        return pack(TracedUpdate, **own, step_losses=reported(in_parts(losses, parts)))
+        return pack(TracedUpdate, **own, **second_order_of(client), step_losses=reported(in_parts(losses, parts)))
     stable = None
     if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
         history = client.config.get(kinds.HISTORY, [])
         stable = is_stable(history if isinstance(history, list) else [], rounds)
-    return pack(Update, **update(client, state), stable=stable)
+    return pack(Update, **update(client, state), **second_order_of(client), stable=stable)
 
 
 def train_select(client: Client) -> RecordDict:
@@ -402,7 +441,8 @@ def train_select(client: Client) -> RecordDict:
     """
     losses = model_losses(client)
     chosen = int(losses.argmin())
-    return pack(SelectedUpdate, **update(client, client.states()[chosen]), model=chosen, losses=losses)
+    own = update(client, client.states()[chosen])
+    return pack(SelectedUpdate, **own, **second_order_of(client), model=chosen, losses=losses)
 
 
 def losses(client: Client) -> RecordDict:

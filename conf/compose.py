@@ -36,6 +36,7 @@ from florets.strategies.settings import Settings
 from florets.task.keys import type_hints
 from florets.task.registry import reads_files
 from florets.task.settings import TableConfig, TaskConfig
+from florets.task.training.settings import OF_STEPS
 
 OWN_DATA = "own_data"
 """Preset of nodes with data of their own: who names tables' columns, or a folder and no data, means it."""
@@ -102,6 +103,7 @@ def compose(overrides: Sequence[str]) -> Config:
     overlay(values, nest({key: entry.value for key, entry in explicit.items()}))
     problems += follow(values, settings, explicit, strategy)
     problems += _steps_or_epochs(values, explicit)
+    problems += _solver(values, explicit)
     if values.get("k") == "auto" and strategy != DEFAULT and "k" not in explicit:
         # A preset that leaves K open asks CLoVE to find it. The others are given the truth, as in the paper's
         # comparisons; with k=auto they are refused.
@@ -296,6 +298,18 @@ def _steps_or_epochs(values: dict[str, Any], explicit: Mapping[str, Given]) -> l
     if epochs is not None:
         values.get("train", {}).pop("local_steps", None)
     return []
+
+
+def _solver(values: dict[str, Any], explicit: Mapping[str, Given]) -> list[str]:
+    """Let keys of gradient steps given by hand win over a preset's Newton steps; refuse both by hand."""
+    train, solver = values.get("train", {}), explicit.get("train.solver")
+    own = [entry for key, entry in explicit.items() if key.removeprefix("train.") in OF_STEPS and "train." in key]
+    if train.get("solver") != "newton" or not own:
+        return []
+    if solver is None:
+        train["solver"] = "sgd"
+        return []
+    return [f"{own[0].text}: is of gradient steps, and {solver.text} takes none; leave out one of them."]
 
 
 def _no_such_key(key: str, strategy: str) -> str:

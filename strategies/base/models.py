@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 
 from florets.strategies.base.privacy import Guard
 from florets.strategies.core import BoolArray, FloatArray, IntArray
-from florets.strategies.core.aggregate import apply_step, average_gradients, average_models
+from florets.strategies.core.aggregate import apply_step, average_gradients, average_models, pooled_step
 from florets.strategies.core.robust import Gram, Robust, RobustRule
 from florets.strategies.core.rows import Columns, Rows, ScaledRows
 from florets.strategies.settings import RunKeys, Settings, Weighting
@@ -302,14 +302,56 @@ class ModelAveraging(Averaging):
     """
 
     weighting: Weighting = "examples"
+    newton: Training | None = field(default=None, repr=False)
+
+    def in_round(self, config: ConfigRecord, server_round: int) -> Self:
+        """Return the averaging that adds up gradients and Hessians, where clients train by Newton's steps."""
+        training = Training.received(config)
+        return replace(self, newton=training) if training.solver == "newton" else self
+
+    @property
+    def _adds_up(self) -> bool:
+        # A rule bounds what single clients do to a mean of models, noise hides them in it.
+        return self.newton is not None and self.robust is None and self.privacy is None
+
+    def next_bank(
+        self, models: Models, vectors: Rows, assignment: IntArray, weights: FloatArray, keys: Sequence[str] = ()
+    ) -> FloatArray:
+        """Return the next bank (K, R): of linear models the pooled Newton steps, where all clients sent their terms.
+
+        Of one client that is its own step.
+        """
+        bank = super().next_bank(models, vectors, assignment, weights, keys)
+        if self.newton is None or not self._adds_up or not isinstance(vectors, Updates) or models.shared.any():
+            return bank
+        layout = models.layout
+        is_bias = np.concatenate([np.full(entry.size, len(entry.shape) == 1) for entry in layout.entries])
+        counts = np.ones(len(assignment)) if self.weighting == "uniform" else weights
+        for model in np.unique(assignment):
+            rows = np.flatnonzero(assignment == model)
+            own = [vectors.updates[int(row)][1] for row in rows]
+            gradients = [one.gradient for one in own if one.gradient is not None]
+            hessians = [one.hessian for one in own if one.hessian is not None]
+            if not 1 < len(own) == len(hessians):
+                continue
+            step = pooled_step(
+                *(models.bank[model], gradients, hessians, vectors.examples[rows], counts[rows]),
+                self.newton.penalty(is_bias),
+                # Cross-entropies have an output for each class.
+                is_quadratic=layout.entries[0].shape[0] == 1,
+            )
+            share = counts[rows].sum() / counts.sum() if self.weighting == "all_participants" else 1.0
+            bank[model] = models.bank[model] + share * step
+        return bank
 
     def _moved(self, bank: FloatArray, changes: FloatArray, members: BoolArray) -> FloatArray:
         return np.where(members[:, np.newaxis], bank + changes, bank)
 
     @property
     def settings(self) -> dict[str, str | int]:
-        """Ask for the trained model."""
-        return {kinds.REPLY: kinds.REPLY_MODEL}
+        """Ask for the trained model, and for what pooled Newton steps take."""
+        terms = {kinds.SECOND_ORDER: 1} if self._adds_up else {}
+        return {kinds.REPLY: kinds.REPLY_MODEL, **terms}
 
     def _next(self, part: Part) -> FloatArray:
         bank, integers, _, rows, assignment, weights, robust = part

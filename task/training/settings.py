@@ -5,19 +5,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import ceil, cos, pi
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from florets.task.keys import as_declared, range_problems, setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Optimizer = Literal[
     "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
 ]  # fmt: skip
 """Classes of ``torch.optim`` in lower case: those whose steps need no closure."""
 Precision = Literal["float32", "bf16"]
+Solver = Literal["sgd", "newton"]
 ClassWeights = Literal["none", "balanced", "root"]
 Quantise = Literal["none", "round", "truncate"]
 """Ways to round what a client sends (`client_app.training.quantise`)."""
 
+OF_STEPS = (
+    *("learning_rate", "batch_size", "optimizer", "momentum", "weight_decay", "optimizer_options", "clip_norm"),
+    *("precision", "augment", "schedule", "schedule_rounds", "schedule_factor"),
+)
+"""Keys of gradient steps: Newton's have no use for them."""
+BIAS_RIDGE = 0.01
+"""Fraction of `train.ridge` that a bias gets: enough to keep it finite where a client has records of one class."""
 _ALWAYS = ("learning_rate", "local_epochs", "batch_size", "optimizer", "momentum", "weight_decay")
 """Keys that travel in every message, because every training follows them; the others where they are set."""
 
@@ -40,6 +52,17 @@ class Training:
     )
     momentum: float = setting(0.0, "momentum of sgd and rmsprop", least=0, below=1)
     weight_decay: float = setting(0.0, "L2 penalty; with adamw decoupled from the gradient", least=0)
+    solver: Solver = setting(
+        "sgd",
+        "sgd: steps of the optimizer; newton: damped Newton steps of linear models (squared error, cross-entropy) of "
+        "tables, one for each local epoch, without a learning rate; other models train by sgd",
+    )
+    ridge: float = setting(
+        1.0,
+        "with solver=newton the L2 penalty of a model, ridge / 2 |weights|^2, on the sum over records of half "
+        "squared errors or cross-entropies",
+        least=0,
+    )
     local_steps: int | None = setting(
         None,
         "steps in one round, for any number of samples; null: local_epochs counts",
@@ -113,6 +136,10 @@ class Training:
     def unclipped(self) -> Self:
         """Return the training by the whole gradient of each step."""
         return replace(self, clip_norm=None)
+
+    def penalty(self, is_bias: "npt.NDArray[np.bool_]") -> "npt.NDArray[np.float64]":
+        """Return the ridge of each parameter (R,) of a linear model."""
+        return self.ridge * (~is_bias + BIAS_RIDGE * is_bias)
 
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""

@@ -42,7 +42,7 @@ _TESTS = {
     },
     **{kinds.NUM_EXAMPLES: FACTS, kinds.SCORES: EVALUATIONS, "confusion": LABELS, kinds.TEST_SUMS: STATISTICS},
 }
-_MODEL = {kinds.ARRAYS: MODELS}
+_MODEL = {kinds.ARRAYS: MODELS, kinds.SECOND_ORDER: STATISTICS}
 _FOLD_ROWS = {"folds": FOLDS, "near-duplicates": FOLDS}
 _BY_CLASS = {kinds.LABEL_COUNTS: LABELS, kinds.PROTOTYPES: PROTOTYPES}
 LEAVING: Mapping[str, Mapping[str, str]] = {
@@ -85,7 +85,9 @@ _EITHER = frozenset(
     {kinds.TRAIN, kinds.TRAIN_SELECT, kinds.TRAIN_ESTIMATE, "shared.train_folds", "cfl_gp.train_probe"}
 )
 """Messages whose reply is a gradient where the server asks for one; all others send models whatever it asks for."""
-_ON_REQUEST = frozenset({kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.DESCRIPTION, "class-sums"})
+_ON_REQUEST = frozenset(
+    {kinds.SECOND_ORDER, kinds.STEP_LOSSES, "confusion", kinds.TEST_SUMS, kinds.DESCRIPTION, "class-sums"}
+)
 """Entries that a message need not ask for, or that the node may leave out of its answer."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,12 +29,19 @@ class Losses:
     kept: Annotated[bool, Flag()]
 
 
+_ROUNDING = 1e-6
+"""Of the largest entry of a Hessian, by which rounding may have moved its entries and eigenvalues."""
+_terms = partial(Tensor, record=kinds.SECOND_ORDER, dtype="float64", most=kinds.DIVERGED)
+
+
 @dataclass(frozen=True)
 class Update:
     """Reply to a training message: new parameters or a gradient (R,) of model `model`.
 
     `stable` is the client's declaration that its last assignments are equal; False where it was not asked. `arrays`
     and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat (R,).
+    `gradient` (R,) and `hessian` (R, R) are those of a linear model's loss before training, as sums over records
+    (`florets.task.training.newton`); None where they were not sent.
     """
 
     model: int
@@ -42,9 +49,27 @@ class Update:
     num_examples: Examples
     train_loss: Annotated[float, Number(kinds.TRAIN_LOSS)]
     losses: npt.NDArray[np.float64] | None = None
+    gradient: Annotated[npt.NDArray[np.float64] | None, _terms("R", name=kinds.GRADIENT)] = field(
+        default=None, kw_only=True
+    )
+    hessian: Annotated[npt.NDArray[np.float64] | None, _terms("R", "R", name=kinds.HESSIAN)] = field(
+        default=None, kw_only=True
+    )
     stable: Annotated[bool, Flag()] = field(default=False, kw_only=True)
     arrays: Mapping[str, Vector] = field(default_factory=dict, kw_only=True)
     numbers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+
+    def check(self) -> None:
+        """Refuse second-order terms that are no gradient and Hessian of a convex loss of these parameters."""
+        if self.gradient is None and self.hessian is None:
+            return
+        if self.gradient is None or self.hessian is None or self.gradient.shape != self.vector.shape:
+            raise MalformedMessage("gradient and Hessian are not those of the model that was sent")
+        scale = float(np.abs(self.hessian).max(initial=0.0))
+        if np.abs(self.hessian - self.hessian.T).max(initial=0.0) > _ROUNDING * scale:
+            raise MalformedMessage("the Hessian is not symmetric")
+        if np.linalg.eigvalsh(self.hessian)[0] < -_ROUNDING * scale:
+            raise MalformedMessage("the Hessian is not one of a convex loss: it has a negative eigenvalue")
 
     @property
     def vector(self) -> Vector:
@@ -73,6 +98,7 @@ class SelectedUpdate(Update):
 
     def check(self) -> None:
         """Hold the choice to the models."""
+        super().check()
         if self.model >= len(self.losses):
             raise MalformedMessage(f"chosen model {self.model} is not one of 0 to {len(self.losses) - 1}")
 
