@@ -402,6 +402,7 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         "none": "as they are",
     }
     said.append(f"inputs: {_first_of(names)}; {prepared.width} numbers, {how[prepared.standardise]}")
+    said += _tails(prepared, found)
     why = f", {found.target_why}" if found.target_why else ""
     if prepared.is_regression:
         figures = f"mean {prepared.target_mean:.4g}, spread {prepared.target_std:.4g}"
@@ -416,6 +417,24 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
         shares = [f"{name} ({100 * count / total:.1f} %)" if count else name for name, count in counts.items()]
         said.append(f"target: {prepared.target}, classes {_first_of(shares)}{why}")
     return said
+
+
+def _tails(prepared: Preprocessing, found: Agreed) -> Iterator[str]:
+    """Yield what was done about heavy tails, in a line."""
+    ranked = [column.name for column in prepared.numeric if column.values]
+    bounded = [column.name for column in prepared.numeric if column.low is not None]
+    heavy = sorted(found.heavy, key=lambda name: -found.heavy[name])
+    curved = f" (kurtosis up to {found.heavy[heavy[0]]:.0f}; a normal's is 3)" if heavy else ""
+    if ranked:
+        yield f"normal scores of their pooled ranks (task.table.numbers=ranks): {_first_of(ranked)}"
+    elif bounded:
+        tails = f"heavy tails{curved}, " if heavy else ""
+        yield (
+            f"{tails}clipped at about their pooled 0.1 and 99.9 % quantiles: {_first_of(bounded)} "
+            "(task.table.numbers=standard leaves them)"
+        )
+    elif heavy:
+        yield f"heavy tails{curved}: {_first_of(heavy)} (task.table.numbers=clipped or ranks tames them)"
 
 
 def _first_of(texts: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from flwr.app import ConfigRecord, RecordDict
 
 from florets.task.data.tables.description import (
+    INNER,
     MOST_CATEGORIES,
     MOST_CLASSES,
     ColumnSummary,
@@ -122,6 +123,7 @@ def _column(column: ColumnSummary, records: int) -> None:
     if column.known + column.missing != records or {type(column.repeats), type(column.whole)} != {bool}:
         raise ValueError("counts")
     _figures(column.mean, column.m2, column.quantiles)
+    _shape(column)
     if _categories(column.categories) + column.other > column.known:
         raise ValueError("categories")
 
@@ -161,6 +163,26 @@ def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
         raise ValueError("figures")
     if m2 < 0 or len(quantiles) not in (0, 3) or list(quantiles) != sorted(quantiles):
         raise ValueError("figures")
+
+
+def _shape(column: ColumnSummary) -> None:
+    """Check what is sent of a column's tails: all of it, or nothing."""
+    figures = (column.inner_mean, column.inner_m2, column.skew, column.kurtosis)
+    if not column.knots:
+        if column.tail or not all(map(math.isnan, figures)):
+            raise ValueError("tails")
+        return
+    _count(column.tail, column.known // 10, least=1)
+    _figures(column.inner_mean, column.inner_m2, ())
+    _figures(0.0, column.kurtosis, ())
+    for number in (*column.knots, *figures):
+        if type(number) not in (int, float) or not abs(number) <= LARGEST:
+            raise ValueError("tails")
+    # Of n values the kurtosis is n at most, in two digits.
+    if len(column.knots) != len(INNER) + 2 or list(column.knots) != sorted(column.knots) or not column.m2 > 0:
+        raise ValueError("tails")
+    if column.kurtosis > 1.1 * column.known or abs(column.skew) > 1.1 * math.sqrt(column.known):
+        raise ValueError("tails")
 
 
 def _name(text: Any) -> None:

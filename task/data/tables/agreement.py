@@ -236,6 +236,8 @@ class Agreed:
     target_why
         Why a table's target was taken for classes or values, and the key for the other; empty where that is declared
         or plain.
+    heavy
+        Kurtosis of the numeric columns that have heavy tails.
     """
 
     input_shape: tuple[int, ...]
@@ -249,6 +251,7 @@ class Agreed:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     target_why: str = ""
+    heavy: Mapping[str, float] = field(default_factory=dict)
 
 
 def agree(
@@ -329,10 +332,13 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
     if not sites:
         raise ValueError(f"no site can take part: {_reasons(left_out)}")
     numeric, categorical = [], []
+    heavy: dict[str, float] = {}
+    # Each site's own scale, and none at all, know no pooled bounds.
+    numbers = declared.numbers if declared.standardise == "pooled" else "standard"
     for name, summaries in columns.items():
         known = {key: summaries[key] for key in sites if key in summaries}
         if _kind(list(known.values())) == "numeric":
-            numeric += numeric_input(name, known, notes)
+            numeric += numeric_input(name, known, numbers, heavy, notes)
         else:
             categorical += categorical_input(name, list(known.values()), notes)
             warnings += _garbled_categories(name, known, sites)
@@ -367,6 +373,7 @@ def _tables(declared: Declaration, sites: Mapping[str, Description], classes: Se
         notes=tuple(notes),
         warnings=(*warnings, *_odd_classes(declared, values), *_doubtful_classes(declared, targets, values)),
         target_why=_target_why(declared, targets, values),
+        heavy=heavy,
     )
 
 
@@ -686,7 +693,7 @@ def _mixed(
 ) -> Agreed:
     """Agree where some sites have tables, others arrays: the tables' columns are the arrays' numbers, as they are."""
     common = _arrays(others, classes, input_shape, num_outputs)
-    found = _tables(replace(declared, standardise="none"), tables, classes)
+    found = _tables(replace(declared, standardise="none", numbers="standard"), tables, classes)
     prepared = found.preprocessing
     assert prepared is not None
     first = next(site for key, site in tables.items() if key not in found.left_out)

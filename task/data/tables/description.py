@@ -18,6 +18,8 @@ MOST_CATEGORIES = 100
 MOST_CLASSES = 50
 MOST_GUESSED = 10
 """Different whole numbers of a target that are still taken for classes where nothing is declared."""
+INNER = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Levels of a column's knots between its tails."""
 
 Kind = Literal["numeric", "text", "empty"]
 Role = Literal["input", "id", "date", "words", "marked"]
@@ -62,6 +64,14 @@ class ColumnSummary:
         Mean, and sum of squared deviations from it; NaN where they are not sent.
     quantiles
         About the 10th, 50th and 90th percentile; empty where they are not sent.
+    knots
+        Seven quantiles: those of the tails, and between them those of `INNER`; empty where they are not sent.
+    tail
+        Records of each tail: at or beyond the outer knots.
+    inner_mean, inner_m2
+        As `mean` and `m2`, of values that are clipped at the outer knots.
+    skew, kurtosis
+        Of all values, in two digits.
     categories, other
         Records of each category that is named, and of all others together.
     marks
@@ -79,6 +89,12 @@ class ColumnSummary:
     mean: float = math.nan
     m2: float = math.nan
     quantiles: tuple[float, ...] = ()
+    knots: tuple[float, ...] = ()
+    tail: int = 0
+    inner_mean: float = math.nan
+    inner_m2: float = math.nan
+    skew: float = math.nan
+    kurtosis: float = math.nan
     categories: Mapping[str, int] = field(default_factory=dict)
     other: int = 0
     marks: tuple[Mark, ...] = ()
@@ -181,8 +197,19 @@ class Description:
     def without_figures(self) -> "Description":
         """Return the description with no more than names, kinds and counts of columns, and the target's classes."""
         columns = tuple(
-            replace(column, mean=math.nan, m2=math.nan, quantiles=(), categories={}, other=column.known)
-            for column in self.columns
+            ColumnSummary(
+                one.name,
+                one.kind,
+                one.role,
+                one.known,
+                one.missing,
+                one.distinct,
+                one.repeats,
+                one.whole,
+                other=one.known,
+                marks=one.marks,
+            )
+            for one in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
         return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=(), unseen=0)
@@ -194,7 +221,7 @@ class Description:
         if len(read) != len(values):
             raise ValueError("a description with other entries")
         read["columns"] = tuple(
-            ColumnSummary(**{**_read(column), "marks": tuple(column.get("marks", ()))}) for column in read["columns"]
+            ColumnSummary(**{**_read(column), **_tuples(column, "knots", "marks")}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
         for name in ("shape", "classes", "trained", "notes", "lacking", "leaking"):
@@ -208,4 +235,8 @@ def _known(summary: ColumnSummary | TargetSummary) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**values, "quantiles": tuple(values.get("quantiles", ()))}
+    return {**values, **_tuples(values, "quantiles")}
+
+
+def _tuples(values: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(values.get(name, ())) for name in names}
