@@ -22,6 +22,7 @@ from florets.server_app.data_findings import Finding, find
 from florets.server_app.units import conversion
 from florets.strategies.base.exchange import Patience, Request, exchange
 from florets.strategies.base.federation import Federation, FederationError, client_key, with_number
+from florets.task.data.array_scale import ArrayScale
 from florets.task.data.tables.agreement import Agreed, agree, as_options, last_column
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import Description
@@ -323,6 +324,9 @@ def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed)
         options["classes"] = list(found.classes)
     if found.is_regression:
         options["regression"] = True
+    # An autoencoder's targets are its inputs, on the scale that its last layer has.
+    if found.scale is not None and task.loss != "reconstruction":
+        options.setdefault("scale", found.scale.to_plain())
     if found.untrained:
         options["untrained"] = list(found.untrained)
     model, model_options = task.model, dict(task.model_options)
@@ -392,7 +396,11 @@ def lines(sites: Mapping[str, Description], found: Agreed) -> list[str]:
     prepared = found.preprocessing
     if prepared is None:
         what = "values" if found.is_regression else f"{found.num_outputs} classes"
-        return [*said, f"inputs of shape {list(found.input_shape)}; targets: {what}"]
+        scaled = found.scale or ArrayScale()
+        by_all = ", standardised by the pooled mean and spread" if scaled.mean else ""
+        if found.is_regression and scaled.target_std != 1:
+            what += f" (mean {scaled.target_mean:.4g}, spread {scaled.target_std:.4g}), standardised"
+        return [*said, f"inputs of shape {list(found.input_shape)}{by_all}; targets: {what}"]
     names = [column.name for column in prepared.numeric] + [
         f"{one.name} (categories)" for one in prepared.categorical
     ]

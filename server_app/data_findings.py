@@ -274,21 +274,20 @@ def same_data(groups: Iterable[Sequence[str]]) -> list[Finding]:
 
 
 def _unscaled(sites: Mapping[str, Description]) -> Iterator[Finding]:
-    """Yield a warning where arrays are far from a standard scale: tables are standardised, arrays are not."""
+    """Yield a warning where arrays are far from a standard scale: where these are not standardised."""
     for name, scale, text, remedy in (
         (
             "scale",
             "raw",
             "the arrays' inputs are far from a standard scale, from which many models learn badly",
-            "Standardise them, by the same numbers at all sites, or give data frames or tables, which are "
-            "standardised. A model that scales its inputs itself, or takes them as indices, needs neither.",
+            "Give them as floating numbers, which are standardised (task.table.standardise=pooled). A model that "
+            "scales its inputs itself, or takes them as indices, needs none of it.",
         ),
         (
             "target_scale",
             "raw",
             "the arrays' targets are far from a standard scale, from which training often diverges",
-            "Standardise them, by the same numbers at all sites, or give data frames or tables, whose targets are "
-            "standardised.",
+            "Let them be standardised: task.table.standardise=pooled.",
         ),
         (
             "scale",

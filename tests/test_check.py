@@ -179,7 +179,7 @@ def test_arrays_far_from_a_standard_scale_are_a_warning_with_its_remedy() -> Non
     assert of_targets.text.startswith("the arrays' targets are far from a standard scale")
     (some,) = find({"a": plain, "b": raw}, None, {})
     assert (some.level, some.text.endswith("('b')")) == ("warning", True)
-    assert some.remedy.startswith("Standardise them, by the same numbers at all sites")
+    assert some.remedy.startswith("Give them as floating numbers, which are standardised (task.table.standardise=")
 
 
 def test_a_site_that_keeps_its_statistics_is_described_without_figures(tmp_path: Path) -> None:

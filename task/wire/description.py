@@ -67,8 +67,10 @@ def _refuse(constant: str) -> float:
 
 
 def _check(found: Description) -> None:
-    if found.form not in ("table", "archive", "images") or (found.form == "table") != (found.target is not None):
+    if found.form not in ("table", "archive", "images") or (found.form == "table" and found.target is None):
         raise ValueError("form")
+    if found.target is not None and (found.form == "images" or (found.form == "archive" and found.classes)):
+        raise ValueError("target")
     for number in (
         found.records,
         found.train_records,
@@ -100,6 +102,7 @@ def _check(found: Description) -> None:
     for scale in (found.scale, found.target_scale):
         if scale not in ("", "raw", "pixels") or (scale and found.form != "archive"):
             raise ValueError("scale")
+    _features(found)
     if type(found.guessed) is not bool or (found.guessed and found.form != "table"):
         raise ValueError("encoding")
     if len(found.notes) > _MOST_NOTES or max(len(found.lacking), len(found.leaking)) > MOST_COLUMNS:
@@ -163,6 +166,19 @@ def _figures(mean: Any, m2: Any, quantiles: tuple[Any, ...]) -> None:
         raise ValueError("figures")
     if m2 < 0 or len(quantiles) not in (0, 3) or list(quantiles) != sorted(quantiles):
         raise ValueError("figures")
+
+
+def _features(found: Description) -> None:
+    """Check what is sent of the numbers of an archive's inputs."""
+    means, squares = found.feature_means, found.feature_m2
+    if type(found.is_real) is not bool or len(means) != len(squares) or (means and not found.is_real):
+        raise ValueError("features")
+    if found.is_real and (found.form != "archive" or len(found.shape) != 1 or len(means) not in (0, *found.shape)):
+        raise ValueError("features")
+    for mean, m2 in zip(means, squares, strict=True):
+        _figures(mean, m2, ())
+    if any(map(math.isnan, means)):
+        raise ValueError("features")
 
 
 def _shape(column: ColumnSummary) -> None:

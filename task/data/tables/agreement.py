@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from florets.task.data.array_scale import ArrayScale, pooled_scale
 from florets.task.data.samples import fits_shape
 from florets.task.data.tables.declaration import Declaration
 from florets.task.data.tables.description import MOST_CLASSES, MOST_GUESSED, ColumnSummary, Description, TargetSummary
@@ -238,6 +239,8 @@ class Agreed:
         or plain.
     heavy
         Kurtosis of the numeric columns that have heavy tails.
+    scale
+        By which arrays are standardised; None: not at all.
     """
 
     input_shape: tuple[int, ...]
@@ -252,6 +255,7 @@ class Agreed:
     warnings: tuple[str, ...] = ()
     target_why: str = ""
     heavy: Mapping[str, float] = field(default_factory=dict)
+    scale: ArrayScale | None = None
 
 
 def agree(
@@ -282,7 +286,16 @@ def agree(
     tables = {key: site for key, site in sorted(sites.items()) if site.form == "table"}
     others = {key: site for key, site in sorted(sites.items()) if site.form != "table"}
     if not tables:
-        return _arrays(others, classes, input_shape, num_outputs)
+        if declared.standardise == "site":
+            raise ValueError(
+                "task.table.standardise=site: holds for tables, and the sites have arrays; these are standardised by "
+                "pooled figures, or not at all (none)."
+            )
+        found = _arrays(others, classes, input_shape, num_outputs)
+        if declared.standardise == "none":
+            return found
+        taking_part = {key: site for key, site in others.items() if key not in found.left_out}
+        return replace(found, scale=pooled_scale(taking_part, found.input_shape, found.is_regression))
     if others:
         try:
             return _mixed(declared, tables, others, classes, input_shape, num_outputs)

@@ -140,7 +140,11 @@ class Description:
     columns
         Of a table, in the file's order, without target, group, ids and what was dropped.
     target
-        Of a table.
+        Of a table; of an archive of values, which names none, their mean and sum of squares.
+    feature_means, feature_m2
+        Of an archive: mean and sum of squared deviations of each number of its inputs; empty where not sent.
+    is_real
+        Whether an archive's inputs are vectors of floating numbers.
     shape
         Of one input, of archives and images.
     classes
@@ -173,6 +177,9 @@ class Description:
     unseen: int = 0
     columns: tuple[ColumnSummary, ...] = ()
     target: TargetSummary | None = None
+    feature_means: tuple[float, ...] = ()
+    feature_m2: tuple[float, ...] = ()
+    is_real: bool = False
     shape: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
@@ -212,7 +219,17 @@ class Description:
             for one in self.columns
         )
         target = None if self.target is None else replace(self.target, mean=math.nan, m2=math.nan, quantiles=())
-        return replace(self, columns=columns, target=target, scale="", target_scale="", leaking=(), unseen=0)
+        return replace(
+            self,
+            columns=columns,
+            target=target,
+            scale="",
+            target_scale="",
+            feature_means=(),
+            feature_m2=(),
+            leaking=(),
+            unseen=0,
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Description":
@@ -224,7 +241,7 @@ class Description:
             ColumnSummary(**{**_read(column), **_tuples(column, "knots", "marks")}) for column in read["columns"]
         )
         read["target"] = None if read["target"] is None else TargetSummary(**_read(read["target"]))
-        for name in ("shape", "classes", "trained", "notes", "lacking", "leaking"):
+        for name in ("feature_means", "feature_m2", "shape", "classes", "trained", "notes", "lacking", "leaking"):
             read[name] = tuple(read[name])
         return cls(**read)
 
