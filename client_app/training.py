@@ -294,7 +294,7 @@ def _by_newton(client: Client, problem: _Problem) -> tuple[Arrays, float] | None
 
 
 def second_order_of(client: Client) -> dict[str, Any]:
-    """Return gradient and Hessian of the training that was just done, as an `Update` has them, where they are asked for.
+    """Return gradient and Hessian of the training that was just done, as an `Update` has them, where asked for.
 
     They are sums over records, as multi-centre statistics adds them up. A node may keep them to itself.
     """
