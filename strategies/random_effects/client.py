@@ -33,20 +33,16 @@ def terms(client: Client) -> RecordDict:
     width, layer = len(state[bias]), bias.rpartition(".")[0]
     depth = state[weights[0]].shape[1] if weights else 0
     basis = contrasts(width, depth)
-    value, gradient, hessian = 0.0, np.zeros(basis.shape[1]), np.zeros((basis.shape[1], basis.shape[1]))
+    size = basis.shape[1]
+    value, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
     if client.shares_statistics and client.num_examples >= MIN_RECORDS:
         load(client.module, state)
         features, outputs = _last_layer(client.module, client.data.x_train, client.data.y_train, client.loss, layer)
         if np.isfinite(outputs).all() and np.isfinite(features).all():
             found = _second_order(client, features[:, :depth], outputs)
-            value, gradient, hessian = found.value, found.gradient @ basis, basis.T @ found.hessian @ basis
-    return pack(
-        OwnTerms,
-        value=min(value, kinds.DIVERGED),
-        gradient=np.clip(gradient, -kinds.DIVERGED, kinds.DIVERGED),
-        hessian=hessian,
-        num_examples=client.num_examples,
-    )
+            if max(found.value, np.abs(found.gradient).max(), np.abs(found.hessian).max()) < kinds.DIVERGED:
+                value, gradient, hessian = found.value, found.gradient @ basis, basis.T @ found.hessian @ basis
+    return pack(OwnTerms, value=value, gradient=gradient, hessian=hessian, num_examples=client.num_examples)
 
 
 def _second_order(client: Client, features: FloatArray, outputs: FloatArray) -> SecondOrder:

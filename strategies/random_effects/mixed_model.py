@@ -102,8 +102,8 @@ def fit(
     maximum likelihood and its iteration, Henderson's; Breslow and Clayton 1993 (JASA 88) for cross-entropies, whose
     terms are taken at the owners' present coefficients, pass after pass.
     Deviation: the covariance is diagonal, of inputs that are centred on the pooled mean: a full one has P (P + 1) / 2
-    numbers to learn from m owners. On `exam` with a slope of one input, where intercept and slope correlate by 0.5,
-    predictions of the two agree to 0.001 in R2. Where cross-entropies are minimised a weak exponential prior keeps
+    numbers to learn from m owners. On 65 schools with one input, whose slopes correlate by 0.5 with the intercepts, a
+    full one has R2 0.4315, the diagonal 0.4307, intercepts alone 0.4230 (five splits). Where cross-entropies are minimised a weak exponential prior keeps
     variances finite.
     """
     change = _standardised(terms)

@@ -96,6 +96,8 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
     leaving = (STATISTICS,)
     Settings = RandomEffectsSettings
     Kept = RandomEffectsKept
+    remedy = "personal=none"
+    """What to use where there are too many coefficients."""
 
     @property
     def is_active(self) -> bool:
@@ -117,11 +119,9 @@ class RandomEffectsClients(PersonalMethod[RandomEffectsSettings, RandomEffectsKe
         size = self._basis(self.fitted(models)).shape[1]
         if size > MOST_COEFFICIENTS:
             raise ValueError(
-                f"personal={self.name}: the model's last layer has {size} coefficients for each client, and more than "
-                f"{MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
+                f"personal={self.name}: the model's last layer has {size} coefficients for each client, and more "
+                f"than {MOST_COEFFICIENTS} are too many for a mixed model; use {self.remedy}."
             )
-
-    remedy = "personal=none"
 
     def train(self, context: Round, groups: Mapping[str, int]) -> Plan[Update]:
         """Never asked for, see `is_active`."""
