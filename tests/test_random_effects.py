@@ -247,9 +247,9 @@ def test_own_coefficients_of_a_regression_fit_better_than_one_model() -> None:
 
 
 class LyingGrid(LosingGrid):
-    """A grid on which client 3 multiplies what it says of its loss."""
+    """A grid on which client 3 says that its errors, or its inputs, are a million times as large."""
 
-    factor = 1.0
+    what = "errors"
 
     def pull_messages(self, message_ids: Any) -> list[Message]:
         replies = super().pull_messages(message_ids)
@@ -261,17 +261,21 @@ class LyingGrid(LosingGrid):
                 and "value" in reply.content["metrics"]
             ):
                 record = reply.content.array_records[kinds.SECOND_ORDER]
-                record[kinds.GRADIENT] = Array(record[kinds.GRADIENT].numpy() * self.factor)
-                reply.content["metrics"]["value"] *= self.factor**2
+                errors, inputs = (1e6, 1.0) if self.what == "errors" else (1.0, 1e6)
+                by = np.array([inputs, 1.0])
+                record[kinds.GRADIENT] = Array(record[kinds.GRADIENT].numpy() * errors * by)
+                record[kinds.HESSIAN] = Array(record[kinds.HESSIAN].numpy() * by[:, None] * by)
+                reply.content["metrics"]["value"] *= errors**2
         return replies
 
 
+@pytest.mark.parametrize("what", ["errors", "inputs"])
 def test_a_client_that_lies_without_bounds_is_refused_and_the_others_have_their_own(
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = play(*LINES, "personal=slopes")
     monkeypatch.setattr("tests.method_runs.LosingGrid", LyingGrid)
-    monkeypatch.setattr(LyingGrid, "factor", 1e6)
+    monkeypatch.setattr(LyingGrid, "what", what)
     found = play(*LINES, "personal=slopes")
     assert found.strategy.personal is not None
     assert plain.strategy.personal is not None

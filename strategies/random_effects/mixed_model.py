@@ -91,7 +91,7 @@ def fit(
     penalty
         Of the common coefficients; None: they are held at deviation 0.
     caution
-        See `_CAUTION`. It is no restriction where there is an effect, and spares a model of many inputs the noise of
+        See `_CAUTION`. It hardly counts where owners differ, and spares a model of many inputs the noise of
         small variances that are half of them above 0 where no owner differs at all.
     rests
         Steps end where fitted values move by less than this fraction of a residual's standard deviation.
@@ -103,14 +103,14 @@ def fit(
     terms are taken at the owners' present coefficients, pass after pass.
     Deviation: the covariance is diagonal, of inputs that are centred on the pooled mean: a full one has P (P + 1) / 2
     numbers to learn from m owners. On 65 schools with one input, whose slopes correlate by 0.5 with the intercepts, a
-    full one has R2 0.4315, the diagonal 0.4307, intercepts alone 0.4230 (five splits). Where cross-entropies are minimised a weak exponential prior keeps
-    variances finite.
+    full one has R2 0.4315, the diagonal 0.4307, intercepts alone 0.4230 (five splits). Of cross-entropies a weak
+    exponential prior keeps variances finite.
     """
     change = _standardised(terms)
     hessians = change.T @ terms.hessians @ change
     hessians = (hessians + hessians.swapaxes(1, 2)) / 2
     gradients = terms.gradients @ change
-    places = np.linalg.solve(change, terms.places.T).T
+    places: FloatArray = np.linalg.solve(change, terms.places.T).T.astype(np.float64)
     # Slopes of the owners' log-likelihoods at deviation 0.
     slopes = _times(hessians, places) - gradients
     total, size = float(terms.counts.sum()), len(is_random)
