@@ -215,7 +215,7 @@ def describe_here(
     for node in nodes:
         key = str(node["client-id"])
         try:
-            found = task_of(node, spec).describe()
+            found = task_of(node, spec).description
             sites[key] = found if shares_statistics(node) else found.without_figures()
         except ValueError as error:
             failed[key] = str(error)
