@@ -105,7 +105,8 @@ class Meter:
         self._show()
         if self._bar.disable and time.monotonic() - self._said > _BETWEEN:
             self._said = time.monotonic()
-            say(f"advise: {self._name}: round {line['round']} of {self._rounds}{self._left(', ')}", sys.stderr)
+            of = f" of {self._rounds}" if self._rounds else ""
+            say(f"advise: {self._name}: round {line['round']}{of}{self._left(', ')}", sys.stderr)
 
     def end(self, result: str) -> None:
         """Note that the run has ended, and its result."""
