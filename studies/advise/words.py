@@ -320,9 +320,9 @@ class Words:
         yield f"Expected on new records: {', '.join(figures)}."
         if advice.evidence.tried:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
-        if least := advice.least_seen:
+        if seen := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
-            least = amount(least, math.inf, self.measure)
+            least = amount(seen, math.inf, self.measure)
             yield (
                 f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
                 f"in {FORMS[self.measure].title} cannot be seen here."
