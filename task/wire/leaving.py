@@ -29,7 +29,7 @@ FACTS = "facts"
 """A part of every answer: who the client is, counts of its records, mean training loss, what the answer cost."""
 
 _FACTS = {
-    **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, "stable", "kept", kinds.WORK), FACTS),
+    **dict.fromkeys((kinds.NUM_EXAMPLES, kinds.TRAIN_LOSS, kinds.HALVINGS, "stable", "kept", kinds.WORK), FACTS),
     **dict.fromkeys((kinds.CLIENT_KEY, kinds.DEVICE, kinds.FINGERPRINT, kinds.FLOWER, kinds.CLUSTER), FACTS),
     **dict.fromkeys(("num-partitions", kinds.MAGNITUDE, kinds.SCALED, kinds.NEVER_SEND, kinds.MOST_MESSAGES), FACTS),
 }
@@ -70,11 +70,11 @@ LEAVING: Mapping[str, Mapping[str, str]] = {
     "fedsoft.closest": {"closest": CHOICES},
     "flexcfl.labels": {kinds.LABEL_COUNTS: LABELS},
     "flux.descriptor": {kinds.ARRAYS: MOMENTS},
-    "intercept.intercept": {"offsets": STATISTICS, "variances": STATISTICS},
     "k_fed.kmeans": {kinds.ARRAYS: CENTRES, "sizes": CENTRES},
     "pacfl.principal_vectors": {kinds.ARRAYS: PRINCIPAL_VECTORS, "places": PRINCIPAL_VECTORS},
     "per_fedavg.train_adapted": _MODEL,
     "per_fedavg.evaluate_adapted": _TESTS,
+    "random_effects.terms": {kinds.SECOND_ORDER: STATISTICS, "value": STATISTICS},
     "two_phase.factors": {kinds.ARRAYS: MOMENTS},
     "two_phase.subspace": {kinds.ARRAYS: MOMENTS},
     "two_phase.moment_descent": {**_MODEL, "residual": MOMENTS},

@@ -34,12 +34,22 @@ _ROUNDING = 1e-6
 _terms = partial(Tensor, record=kinds.SECOND_ORDER, dtype="float64", most=kinds.DIVERGED)
 
 
+def check_convex(hessian: npt.NDArray[np.float64]) -> None:
+    """Refuse a matrix that is no Hessian of a convex loss."""
+    scale = float(np.abs(hessian).max(initial=0.0))
+    if np.abs(hessian - hessian.T).max(initial=0.0) > _ROUNDING * scale:
+        raise MalformedMessage("the Hessian is not symmetric")
+    if np.linalg.eigvalsh(hessian)[0] < -_ROUNDING * scale:
+        raise MalformedMessage("the Hessian is not one of a convex loss: it has a negative eigenvalue")
+
+
 @dataclass(frozen=True)
 class Update:
     """Reply to a training message: new parameters or a gradient (R,) of model `model`.
 
     `stable` is the client's declaration that its last assignments are equal; False where it was not asked. `arrays`
     and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat (R,).
+    `halvings` is how often the client halved its learning rate, because training diverged.
     `gradient` (R,) and `hessian` (R, R) are those of a linear model's loss before training, as sums over records
     (`florets.task.training.newton`); None where they were not sent.
     """
@@ -56,6 +66,9 @@ class Update:
         default=None, kw_only=True
     )
     stable: Annotated[bool, Flag()] = field(default=False, kw_only=True)
+    halvings: Annotated[int, Number(kinds.HALVINGS, integer=True, least=0, most=kinds.MOST_HALVINGS)] = field(
+        default=0, kw_only=True
+    )
     arrays: Mapping[str, Vector] = field(default_factory=dict, kw_only=True)
     numbers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
@@ -65,11 +78,7 @@ class Update:
             return
         if self.gradient is None or self.hessian is None or self.gradient.shape != self.vector.shape:
             raise MalformedMessage("gradient and Hessian are not those of the model that was sent")
-        scale = float(np.abs(self.hessian).max(initial=0.0))
-        if np.abs(self.hessian - self.hessian.T).max(initial=0.0) > _ROUNDING * scale:
-            raise MalformedMessage("the Hessian is not symmetric")
-        if np.linalg.eigvalsh(self.hessian)[0] < -_ROUNDING * scale:
-            raise MalformedMessage("the Hessian is not one of a convex loss: it has a negative eigenvalue")
+        check_convex(self.hessian)
 
     @property
     def vector(self) -> Vector:
