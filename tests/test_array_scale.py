@@ -51,8 +51,10 @@ def test_values_and_inputs_of_any_scale_are_learned_and_predicted_in_their_unit(
     folder = export(run.folder, tmp_path / "left")
     (folder_x := tmp_path / "x.json").write_text(json.dumps(x.tolist()))
     monkeypatch.syspath_prepend(folder)
+    # Each export has one of this name.
+    sys.modules.pop("preprocess", None)
     shipped = runpy.run_path(str(Path(folder) / "predict.py"))
-    monkeypatch.delitem(sys.modules, "preprocess")
+    del sys.modules["preprocess"]
     inputs, _ = shipped["read_inputs"](str(folder_x), "0")
     np.testing.assert_allclose(shipped["predict"]("0", inputs)[:, 0], run.predict(x).labels, rtol=0, atol=0.05)
 
