@@ -250,7 +250,8 @@ class Words:
         texts = []
         for row in self.rows:
             text = f"the advised method gains over {self.other}" if row.is_gain else f"{self.other} would be better"
-            if (row.is_gain or row.is_loss) and not row.note:
+            matters = abs(row.gain) >= 10 * TRIFLE * abs(gain_in(1.0, 0.0, self.measure))
+            if (row.is_gain or row.is_loss) and matters and not row.note:
                 texts.append(f"{row.name}: {text} here ({self.interval_of(row)}).")
         return texts
 
