@@ -105,6 +105,15 @@ def test_a_scale_is_checked_and_brings_each_record_alone_to_it(tmp_path: Path) -
         own(tmp_path, 0, 0, regression=True, scale={"mean": [0.0], "std": [1.0]})
 
 
+def test_a_check_of_values_compares_their_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [(x, y / (1000 if place == 3 else 1)) for place, (x, y) in enumerate(clients())]
+    found = florets.check(given)
+    assert found.is_usable
+    (text,) = found.findings["text"]
+    assert text.startswith("'y' is about 1/1e+03 of the other sites'")
+
+
 def test_a_sparse_matrix_is_named_with_its_remedy(tmp_path: Path) -> None:
     matrix = sparse.csr_matrix(np.eye(20))
     for x in (matrix, sparse.coo_array(np.eye(20)), np.array(matrix, dtype=object)):
