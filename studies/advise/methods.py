@@ -431,8 +431,10 @@ def search(
 
     def is_worth_intercepts(kept: Mapping[str, Outcome]) -> bool:
         """Return whether groups explain more than levels do: otherwise both together are not looked at."""
-        figures = [criterion.figure(kept[name].validation) for name in ("discovery", "intercept") if name in kept]
-        return len(figures) < 2 or is_better(*figures, criterion.measure)
+        if not {"discovery", "intercept"} <= kept.keys():
+            return True
+        groups, levels = (criterion.figure(kept[name].validation) for name in ("discovery", "intercept"))
+        return is_better(groups, levels, criterion.measure)
 
     rates = sorted(setup.rates)
     middle = rates[(len(rates) - 1) // 2]

@@ -322,9 +322,9 @@ class Words:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
         if least := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
-            least = amount(least, math.inf, self.measure)
+            smallest = amount(least, math.inf, self.measure)
             yield (
-                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about {smallest} "
                 f"in {FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
