@@ -324,8 +324,8 @@ class Words:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
             smallest = amount(least, math.inf, self.measure)
             yield (
-                f"Methods are compared on {counted(records, 'validation record')}: differences below about {smallest} "
-                f"in {FORMS[self.measure].title} cannot be seen here."
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about "
+                f"{smallest} in {FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
             yield "One class is rare: training weights the classes equally."
