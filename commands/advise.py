@@ -9,8 +9,8 @@ from florets.reports.console import say
 HELP = """florets advise [<key>=<value> ...]
   Should these clients be grouped, and which method fits? Searches for groups, then compares FedAvg (plain, with
   an intercept or coefficients per client), Local-only and a model per group with a constant prediction. Linear models
-  of tables are fitted by Newton's steps with several ridges (train.ridge); others are tried with three learning rates,
-  with fine-tuning and CLoVE in addition, and trained until they no longer improve on validation records.
+  of tables are fitted by Newton's steps with several ridges (train.ridge); others are tried with three learning
+  rates, with fine-tuning and CLoVE in addition, and trained until they no longer improve on validation records.
   Keys are those of an experiment, without a strategy and k; what is given of them is kept:
 
     florets advise                                           the quickstart's clients

@@ -322,10 +322,10 @@ class Words:
             yield f"Nothing was better than the constant answer at first; what helped: {advice.evidence.tried[-1]}."
         if seen := advice.least_seen:
             records = sum(test.n for test in advice.judged(advice.best).validation.values())
-            least = amount(seen, math.inf, self.measure)
+            smallest = amount(seen, math.inf, self.measure)
             yield (
-                f"Methods are compared on {counted(records, 'validation record')}: differences below about {least} "
-                f"in {FORMS[self.measure].title} cannot be seen here."
+                f"Methods are compared on {counted(records, 'validation record')}: differences below about "
+                f"{smallest} in {FORMS[self.measure].title} cannot be seen here."
             )
         if "train.class_weights=balanced" in self.setup.keys:
             yield "One class is rare: training weights the classes equally."
