@@ -452,6 +452,9 @@ def search(
             continue
         if plain is not None or (setup.key == RIDGE and method == "slopes"):
             continue
+        if setup.key == RIDGE and method == "discovery" and "fedavg" in kept and kept["fedavg"].rate == middle:
+            # Where it does not matter to one model for all, it hardly does to one per group.
+            continue
         if every_rate:
             for rate in sorted({*rates} - {middle}):
                 attempt(method, rate)
