@@ -407,7 +407,8 @@ class Client:
             Limits(context.node_config).check_message(message.content, self.config)
         # What was computed for this message together with others, before its handler begins.
         self.prepared: Prepared = NOTHING
-        # What Newton's steps of local training began with.
+        # Of local training: halvings of a rate with which it diverged, and what Newton's steps began with.
+        self.halvings = 0
         self.second_order: SecondOrder | None = None
 
     @property

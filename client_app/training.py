@@ -45,6 +45,8 @@ from florets.task.wire.records import array_record, metric_record, record_dict, 
 from florets.task.wire.replies import Losses, SelectedUpdate, TracedUpdate, Update
 from florets.task.wire.sampled_noise import Declared, multiplier
 
+_ABSURD = 1e4
+"""Times the loss of a model whose outputs are all 0 from which on training has diverged."""
 Loss = TypeVar("Loss", float, NDArray[np.float64])
 Number = int | float | list[int] | list[float]
 Arrays = dict[str, NDArray[Any]]
@@ -218,15 +220,46 @@ def trained(
     """
     # Computed together with other clients': only where the message asks for plain training, of which it has one.
     done = client.prepared.trained
-    if done is not None and purpose == Purpose.LOCAL_TRAINING and (objective is None or objective.is_plain):
+    if (
+        done is not None
+        and not _has_diverged(client, done.arrays, done.mean)
+        and purpose == Purpose.LOCAL_TRAINING
+        and (objective is None or objective.is_plain)
+    ):
         count(gradients=done.passes)
         return dict(done.arrays), done.mean
     wanted = as_asked(client, client.objective if objective is None else objective)
     problem = _Problem(state, training or client.training, wanted, purpose, fraction)
-    for solve in (_exactly, _by_newton, _by_full_steps):
+    for solve in (_exactly, _by_newton):
         if (solved := solve(client, problem)) is not None:
             return solved
-    return _by_steps(client, problem.on_whole_loss())
+    solved = _by_gradients(client, problem)
+    if not _has_diverged(client, *solved):
+        return solved
+    # A rate that is too high for this client's data would cost it its update, and the group one of its members.
+    data = client.data
+    (before,) = loss_vector(client.module, [client.on_device(state)], data.x_train, data.y_train, client.loss)
+    while not solved[1] <= before and client.halvings < kinds.MOST_HALVINGS:
+        client.halvings += 1
+        slower = replace(problem.training, learning_rate=problem.training.learning_rate / 2)
+        problem = replace(problem, training=slower)
+        solved = _by_gradients(client, problem)
+    return solved
+
+
+def _has_diverged(client: Client, arrays: Mapping[str, NDArray[Any]], mean: float) -> bool:
+    """Return whether training ended without numbers, or far above the loss of a model that always says nothing."""
+    if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
+        return True
+    if client.loss == "reconstruction":
+        return not math.isfinite(mean)
+    is_value = client.loss != "cross_entropy"
+    scale = float(client.data.y_train.square().mean()) if is_value else math.log(client.task.num_outputs)
+    return not mean <= _ABSURD * max(1.0, scale)
+
+
+def _by_gradients(client: Client, problem: _Problem) -> tuple[Arrays, float]:
+    return _by_full_steps(client, problem) or _by_steps(client, problem.on_whole_loss())
 
 
 def _declared(client: Client) -> Declared:
@@ -293,12 +326,14 @@ def _by_newton(client: Client, problem: _Problem) -> tuple[Arrays, float] | None
     return arrays, mean
 
 
-def second_order_of(client: Client) -> dict[str, Any]:
-    """Return gradient and Hessian of the training that was just done, as an `Update` has them, where they are asked for.
+def told_of_training(client: Client) -> dict[str, Any]:
+    """Return what an `Update` says of the training just done: halvings; gradient and Hessian, where asked for.
 
-    They are sums over records, as multi-centre statistics adds them up. A node may keep them to itself.
+    These are sums over records, as multi-centre statistics adds them up. A node may keep them to itself.
     """
     terms = client.second_order
+    if kinds.PRIVACY not in client.config and client.halvings:
+        return {"halvings": client.halvings}
     if terms is None or not client.config.get(kinds.SECOND_ORDER) or not client.shares_statistics:
         return {}
     if kinds.PRIVACY in client.config:
@@ -426,12 +461,12 @@ def train(client: Client) -> RecordDict:
             raise ValueError("the losses of single steps have no noise; this run is one with privacy.kind=local")
         with recorded() as losses:
             own = update(client, state)
-        return pack(TracedUpdate, **own, **second_order_of(client), step_losses=reported(in_parts(losses, parts)))
+        return pack(TracedUpdate, **own, **told_of_training(client), step_losses=reported(in_parts(losses, parts)))
     stable = None
     if rounds := int(client.number(kinds.STABILITY_ROUNDS, 0)):
         history = client.config.get(kinds.HISTORY, [])
         stable = is_stable(history if isinstance(history, list) else [], rounds)
-    return pack(Update, **update(client, state), **second_order_of(client), stable=stable)
+    return pack(Update, **update(client, state), **told_of_training(client), stable=stable)
 
 
 def train_select(client: Client) -> RecordDict:
@@ -442,7 +477,7 @@ def train_select(client: Client) -> RecordDict:
     losses = model_losses(client)
     chosen = int(losses.argmin())
     own = update(client, client.states()[chosen])
-    return pack(SelectedUpdate, **own, **second_order_of(client), model=chosen, losses=losses)
+    return pack(SelectedUpdate, **own, **told_of_training(client), model=chosen, losses=losses)
 
 
 def losses(client: Client) -> RecordDict:

@@ -54,6 +54,7 @@ class RoundRow(NamedTuple):
     rejected: str | None = None
     train_loss: float | None = None
     samples: int | None = None
+    halvings: int | None = None
     seconds: float | None = None
     bytes_down: int | None = None
     bytes_up: int | None = None

@@ -137,7 +137,7 @@ def worse_than_constant(evaluations: Mapping[str, Evaluation]) -> str:
         return ""
     return (
         f"the models are worse than a constant: the RMSE on test records is {times:.3g} times that of each client's "
-        f"mean, and R2 is below 0 at {below} of {counted(len(known), 'client')}. Training has diverged (lower "
-        "train.learning_rate, for example to a third), or learned too little (more rounds, targets of a smaller "
-        "scale), or the clients need levels or models of their own (florets advise)"
+        f"mean, and R2 is below 0 at {below} of {counted(len(known), 'client')}. The clients need levels or models "
+        "of their own (florets advise), or training learned too little (more rounds, targets of a smaller scale) or "
+        "has diverged (lower train.learning_rate, for example to a third)"
     )

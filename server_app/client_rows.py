@@ -96,6 +96,7 @@ class ClientRows:
                     rejected=part.rejected,
                     train_loss=part.train_loss,
                     samples=part.samples,
+                    halvings=part.halvings,
                     seconds=round(part.seconds, 6),
                     bytes_down=part.bytes_down,
                     bytes_up=part.bytes_up,

@@ -74,8 +74,6 @@ _FAR, _OTHER_SPREAD = 3.0, 10.0
 """Declared spreads, and times the declared spread, by which no column in the declared unit differs."""
 PREPROCESSING, DESCRIPTION, CHECK = "preprocessing.json", "description.json", "check.json"
 _MOST_NAMED = 12
-_PER_INPUT = 50
-"""Training records of the median site for each of a model's inputs below which task.model=auto is linear."""
 _DECLARED = "what sites' data have in common is declared: they describe nothing"
 _REGRESSIONS = ("squared_error", "half_squared_error")
 
@@ -325,9 +323,7 @@ def _with_found(config: Config, sites: Mapping[str, Description], found: Agreed)
     model, model_options = task.model, dict(task.model_options)
     if model == AUTO:
         model = "mlp"
-        # Of sites that describe nothing it is not known.
-        records = median(site.train_records for site in sites.values()) if sites else 0
-        if found.preprocessing is not None and records < _PER_INPUT * found.preprocessing.width:
+        if found.preprocessing is not None:
             model_options.setdefault("hidden", [])
     regression = True if found.is_regression else task.table.regression
     table_config = replace(task.table, group=found.group or task.table.group, regression=regression)

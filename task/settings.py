@@ -149,7 +149,7 @@ class TaskConfig:
     )
     model: str = setting(
         "mlp",
-        "model: auto (with data of your own: linear where a table has few records, else mlp), mlp, cnn, cifar_cnn, "
+        "model: auto (with data of your own: linear for tables, else mlp), mlp, cnn, cifar_cnn, "
         "resnet18, text_cnn, linear, autoencoder, conv_autoencoder or csi_autoencoder, "
         "or an import path",
     )

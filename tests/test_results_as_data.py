@@ -33,7 +33,7 @@ COMPARED = Compared("losses", tuple(TRUTH), VECTORS)
 TESTED = {"00": Evaluation(20, 0.25, 0.5), "03": Evaluation(10, math.nan, 0.0)}
 WITH_VALIDATION = {"00": Evaluation(20, 0.25, 0.5, Evaluation(5, 0.75, 0.25), scores={"auc": 0.875})}
 HEAD = (
-    "round,client,cluster,true_cluster,sampled,reply,rejected,train_loss,samples,seconds,bytes_down,bytes_up,"
+    "round,client,cluster,true_cluster,sampled,reply,rejected,train_loss,samples,halvings,seconds,bytes_down,bytes_up,"
     "kept,test_examples,test_loss,test_accuracy"
 )
 
@@ -73,15 +73,15 @@ def test_a_row_has_what_a_client_did_and_none_is_written_where_nothing_happened(
     written(tmp_path / "run", four_rounds()[:3])
     assert (tmp_path / "run" / "clients_over_rounds.csv").read_text().splitlines() == [
         HEAD,
-        "1,00,1,0,false,ok,,0.5,90,0.25,3000,1000,,,,",
-        "1,01,,0,false,,,,,,,,,,,",
-        "1,02,,1,false,,,,,,,,,,,",
-        "1,03,,1,false,,,,,,,,,,,",
-        "2,00,1,0,true,ok,,0.5,90,0.25,3000,1000,,20,0.25,0.5",
-        '2,01,1,0,true,invalid,"rejected as an outlier, of course",,,0.125,3000,1000,,,,',
-        "2,02,0,1,false,,,,,,,,,,,",
-        "2,03,0,1,false,,,,,,,,,10,nan,0.0",
-        "3,02,0,1,true,ok,,0.5,90,0.25,3000,1000,,,,",
+        "1,00,1,0,false,ok,,0.5,90,,0.25,3000,1000,,,,",
+        "1,01,,0,false,,,,,,,,,,,,",
+        "1,02,,1,false,,,,,,,,,,,,",
+        "1,03,,1,false,,,,,,,,,,,,",
+        "2,00,1,0,true,ok,,0.5,90,,0.25,3000,1000,,20,0.25,0.5",
+        '2,01,1,0,true,invalid,"rejected as an outlier, of course",,,,0.125,3000,1000,,,,',
+        "2,02,0,1,false,,,,,,,,,,,,",
+        "2,03,0,1,false,,,,,,,,,,10,nan,0.0",
+        "3,02,0,1,true,ok,,0.5,90,,0.25,3000,1000,,,,",
     ]
 
 
@@ -89,11 +89,11 @@ def test_scores_that_come_later_are_columns_of_all_rows(tmp_path: Path) -> None:
     written(tmp_path / "run", four_rounds())
     with (tmp_path / "run" / "clients_over_rounds.csv").open(newline="") as file:
         head, first, *_, last = csv.reader(file)
-    assert head[13:] == [
+    assert head[14:] == [
         *("test_examples", "test_loss", "test_accuracy"),
         *("validation_examples", "validation_loss", "validation_accuracy", "test_auc"),
     ]
-    assert (first[13:], last[13:]) == ([""] * 7, ["20", "0.25", "0.5", "5", "0.75", "0.25", "0.875"])
+    assert (first[14:], last[14:]) == ([""] * 7, ["20", "0.25", "0.5", "5", "0.75", "0.25", "0.875"])
 
 
 @pytest.mark.parametrize("done", [0, 2, 4])

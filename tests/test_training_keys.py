@@ -168,7 +168,10 @@ def test_every_key_reaches_the_clients_and_what_is_not_set_does_not_travel() -> 
     schedule = ("train.schedule=step", "train.schedule_rounds=3", "train.schedule_factor=0.5", "train.local_steps=5")
     config = compose([*own, *schedule, *FOLLOWING])
     settings = message_settings(config, build_task(config))
-    assert settings.keys() >= set(KEYS.values())
+    by_newton = compose(["train.solver=newton", "train.ridge=2"])
+    newton = message_settings(by_newton, build_task(by_newton))
+    assert newton.keys() >= {"solver", "ridge"}
+    assert settings.keys() | newton.keys() >= set(KEYS.values())
     assert Training.received(settings) == config.train
 
 

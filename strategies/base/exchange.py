@@ -413,10 +413,11 @@ class Meter:
             self._part(key).rejected = reason
 
     def count_training(self, updates: Iterable[tuple[str, Update]]) -> None:
-        """Note training loss and samples of the updates that the round uses."""
+        """Note training loss, samples and halvings of the updates that the round uses."""
         for key, update in updates:
             part = self._part(key)
             part.train_loss, part.samples = update.train_loss, update.num_examples
+            part.halvings = update.halvings
 
     def count_kept(self, key: str, kept: float) -> None:
         """Note which part of a client's update counted in a robust average; of several averages the least."""

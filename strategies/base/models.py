@@ -302,7 +302,7 @@ class ModelAveraging(Averaging):
     """
 
     weighting: Weighting = "examples"
-    newton: Training | None = None
+    newton: Training | None = field(default=None, repr=False)
 
     def in_round(self, config: ConfigRecord, server_round: int) -> Self:
         """Return the averaging that adds up gradients and Hessians, where clients train by Newton's steps."""

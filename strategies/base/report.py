@@ -113,6 +113,8 @@ class ClientRound:
         Why a reply of the client was invalid; empty where none was.
     train_loss, samples
         Mean loss over its local training and the samples that it trained on; None where no update of it was used.
+    halvings
+        Times that it halved its learning rate, because its training diverged; None where no update of it was used.
     kept
         The part of its update that counted in its group's average, 0 to 1; None without a robust rule.
     """
@@ -124,6 +126,7 @@ class ClientRound:
     rejected: str = ""
     train_loss: float | None = None
     samples: int | None = None
+    halvings: int | None = None
     kept: float | None = None
 
 

@@ -38,6 +38,7 @@ from florets.strategies.base.report import (
     Evaluation,
     RoundReport,
     State,
+    named,
     snapshot,
 )
 from florets.strategies.base.secure import SecureAggregation, secure_problems
@@ -507,6 +508,15 @@ class Strategy(Algorithm[S, M], FlowerStrategy):
         if self._plan.reveal is None:
             context.require(updates, "update")
         context.meter.count_training(updates.ok)
+        if slowed := [key for key, update in updates.ok if update.halvings]:
+            if len(slowed) == len(updates.ok):
+                raise TrainingDiverged(f"round {server_round}: training diverged at all of its {len(slowed)} clients")
+            log.warning(
+                "round %d: training diverged at %s, and went on with half of the learning rate, or less (halvings in "
+                "clients_over_rounds.csv); lower train.learning_rate",
+                server_round,
+                named(slowed),
+            )
         shared = updates.ok if self._plan.keep is None else self._plan.keep(updates.ok)
         self.after_training(shared)
         with context.meter.part("aggregate"):

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import ceil, cos, pi
-from typing import Any, Literal, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from florets.task.keys import as_declared, range_problems, setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Optimizer = Literal[
     "adam", "sgd", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "asgd", "rprop", "adafactor"
@@ -136,9 +137,9 @@ class Training:
         """Return the training by the whole gradient of each step."""
         return replace(self, clip_norm=None)
 
-    def penalty(self, is_bias: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    def penalty(self, is_bias: "npt.NDArray[np.bool_]") -> "npt.NDArray[np.float64]":
         """Return the ridge of each parameter (R,) of a linear model."""
-        return np.where(is_bias, BIAS_RIDGE, 1.0) * self.ridge
+        return self.ridge * (~is_bias + BIAS_RIDGE * is_bias)
 
     def num_steps(self, batches: int) -> int:
         """Return the steps of one local training, where an epoch has so many batches."""

@@ -40,6 +40,7 @@ class Update:
 
     `stable` is the client's declaration that its last assignments are equal; False where it was not asked. `arrays`
     and `numbers` are what a handler of an author's own returns beside the model, by name; arrays are flat (R,).
+    `halvings` is how often the client halved its learning rate, because training diverged.
     `gradient` (R,) and `hessian` (R, R) are those of a linear model's loss before training, as sums over records
     (`florets.task.training.newton`); None where they were not sent.
     """
@@ -56,6 +57,9 @@ class Update:
         default=None, kw_only=True
     )
     stable: Annotated[bool, Flag()] = field(default=False, kw_only=True)
+    halvings: Annotated[int, Number(kinds.HALVINGS, integer=True, least=0, most=kinds.MOST_HALVINGS)] = field(
+        default=0, kw_only=True
+    )
     arrays: Mapping[str, Vector] = field(default_factory=dict, kw_only=True)
     numbers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
