@@ -72,7 +72,12 @@ class Waiting(Placing):
         ):
             return
         state = self.state
-        move = common_move(changes_of(self.context, updates), Updates(updates).examples)
+        gradients = [update.gradient for _, update in updates if update.gradient is not None]
+        if len(gradients) == len(updates):
+            # Where one model fits all, gradients cancel. Steps of Newton do not: each has a metric of its own.
+            move = common_move(np.stack(gradients), np.ones(len(updates)))
+        else:
+            move = common_move(changes_of(self.context, updates), Updates(updates).examples)
         state.moves_on = state.move is None or moves_on(state.move, move)
         state.move = move if state.moves_on else None
 

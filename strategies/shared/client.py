@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from florets.client_app.client import Client, State
-from florets.client_app.training import augmentation, packed, second_order_of, trained, update
+from florets.client_app.training import augmentation, packed, told_of_training, trained, update
 from florets.strategies.shared.messages import BilevelUpdate, FoldRows, FoldUpdate
 from florets.task.randomness import Purpose, generator
 from florets.task.training.features import features
@@ -28,7 +28,7 @@ def train_folds(client: Client) -> RecordDict:
     """
     own = update(client, client.states()[0])
     common = kinds.COMMON if kinds.COMMON in client.content else kinds.ARRAYS
-    return pack(FoldUpdate, **own, **second_order_of(client), **_rows(client, common))
+    return pack(FoldUpdate, **own, **told_of_training(client), **_rows(client, common))
 
 
 def query_folds(client: Client) -> RecordDict:
