@@ -45,6 +45,10 @@ class Line:
         columns' runs.
     choose
         Of a column: values of keys among which validation data choose, in each row.
+    folder
+        Of a row: the folder of its data below `data_dir`.
+    kind
+        Of a row: what kind of data these are, in words; columns are compared within each kind.
     """
 
     name: str = field(metadata=_ONCE)
@@ -55,6 +59,8 @@ class Line:
     leave_out: Names = ()
     for_columns: Mapping[str, Keys] = field(default_factory=dict)
     choose: Mapping[str, Names] = field(default_factory=dict)
+    folder: str = ""
+    kind: str = ""
 
 
 class Figure(NamedTuple):

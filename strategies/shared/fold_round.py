@@ -31,8 +31,8 @@ from florets.task.wire.folds import LEARNING_RATE, MOST_ESTIMATED, RowForm, Uplo
 from florets.task.wire.replies import Update, read_update
 
 Differs = Literal["nothing", "levels", "coefficients", "both"]
-_DIFFERS = 0.05
-"""Level at which clients are said to differ in levels, or in coefficients."""
+_DIFFERS = 0.025
+"""Level at which clients are said to differ in levels, or in coefficients: 5 % for both tests together."""
 _DIFFERENCES: Mapping[str, str] = {
     "levels": "levels alone",
     "coefficients": "coefficients",
