@@ -188,10 +188,11 @@ class Evidence:
             return f"no groups ({self._figures()}); one model for all; {self._difference}"
         if self.verdict == "none":
             return f"no groups: the clients cannot be told apart ({self._figures()}); one model for all"
+        difference = f"; {self._difference}" if self._difference else ""
         if self.verdict == "all_differ":
             return (
                 f"every client differs: groups of clients explain less than the {self.seen} clients alone "
-                f"({self._figures()}); one model for all"
+                f"({self._figures()}); one model for all{difference}"
             )
         sizes = [str(size) for size in self.sizes[:_MOST_SIZES]]
         more = f" and {len(self.sizes) - _MOST_SIZES} smaller groups" if len(self.sizes) > _MOST_SIZES else ""
@@ -202,7 +203,6 @@ class Evidence:
         after = f"; {_clients(self.small)} with too few samples placed afterwards" if self.small else ""
         nested = f"; groups within groups: {shown_tree(self.tree)}" if self.tree else ""
         nested += f", with a model for each of the {self.leaves} innermost" if self.leaves else ""
-        difference = f"; {self._difference}" if self._difference else ""
         return f"{found} ({self._figures()}){nested}{after}{difference}"
 
     @property
